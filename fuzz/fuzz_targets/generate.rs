@@ -6,13 +6,13 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use galatea_codec::limits::MessageLimits;
 use galatea_codec_http::{
-    DecodeBounds, GenerateForm, TargetModel, decode_generate, encode_generate,
+    DecodeContext, GenerateBodyFormat, TargetModel, decode_generate, encode_generate_response,
 };
+use galatea_control::{ModelConfigDocument, RequestShmRegions};
 use galatea_fakes::echo;
-use galatea_gate::ledger::Account;
-use galatea_codec::limits::Limits;
-use galatea_control::{ModelConfigDocument, Regions};
+use galatea_gate::ledger::MemoryAccount;
 use galatea_protocol::inference::{ModelConfig, ModelInput};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -45,12 +45,12 @@ static CONFIG: LazyLock<ModelConfigDocument> = LazyLock::new(|| {
 fuzz_target!(|data: &[u8]| {
     let body = Bytes::copy_from_slice(data);
     let target = TargetModel { model_name: "model".into(), model_version: None };
-    let account = Arc::new(Account::unlimited());
-    let (limits, regions) = (Limits::default(), Regions::none());
-    let bounds = DecodeBounds { limits: &limits, account: &account, regions };
+    let account = Arc::new(MemoryAccount::unlimited());
+    let (limits, regions) = (MessageLimits::default(), RequestShmRegions::none());
+    let bounds = DecodeContext { limits: &limits, account: &account, regions };
     let Ok(request) = decode_generate(&body, target, &CONFIG, &bounds) else { return };
     for input in &request.inputs {
-        let Some(data) = input.data.host() else { continue };
+        let Some(data) = input.data.host_bytes() else { continue };
         // A character and a comma are an element of at most eight bytes.
         assert!(data.len() <= body.len().saturating_mul(8), "{}", input.name);
         if let Some(bytes) = input.shape.byte_size(input.datatype) {
@@ -59,7 +59,9 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let response = echo(request);
-    let Ok(event) = encode_generate(&response, GenerateForm::Event, &account) else { return };
+    let Ok(event) = encode_generate_response(&response, GenerateBodyFormat::Event, &account) else {
+        return;
+    };
     assert!(event.starts_with(b"data: {") && event.ends_with(b"}\n\n"));
     // An event has one line.
     let text = event.get(..event.len() - 2).unwrap_or_default();

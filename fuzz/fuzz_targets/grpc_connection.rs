@@ -4,10 +4,10 @@
 
 use std::sync::LazyLock;
 
-use galatea_fuzz::{Door, exchange};
+use galatea_fuzz::{DoorBuilder, exchange};
 use libfuzzer_sys::fuzz_target;
 
-static DOOR: LazyLock<Door> = LazyLock::new(Door::grpc);
+static DOOR: LazyLock<DoorBuilder> = LazyLock::new(DoorBuilder::grpc);
 
 /// HTTP/2's preface and an empty SETTINGS frame.
 const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

@@ -4,10 +4,10 @@
 
 use std::sync::LazyLock;
 
-use galatea_fuzz::{Door, exchange};
+use galatea_fuzz::{DoorBuilder, exchange};
 use libfuzzer_sys::fuzz_target;
 
-static DOOR: LazyLock<Door> = LazyLock::new(Door::http);
+static DOOR: LazyLock<DoorBuilder> = LazyLock::new(DoorBuilder::http);
 
 fuzz_target!(|data: &[u8]| {
     let answer = exchange(&DOOR, data);

@@ -2,12 +2,12 @@
 
 #![no_main]
 
+use galatea_codec::limits::MessageLimits;
 use galatea_codec_http::{IndexRequest, UnloadRequest, decode_load_request};
-use galatea_codec::limits::Limits;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|body: &[u8]| {
-    let limits = Limits::default();
+    let limits = MessageLimits::default();
     let _ = IndexRequest::decode(body, &limits);
     let _ = UnloadRequest::decode(body, &limits);
     if let Ok(parameters) = decode_load_request(body, &limits) {

@@ -8,12 +8,12 @@
 
 use std::sync::Mutex;
 
-use galatea_codec_grpc::log::{log_settings, log_update};
+use galatea_codec::limits::MessageLimits;
+use galatea_codec_grpc::log::{log_settings_response, parse_log_update};
 use galatea_codec_http::{decode_log_request, encode_log_settings};
-use galatea_gate::access::{Pass, api};
-use galatea_codec::limits::Limits;
-use galatea_control::{LogChange, LogControl, LogFormat, LogSettings, LogUpdate};
-use galatea_infer::{Status};
+use galatea_control::{LogControl, LogFormat, LogSettingChange, LogSettings, LogSettingsUpdate};
+use galatea_gate::access::{AccessPass, api};
+use galatea_infer::Status;
 use galatea_protocol::inference::LogSettingsRequest;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -23,18 +23,18 @@ use prost::Message;
 struct Log(Mutex<LogSettings>);
 
 impl LogControl for Log {
-    fn settings(&self, _: Pass<api::Logging>) -> LogSettings {
+    fn settings(&self, _: AccessPass<api::Logging>) -> LogSettings {
         self.0.lock().expect("no thread panicked").clone()
     }
 
-    fn change(&self, _: Pass<api::Logging>, change: LogChange) {
+    fn change(&self, _: AccessPass<api::Logging>, change: LogSettingChange) {
         let mut settings = self.0.lock().expect("no thread panicked");
         match change {
-            LogChange::Info(value) => settings.info = value,
-            LogChange::Warning(value) => settings.warning = value,
-            LogChange::Error(value) => settings.error = value,
-            LogChange::VerboseLevel(level) => settings.verbose_level = level,
-            LogChange::Format(format) => settings.format = format,
+            LogSettingChange::Info(value) => settings.info = value,
+            LogSettingChange::Warning(value) => settings.warning = value,
+            LogSettingChange::Error(value) => settings.error = value,
+            LogSettingChange::VerboseLevel(level) => settings.verbose_level = level,
+            LogSettingChange::Format(format) => settings.format = format,
         }
     }
 }
@@ -53,35 +53,35 @@ fuzz_target!(|data: &[u8]| {
         verbose_level: 0,
         format: LogFormat::Default,
     }));
-    let applied = update.apply(Some(&log), Pass::in_process());
+    let applied = update.apply(Some(&log), AccessPass::in_process());
     assert_eq!(applied.is_err(), has_mistake);
-    let settings = log.settings(Pass::in_process());
+    let settings = log.settings(AccessPass::in_process());
     assert_eq!(settings.file, "galatea.log");
     if let Ok(shown) = applied {
         assert_eq!(shown, settings);
     }
-    assert_eq!(log_settings(settings.clone()).settings.len(), 6);
+    assert_eq!(log_settings_response(settings.clone()).settings.len(), 6);
     check_repeated(&log, &settings);
 });
 
-fn decoded(protocol: u8, content: &[u8]) -> Result<LogUpdate, Status> {
+fn decoded(protocol: u8, content: &[u8]) -> Result<LogSettingsUpdate, Status> {
     if protocol == b'g' {
         let request = LogSettingsRequest::decode(content);
         return request
-            .map(|request| log_update(&request))
+            .map(|request| parse_log_update(&request))
             .map_err(|error| Status::internal(error.to_string()));
     }
-    decode_log_request(content, &Limits::default())
+    decode_log_request(content, &MessageLimits::default())
 }
 
 /// The place of a change in Triton's order.
-fn place(change: &LogChange) -> u8 {
+fn place(change: &LogSettingChange) -> u8 {
     match change {
-        LogChange::Info(_) => 0,
-        LogChange::Warning(_) => 1,
-        LogChange::Error(_) => 2,
-        LogChange::VerboseLevel(_) => 3,
-        LogChange::Format(_) => 4,
+        LogSettingChange::Info(_) => 0,
+        LogSettingChange::Warning(_) => 1,
+        LogSettingChange::Error(_) => 2,
+        LogSettingChange::VerboseLevel(_) => 3,
+        LogSettingChange::Format(_) => 4,
     }
 }
 
@@ -90,7 +90,7 @@ fn check_repeated(log: &Log, settings: &LogSettings) {
     let shown = encode_log_settings(settings);
     let mut json: serde_json::Value = serde_json::from_slice(&shown).expect("it is JSON");
     json.as_object_mut().expect("it is an object").remove("log_file");
-    let repeated = decode_log_request(json.to_string().as_bytes(), &Limits::default());
-    let applied = repeated.expect("it is a change").apply(Some(log), Pass::in_process());
+    let repeated = decode_log_request(json.to_string().as_bytes(), &MessageLimits::default());
+    let applied = repeated.expect("it is a change").apply(Some(log), AccessPass::in_process());
     assert_eq!(applied.as_ref(), Ok(settings));
 }

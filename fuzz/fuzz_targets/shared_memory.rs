@@ -11,16 +11,16 @@ use std::io::Read;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use galatea_codec::limits::MessageLimits;
 use galatea_codec_http::{
-    DecodeBounds, OutputEncoding, RegisterRequest, TargetModel, decode_infer,
+    DecodeContext, OutputFormatMap, SystemShmRegisterRequest, TargetModel, decode_infer,
 };
-use galatea_gate::access::Pass;
-use galatea_gate::ledger::Account;
-use galatea_codec::limits::Limits;
-use galatea_control::{RegionControl, RegionKind, Regions, SystemRegion};
+use galatea_control::{RequestShmRegions, ShmControl, ShmKind, SystemShmRegion};
+use galatea_gate::access::AccessPass;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{InferenceRequest, InferenceResponse, OutputTensor};
 use galatea_protocol::inference::SystemSharedMemoryRegisterRequest;
-use galatea_shm::SharedRegions;
+use galatea_shm::ShmRegistry;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 
@@ -49,7 +49,7 @@ fn with_objects(key: &str) -> String {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let regions = SharedRegions::default();
+    let regions = ShmRegistry::default();
     for file in CLIENT.iter() {
         file.set_len(8192).expect("an object can be resized");
     }
@@ -59,9 +59,11 @@ fuzz_target!(|data: &[u8]| {
         calls = rest;
         call(&regions, kind, text);
     }
-    let all = regions.status(Pass::in_process(), "").expect("all are listed");
+    let all = regions.status(AccessPass::in_process(), "").expect("all are listed");
     assert!(all.iter().all(|region| !region.key.contains("triton_python_backend")));
-    regions.unregister(Pass::in_process(), RegionKind::System, "").expect("all are unregistered");
+    regions
+        .unregister(AccessPass::in_process(), ShmKind::System, "")
+        .expect("all are unregistered");
 });
 
 /// The text up to the end of its line, and what follows.
@@ -78,27 +80,27 @@ fn message(bytes: &[u8]) -> (&[u8], &[u8]) {
     rest.split_at(usize::from(length).min(rest.len()))
 }
 
-fn call(regions: &SharedRegions, kind: u8, line: &[u8]) {
+fn call(regions: &ShmRegistry, kind: u8, line: &[u8]) {
     match kind {
         b'h' => {
-            if let Ok(request) = RegisterRequest::decode(line, &Limits::default()) {
-                register(regions, request.named("r"));
+            if let Ok(request) = SystemShmRegisterRequest::decode(line, &MessageLimits::default()) {
+                register(regions, request.into_region("r"));
             }
         }
         b'g' => {
             if let Ok(request) = SystemSharedMemoryRegisterRequest::decode(line) {
                 let SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = request;
-                register(regions, SystemRegion { name, key, offset, byte_size });
+                register(regions, SystemShmRegion { name, key, offset, byte_size });
             }
         }
         b'u' => {
             let name = String::from_utf8_lossy(line);
-            let result = regions.unregister(Pass::in_process(), RegionKind::System, &name);
+            let result = regions.unregister(AccessPass::in_process(), ShmKind::System, &name);
             result.expect("any name may be unregistered");
         }
         b's' => {
             let name = String::from_utf8_lossy(line);
-            let _ = regions.cuda_status(Pass::in_process(), &name);
+            let _ = regions.cuda_status(AccessPass::in_process(), &name);
         }
         b'l' => {
             let mut digits = [0; 3];
@@ -112,37 +114,37 @@ fn call(regions: &SharedRegions, kind: u8, line: &[u8]) {
     }
 }
 
-fn register(regions: &SharedRegions, mut region: SystemRegion) {
+fn register(regions: &ShmRegistry, mut region: SystemShmRegion) {
     region.key = with_objects(&region.key);
     let (name, end) = (region.name.clone(), region.offset.checked_add(region.byte_size));
-    if regions.register(Pass::in_process(), region.clone()).is_ok() {
+    if regions.register(AccessPass::in_process(), region.clone()).is_ok() {
         assert!(end.expect("a sum that overflows is refused") <= BYTES_MAX);
-        let shown = regions.status(Pass::in_process(), &name);
+        let shown = regions.status(AccessPass::in_process(), &name);
         let shown = shown.expect("it is listed");
         assert!(shown.contains(&region));
     }
 }
 
 /// An inference whose tensors may be in regions, answered with its own inputs.
-fn infer(regions: &SharedRegions, json: &[u8]) {
-    let account = Arc::new(Account::unlimited());
-    let access = Regions::new(regions, Pass::in_process());
-    let limits = Limits::default();
-    let bounds = DecodeBounds { limits: &limits, account: &account, regions: access };
+fn infer(regions: &ShmRegistry, json: &[u8]) {
+    let account = Arc::new(MemoryAccount::unlimited());
+    let access = RequestShmRegions::new(regions, AccessPass::in_process());
+    let limits = MessageLimits::default();
+    let bounds = DecodeContext { limits: &limits, account: &account, regions: access };
     let target = TargetModel { model_name: "m".into(), model_version: None };
     let body = Bytes::copy_from_slice(json);
     let Ok((request, encoding)) = decode_infer(&body, body.len(), target, &bounds) else { return };
     for input in &request.inputs {
         let mut data = input.data.clone();
-        if data.own().is_ok() {
+        if data.make_owned().is_ok() {
             assert_eq!(data.len(), input.data.len());
-            assert!(data.host().is_some());
+            assert!(data.host_bytes().is_some());
         }
     }
     answer(*request, &encoding);
 }
 
-fn answer(request: InferenceRequest, encoding: &OutputEncoding) {
+fn answer(request: InferenceRequest, encoding: &OutputFormatMap) {
     let InferenceRequest { inputs, outputs, .. } = request;
     let outputs = outputs.iter().zip(inputs).map(|(name, input)| OutputTensor {
         name: Arc::from(name.as_str()),
@@ -157,7 +159,7 @@ fn answer(request: InferenceRequest, encoding: &OutputEncoding) {
         parameters: Vec::new().into(),
         outputs: outputs.collect(),
     };
-    if let Ok(placed) = encoding.place(response) {
+    if let Ok(placed) = encoding.write_shared_memory_outputs(response) {
         assert!(placed.outputs.iter().all(|output| output.data.foreign().is_none()));
     }
 }

@@ -10,16 +10,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_codec_grpc::{trace_change, trace_settings};
+use galatea_codec::limits::MessageLimits;
+use galatea_codec_grpc::{parse_trace_change, trace_settings_response};
 use galatea_codec_http::{decode_trace_change, encode_trace_settings};
-use galatea_gate::access::Pass;
-use galatea_codec::limits::Limits;
-use galatea_control::{DoorTracePoint, TraceChange, TraceControl, TraceHeaders, TraceLevels, TraceMode, TraceSettings};
+use galatea_control::{
+    FrontendTracePoint, TraceControl, TraceHeaders, TraceLevels, TraceMode, TraceSettings,
+    TraceSettingsChange,
+};
+use galatea_gate::access::AccessPass;
 use galatea_infer::{ExecutionTimes, Status, Trace, TraceSubject};
 use galatea_protocol::inference::TraceSettingRequest;
 use galatea_trace::{
-    BatchLimits, Collector, CollectorAddress, CollectorConnection, CollectorOptions, Fields,
-    TraceOutput, Tracer, TracerOptions,
+    CollectorAddress, CollectorClient, CollectorOptions, CollectorSettings, SpanBatchLimits,
+    TraceOutput, TraceSettingValues, Tracer, TracerOptions,
 };
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -30,14 +33,14 @@ const FILE: &str = "/nowhere/traces.json";
 fuzz_target!(|data: &[u8]| {
     let Some((&mode, mut calls)) = data.split_first() else { return };
     let tracer = tracer(mode);
-    let before = tracer.settings(Pass::in_process(), None);
+    let before = tracer.settings(AccessPass::in_process(), None);
     while let [kind, model, rest @ ..] = calls {
         let (content, behind) = if *kind == b'g' { message(rest) } else { line(rest) };
         call(&tracer, *kind, model_name(*model), content);
         calls = behind;
     }
     for model in [None, Some("a"), Some("b")] {
-        check_shown(&before, tracer.settings(Pass::in_process(), model));
+        check_shown(&before, tracer.settings(AccessPass::in_process(), model));
     }
     tracer.stop();
 });
@@ -60,7 +63,7 @@ fn tracer(mode: u8) -> Tracer {
     };
     let epoch = |at: Instant| u64::try_from(at.elapsed().as_nanos()).unwrap_or(0);
     Tracer::new(TracerOptions {
-        start: Fields::default(),
+        start: TraceSettingValues::default(),
         output,
         further: vec![("bsp_max_queue_size".to_owned(), "0".to_owned())],
         clock: epoch,
@@ -72,11 +75,11 @@ fn tracer(mode: u8) -> Tracer {
 /// A collector that is never reached: no span waits for it.
 fn collector() -> CollectorOptions {
     let address = CollectorAddress::parse("http://127.0.0.1:1/").expect("it is a URL");
-    let connection = CollectorConnection::default();
+    let connection = CollectorSettings::default();
     CollectorOptions {
-        collector: Collector::new(address, connection).expect("it needs no certificates"),
+        collector: CollectorClient::new(address, connection).expect("it needs no certificates"),
         resource: Vec::new(),
-        limits: BatchLimits { queued_max: 0, delay: Duration::MAX, batch_max: 1 },
+        limits: SpanBatchLimits { queued_max: 0, delay: Duration::MAX, batch_max: 1 },
     }
 }
 
@@ -90,10 +93,10 @@ fn model_name(selector: u8) -> Option<&'static str> {
 
 fn call(tracer: &Tracer, kind: u8, model: Option<&str>, line: &[u8]) {
     match kind {
-        b'h' => change(tracer, model, decode_trace_change(line, &Limits::default())),
+        b'h' => change(tracer, model, decode_trace_change(line, &MessageLimits::default())),
         b'g' => {
             let Ok(request) = TraceSettingRequest::decode(line) else { return };
-            if let Some(asked) = trace_change(&request).transpose() {
+            if let Some(asked) = parse_trace_change(&request).transpose() {
                 change(tracer, model, asked);
             }
         }
@@ -102,12 +105,12 @@ fn call(tracer: &Tracer, kind: u8, model: Option<&str>, line: &[u8]) {
 }
 
 /// A change that is refused for a model leaves its settings as they were.
-fn change(tracer: &Tracer, model: Option<&str>, asked: Result<TraceChange, Status>) {
+fn change(tracer: &Tracer, model: Option<&str>, asked: Result<TraceSettingsChange, Status>) {
     let Ok(asked) = asked else { return };
-    let before = tracer.settings(Pass::in_process(), model);
-    let result = tracer.change(Pass::in_process(), model, &asked);
+    let before = tracer.settings(AccessPass::in_process(), model);
+    let result = tracer.change(AccessPass::in_process(), model, &asked);
     if result.is_err() && model.is_some() {
-        assert_eq!(tracer.settings(Pass::in_process(), model), before);
+        assert_eq!(tracer.settings(AccessPass::in_process(), model), before);
     }
 }
 
@@ -116,9 +119,9 @@ fn begin(tracer: &Tracer, model: &str, line: &[u8]) {
     let line = String::from_utf8_lossy(line);
     let (parent, state) = line.split_once(' ').unwrap_or((&*line, ""));
     let headers = TraceHeaders { parent: Some(parent.as_bytes()), state: Some(state.as_bytes()) };
-    let Some(trace) = tracer.begin(Pass::in_process(), model, headers) else { return };
+    let Some(trace) = tracer.begin(AccessPass::in_process(), model, headers) else { return };
     let now = Instant::now();
-    trace.door.record(DoorTracePoint::HttpReceiveStart, now);
+    trace.door.record(FrontendTracePoint::HttpReceiveStart, now);
     let subject =
         TraceSubject { model_name: "m", model_version: 1, request_id: &line, deadline: None };
     trace.request.begin(&subject, now);
@@ -168,6 +171,6 @@ fn check_shown(before: &TraceSettings, after: TraceSettings) {
     let json = encode_trace_settings(&after);
     let json: serde_json::Value = serde_json::from_slice(&json).expect("settings are JSON");
     assert_eq!(json["trace_rate"], after.rate.to_string());
-    let message = trace_settings(after);
+    let message = trace_settings_response(after);
     assert_eq!(message.settings["trace_mode"].value, [json["trace_mode"].as_str().unwrap()]);
 }

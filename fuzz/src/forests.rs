@@ -1,6 +1,6 @@
 //! Models of forests: a file gives an error or a forest that predicts.
 
-use galatea_forest::{Explainer, ModelFormat, read};
+use galatea_forest::{Explainer, ModelFormat, read_forest};
 
 use crate::bounded_by_length;
 
@@ -11,10 +11,10 @@ const ROWS: usize = 13;
 /// Reads a model, whose memory its length bounds, and predicts rows: in groups as by themselves.
 pub fn read_and_predict(format: ModelFormat, file: &[u8]) {
     bounded_by_length(file, |file| {
-        let _ = read(format, file);
+        let _ = read_forest(format, file);
     });
-    let Ok(forest) = read(format, file) else { return };
-    let (features, outputs) = (forest.features(), forest.outputs());
+    let Ok(forest) = read_forest(format, file) else { return };
+    let (features, outputs) = (forest.feature_count(), forest.outputs_per_row());
     if features > VALUES_MAX || outputs > VALUES_MAX {
         return;
     }
@@ -34,9 +34,9 @@ pub fn read_and_predict(format: ModelFormat, file: &[u8]) {
         assert!(is_equal, "{alone:?} is not {expected:?}");
     }
     if let Ok(explainer) = Explainer::new(&forest)
-        && explainer.outputs() <= VALUES_MAX
+        && explainer.outputs_per_row() <= VALUES_MAX
     {
-        let mut output = vec![0.0; explainer.outputs()];
+        let mut output = vec![0.0; explainer.outputs_per_row()];
         explainer.explain(&rows[..features], 1, &mut output).expect("lengths fit");
     }
 }

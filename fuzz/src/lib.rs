@@ -9,39 +9,45 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use galatea_control::{ModelArchiveClassifier, ModelArchiveKind};
 use galatea_fakes::FakeServer;
 use galatea_http::{
-    HttpOptions, InferenceType, PathPattern, Ping, SageMakerOptions, VertexAiOptions,
+    HttpOptions, InferenceType, PathPattern, PingCheck, SageMakerOptions, VertexAiOptions,
 };
-use galatea_control::{ArchiveLayout, ArchiveInspector};
-use galatea_infer::{Pass, api};
+use galatea_infer::{AccessPass, api};
 use tokio::runtime::{Builder, Handle};
 
 pub use self::forests::read_and_predict;
 pub use self::memory::bounded_by_length;
 
 /// A door that listens, on a thread of its own, to the end of the process.
-pub struct Door {
+pub struct DoorBuilder {
     address: SocketAddr,
 }
 
-impl Door {
+impl DoorBuilder {
     /// The HTTP door.
     pub fn http() -> Self {
-        Self::start(|workers, listener| {
+        Self::start_inference_endpoint(|workers, listener| {
             let options = galatea_http::HttpOptions::default();
             let server = Arc::new(FakeServer::plain());
-            let door = galatea_http::start(workers, listener, server.clone(), server, options);
+            let door = galatea_http::start_inference_endpoint(
+                workers,
+                listener,
+                server.clone(),
+                server,
+                options,
+            );
             Box::new(door.expect("a door"))
         })
     }
 
     /// The door for SageMaker, with archives of one model each.
     pub fn sagemaker() -> Self {
-        Self::start(|workers, listener| {
+        Self::start_inference_endpoint(|workers, listener| {
             let options = SageMakerOptions {
                 http: HttpOptions::default(),
-                ping: Ping::Ready,
+                ping: PingCheck::Ready,
                 default_model: String::from("model"),
                 inference: InferenceType::Infer,
                 archives: Arc::new(OneModel),
@@ -56,7 +62,7 @@ impl Door {
 
     /// The door for Vertex AI.
     pub fn vertex_ai() -> Self {
-        Self::start(|workers, listener| {
+        Self::start_inference_endpoint(|workers, listener| {
             let route = |path| PathPattern::new(path).expect("a path");
             let options = VertexAiOptions {
                 http: HttpOptions::default(),
@@ -74,7 +80,7 @@ impl Door {
 
     /// The gRPC door.
     pub fn grpc() -> Self {
-        Self::start(|workers, listener| {
+        Self::start_inference_endpoint(|workers, listener| {
             let options = galatea_grpc::GrpcOptions::default();
             let server = Arc::new(FakeServer::plain());
             let door = galatea_grpc::start(workers, listener, server.clone(), server, options);
@@ -82,7 +88,7 @@ impl Door {
         })
     }
 
-    fn start(
+    fn start_inference_endpoint(
         open: impl FnOnce(&[Handle], TcpListener) -> Box<dyn std::any::Any> + Send + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -103,15 +109,15 @@ impl Door {
 #[derive(Debug)]
 struct OneModel;
 
-impl ArchiveInspector for OneModel {
-    fn layout(&self, _: Pass<api::ModelRepository>, _: &str) -> ArchiveLayout {
-        ArchiveLayout::Model
+impl ModelArchiveClassifier for OneModel {
+    fn layout(&self, _: AccessPass<api::ModelRepository>, _: &str) -> ModelArchiveKind {
+        ModelArchiveKind::Model
     }
 }
 
 /// Sends `data` on a new connection, then the end, and returns everything that comes back.
 /// A connection that the server doesn't end within the time for an input is a finding.
-pub fn exchange(door: &Door, data: &[u8]) -> Vec<u8> {
+pub fn exchange(door: &DoorBuilder, data: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(door.address).expect("a door that listens");
     stream.set_read_timeout(Some(Duration::from_secs(9))).expect("a time-out");
     let mut answer = Vec::new();

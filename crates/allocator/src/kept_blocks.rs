@@ -50,7 +50,7 @@ thread_local! {
 impl ThreadCachingAllocator {
     /// The number of blocks of this length that this thread keeps.
     #[must_use]
-    pub fn count(length: usize) -> usize {
+    pub fn cached_block_count(length: usize) -> usize {
         let index = Layout::from_size_align(length, 1).ok().and_then(index_of);
         let count =
             |index: usize| FREE.with(|free| free.lists.get(index).map(|list| list.count.get()));

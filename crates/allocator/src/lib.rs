@@ -17,10 +17,10 @@
 //!
 //! | when | call | effect |
 //! |---|---|---|
-//! | before the program has threads | [`AllocatorTuning::configure`] | at most one heap for each processor; blocks below 32 MiB come from a heap, which keeps up to 64 MiB free at its end |
-//! | before ONNX Runtime's library is opened | [`AllocatorTuning::prefault`] | the heap has 8 MiB of pages, made in one system call |
+//! | before the program has threads | [`GlibcMallocTuner::configure`] | at most one heap for each processor; blocks below 32 MiB come from a heap, which keeps up to 64 MiB free at its end |
+//! | before ONNX Runtime's library is opened | [`GlibcMallocTuner::prefault_heap`] | the heap has 8 MiB of pages, made in one system call |
 //! | after the last load | [`release_free_memory`] | free pages go back to the system |
-//! | after a burst of requests | [`AllocatorTuning::release_free_memory`] | the same, and the free ends of all heaps |
+//! | after a burst of requests | [`GlibcMallocTuner::release_free_memory`] | the same, and the free ends of all heaps |
 //!
 //! `malloc_trim` releases free pages inside all heaps, and the free end of the first heap. It never
 //! releases the ends of the other heaps: they shrink only when a block is freed while their end is
@@ -51,14 +51,14 @@
 //! # What it is not
 //!
 //! In a process that hosts the server as a library, the allocator belongs to the host program: only
-//! the executable creates an [`AllocatorTuning`] and uses [`ThreadCachingAllocator`]. Nothing is
+//! the executable creates an [`GlibcMallocTuner`] and uses [`ThreadCachingAllocator`]. Nothing is
 //! tuned if the C library isn't glibc.
 //!
 //! # Example
 //!
 //! ```
-//! let allocator = galatea_allocator::AllocatorTuning::configure();
-//! allocator.prefault();
+//! let allocator = galatea_allocator::GlibcMallocTuner::configure();
+//! allocator.prefault_heap();
 //! // Load models.
 //! galatea_allocator::release_free_memory();
 //! ```
@@ -78,12 +78,12 @@ const MMAP_SHARE: usize = 256;
 /// Proof that the process's allocator may be tuned by the server and doesn't belong to a host
 /// program.
 #[derive(Clone, Debug)]
-pub struct AllocatorTuning {
+pub struct GlibcMallocTuner {
     /// The minimum size of blocks that come from `mmap`.
     mmap_threshold: usize,
 }
 
-impl AllocatorTuning {
+impl GlibcMallocTuner {
     /// Limits the number of heaps to the number of processors (glibc's limit is eight times that)
     /// and keeps large blocks for reuse.
     ///
@@ -113,7 +113,7 @@ impl AllocatorTuning {
     }
 
     /// Fills the heap with the pages that ONNX Runtime needs when its library is opened.
-    pub fn prefault(&self) {
+    pub fn prefault_heap(&self) {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         glibc::prefault();
     }
@@ -149,7 +149,7 @@ mod glibc {
     use std::sync::mpsc::channel;
     use std::thread;
 
-    use super::AllocatorTuning;
+    use super::GlibcMallocTuner;
 
     /// The size of a block whose release makes glibc examine the end of a heap; glibc does so at 64
     /// KiB or more.
@@ -176,14 +176,14 @@ mod glibc {
         fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int;
     }
 
-    pub(super) fn configure(allocator: &AllocatorTuning) {
+    pub(super) fn configure(allocator: &GlibcMallocTuner) {
         set(M_ARENA_MAX, heaps_max());
         set_thresholds(allocator);
     }
 
     /// Sets the thresholds. Each heap's end keeps the amount of free memory that glibc itself would
     /// choose.
-    pub(super) fn set_thresholds(allocator: &AllocatorTuning) {
+    pub(super) fn set_thresholds(allocator: &GlibcMallocTuner) {
         set(M_MMAP_THRESHOLD, allocator.mmap_threshold);
         set(M_TRIM_THRESHOLD, allocator.mmap_threshold.saturating_mul(2));
     }
@@ -225,7 +225,7 @@ mod glibc {
     }
 
     /// Frees a block in every heap while the heaps' ends may not keep any memory.
-    pub(super) fn release_ends_of_heaps(allocator: &AllocatorTuning) {
+    pub(super) fn release_ends_of_heaps(allocator: &GlibcMallocTuner) {
         let blocks = blocks_of_all_heaps();
         set(M_TRIM_THRESHOLD, 0);
         drop(black_box(blocks));
@@ -289,7 +289,7 @@ mod glibc {
         /// running.
         fn the_free_ends_of_all_heaps_go_back() {
             const KEPT_BYTES: usize = 20 << 20;
-            let allocator = AllocatorTuning::configure();
+            let allocator = GlibcMallocTuner::configure();
             let before = resident_bytes();
             thread::scope(|scope| {
                 let (sender, receiver) = channel();
@@ -315,7 +315,7 @@ mod glibc {
 
         fn prefaulted_memory_is_populated_and_stays_in_the_heap() {
             let length = PREFAULT_BYTES / 2;
-            AllocatorTuning::configure().prefault();
+            GlibcMallocTuner::configure().prefault_heap();
             let (first, second) = (faults_of_writing(length), faults_of_writing(length));
             // SAFETY: for an empty range, the call only checks whether it knows the advice.
             if unsafe { madvise(std::ptr::null_mut(), 0, MADV_POPULATE_WRITE) } == 0 {

@@ -31,10 +31,10 @@ fn the_last_freed_block_of_a_length_is_taken_first() {
     let blocks = [allocate(17), allocate(32)];
     free(blocks[0], 17);
     free(blocks[1], 32);
-    assert_eq!(ThreadCachingAllocator::count(20), 2);
+    assert_eq!(ThreadCachingAllocator::cached_block_count(20), 2);
     assert_ne!(allocate(16), blocks[1]);
     assert_eq!([allocate(20), allocate(31)], [blocks[1], blocks[0]]);
-    assert_eq!(ThreadCachingAllocator::count(20), 0);
+    assert_eq!(ThreadCachingAllocator::cached_block_count(20), 0);
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn blocks_do_not_overlap() {
 fn a_thread_keeps_a_bounded_number_of_short_blocks() {
     let blocks: Vec<_> = (0..=32).map(|_| allocate(100)).collect();
     blocks.into_iter().for_each(|block| free(block, 100));
-    assert_eq!(ThreadCachingAllocator::count(100), 8);
+    assert_eq!(ThreadCachingAllocator::cached_block_count(100), 8);
     free(allocate(1025), 1025);
-    assert_eq!(ThreadCachingAllocator::count(1025), 0);
+    assert_eq!(ThreadCachingAllocator::cached_block_count(1025), 0);
 }
 
 #[test]
@@ -85,7 +85,7 @@ impl Drop for Late {
     fn drop(&mut self) {
         free(allocate(64), 64);
         let sender = self.0.take().expect("the thread has set it");
-        sender.send(ThreadCachingAllocator::count(64)).expect("the test receives it");
+        sender.send(ThreadCachingAllocator::cached_block_count(64)).expect("the test receives it");
     }
 }
 
@@ -101,7 +101,7 @@ fn a_thread_that_ends_keeps_nothing() {
         LATE.with(|late| late.0.set(Some(sender)));
         free(allocate(1), 1);
         free(allocate(64), 64);
-        ThreadCachingAllocator::count(64)
+        ThreadCachingAllocator::cached_block_count(64)
     });
     assert_eq!((thread.join().unwrap(), receiver.recv().unwrap()), (1, 0));
 }

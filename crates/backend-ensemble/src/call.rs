@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use galatea_infer::{
-    Backpressure, CancelToken, DeviceOutputs, ExecutionObserver, InferenceRequest, InputTensor,
-    Reply, ResponseCongestion, ResponseSink, Status, Trace,
+    Backpressure, CancelToken, CongestionPoint, DeviceOutputs, InferenceRequest, InputTensor,
+    Reply, ResponseSink, Status, StepExecutionObserver, Trace,
 };
 use galatea_policy::{StepCallKey, StepIndex};
 
@@ -60,7 +60,7 @@ impl CallTemplate {
     ) -> Result<InferenceRequest, Status> {
         let step = ensemble.plan.step(call.step);
         let template = &self.request;
-        let observer: Arc<dyn ExecutionObserver> = self.times.clone();
+        let observer: Arc<dyn StepExecutionObserver> = self.times.clone();
         Ok(InferenceRequest {
             id: template.id.clone(),
             model_name: step.model.clone(),
@@ -112,12 +112,14 @@ impl CallTemplate {
         if !ensemble.plan.step(step).decoupled {
             return Backpressure::default();
         }
-        let run: Arc<dyn ResponseCongestion> = run.clone();
-        let backpressure = self.request.backpressure.clone().with_point(run);
+        let run: Arc<dyn CongestionPoint> = run.clone();
+        let backpressure = self.request.backpressure.clone().with_congestion_point(run);
         match &ensemble.gates {
             None => backpressure,
-            Some(gates) => backpressure
-                .with_point(Arc::new(DownstreamCongestion { gates: gates.clone(), step })),
+            Some(gates) => backpressure.with_congestion_point(Arc::new(DownstreamCongestion {
+                gates: gates.clone(),
+                step,
+            })),
         }
     }
 }

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use galatea_backend::LogLevel;
 use galatea_infer::{
-    CancelToken, FailureReason, Finality, InferenceResponse, InputTensor, OutputTensor, Pass,
+    AccessPass, CancelToken, FailureReason, Finality, InferenceResponse, InputTensor, OutputTensor,
     PendingRequest, Reply, Responder, ResponseSender, Status,
 };
 use galatea_policy::{
-    EnsembleAction, EnsembleRun, RunFailure, StepCallKey, StepIndex, TensorIndex,
+    EnsembleAction, EnsembleRun, EnsembleRunFailure, EnsembleTensorIndex, StepCallKey, StepIndex,
 };
 
 use crate::call::{CallInputs, CallSink, CallTemplate, NewCall, batch_size};
@@ -149,7 +149,7 @@ impl RunDriver {
     /// and, without gates, calls.
     pub(crate) fn load(&self) -> usize {
         let calls = if self.ensemble.gates.is_some() { 0 } else { self.calls.len() };
-        self.machine.pending_waves().saturating_add(calls)
+        self.machine.pending_decoupled_responses().saturating_add(calls)
     }
 
     fn perform(&mut self, run: &Arc<dyn RunInbox>, action: DriverAction) {
@@ -204,7 +204,7 @@ impl RunDriver {
         call.phase = CallPhase::Sent(sent);
         let sink = CallSink { run: run.clone(), call: key };
         // The caller of the ensemble has already been admitted.
-        let (pass, sender) = (Pass::in_process(), ResponseSender::new(Box::new(sink)));
+        let (pass, sender) = (AccessPass::in_process(), ResponseSender::new(Box::new(sink)));
         self.ensemble.models.infer(pass, Box::new(request), sender);
     }
 
@@ -222,7 +222,7 @@ impl RunDriver {
                     (Err(status), Finality::More) => {
                         self.record_failure(call, status);
                         let graph = &self.ensemble.plan.graph;
-                        self.machine.responded_with_error(graph, call, &mut self.actions);
+                        self.machine.call_responded_with_error(graph, call, &mut self.actions);
                     }
                     (Err(status), Finality::Final | Finality::EndApart) => {
                         self.call_failed(call, status);
@@ -237,7 +237,7 @@ impl RunDriver {
         &mut self,
         key: StepCallKey,
         response: InferenceResponse,
-    ) -> Result<Vec<(TensorIndex, Arc<StepTensor>)>, Status> {
+    ) -> Result<Vec<(EnsembleTensorIndex, Arc<StepTensor>)>, Status> {
         let broken = || Status::internal("a response came to a request that was not sent");
         let call = self.calls.get_mut(&key).ok_or_else(broken)?;
         let step = self.ensemble.plan.step(call.step);
@@ -259,21 +259,25 @@ impl RunDriver {
         Ok(outputs)
     }
 
-    fn call_responded(&mut self, call: StepCallKey, outputs: Vec<(TensorIndex, Arc<StepTensor>)>) {
+    fn call_responded(
+        &mut self,
+        call: StepCallKey,
+        outputs: Vec<(EnsembleTensorIndex, Arc<StepTensor>)>,
+    ) {
         let graph = &self.ensemble.plan.graph;
-        self.machine.responded(graph, call, outputs, &mut self.actions);
+        self.machine.call_responded(graph, call, outputs, &mut self.actions);
     }
 
     fn call_finished(&mut self, call: StepCallKey) {
         if self.remove_call(call) {
-            self.machine.finished(&self.ensemble.plan.graph, call, &mut self.actions);
+            self.machine.call_finished(&self.ensemble.plan.graph, call, &mut self.actions);
         }
     }
 
     fn call_failed(&mut self, call: StepCallKey, status: Status) {
         self.record_failure(call, status);
         if self.remove_call(call) {
-            self.machine.failed(&self.ensemble.plan.graph, call, &mut self.actions);
+            self.machine.call_failed(&self.ensemble.plan.graph, call, &mut self.actions);
         }
     }
 
@@ -326,12 +330,12 @@ impl RunDriver {
             }
             WithdrawalResult::Withdrawn => {
                 self.calls.remove(&key);
-                self.machine.finished(&self.ensemble.plan.graph, key, &mut self.actions);
+                self.machine.call_finished(&self.ensemble.plan.graph, key, &mut self.actions);
             }
         }
     }
 
-    fn respond(&mut self, outputs: &[(TensorIndex, Option<Arc<StepTensor>>)]) {
+    fn respond(&mut self, outputs: &[(EnsembleTensorIndex, Option<Arc<StepTensor>>)]) {
         match self.response(outputs) {
             Ok(response) => {
                 self.send_held_response();
@@ -343,7 +347,7 @@ impl RunDriver {
 
     fn response(
         &self,
-        outputs: &[(TensorIndex, Option<Arc<StepTensor>>)],
+        outputs: &[(EnsembleTensorIndex, Option<Arc<StepTensor>>)],
     ) -> Result<InferenceResponse, Status> {
         let plan = &self.ensemble.plan;
         let mut response = InferenceResponse {
@@ -368,7 +372,7 @@ impl RunDriver {
             let mut data = tensor.data.clone();
             if !self.template.request.device_outputs.include(&output.name) {
                 // The tensor is an input, or a step produced it in GPU memory for other steps.
-                data.own()?;
+                data.make_owned()?;
             }
             response.outputs.push(OutputTensor {
                 name: output.name.clone(),
@@ -384,20 +388,20 @@ impl RunDriver {
     fn send_held_response(&mut self) {
         if let (Some(response), Some(responder)) = (self.held_response.take(), &mut self.responder)
         {
-            responder.respond(Ok(response));
+            responder.respond_nonfinal(Ok(response));
         }
     }
 
-    fn fail(&mut self, failure: RunFailure) {
+    fn fail(&mut self, failure: EnsembleRunFailure) {
         let prefix = self.template.request.log_prefix();
         let status = match failure {
-            RunFailure::Step(_) => {
+            EnsembleRunFailure::Step(_) => {
                 let status =
                     self.failure.take().unwrap_or_else(|| Status::internal("a step failed"));
                 prefixed(&self.ensemble, "", status)
             }
-            RunFailure::Cancelled => prefixed(&self.ensemble, &prefix, cancelled()),
-            RunFailure::Deadlock => {
+            EnsembleRunFailure::Cancelled => prefixed(&self.ensemble, &prefix, cancelled()),
+            EnsembleRunFailure::Deadlock => {
                 let text = "unexpected deadlock, at least one output is not set while no more \
                             ensemble steps can be made";
                 prefixed(&self.ensemble, &prefix, Status::invalid_argument(text))
@@ -421,7 +425,7 @@ impl RunDriver {
         host.record_batch(u64::from(self.batch_size), &batch_times(&execution));
         match self.held_response.take() {
             Some(response) => responder.complete(Ok(response), execution),
-            None => responder.finish(execution),
+            None => responder.finish_without_response(execution),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{ComposingModels, Host};
+use galatea_backend::{ComposingModels, ModelHost};
 
 use crate::executor::Executor;
 use crate::gates::Gates;
@@ -14,6 +14,6 @@ pub(crate) struct Ensemble {
     pub(crate) models: Arc<dyn ComposingModels>,
     /// `None` if the number of requests in a step is not limited.
     pub(crate) gates: Option<Arc<Gates>>,
-    pub(crate) host: Arc<dyn Host>,
+    pub(crate) host: Arc<dyn ModelHost>,
     pub(crate) executor: Arc<Executor>,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_infer::{Reply, ResponseCongestion};
+use galatea_infer::{CongestionPoint, Reply};
 use galatea_policy::{StepCallKey, StepIndex};
 
 /// An event of a run.
@@ -19,7 +19,7 @@ pub(crate) enum RunEvent {
 
 /// A run's inbox, as gates and composing models see it. It is congested while too many of the run's
 /// responses, events and calls are pending.
-pub(crate) trait RunInbox: ResponseCongestion {
+pub(crate) trait RunInbox: CongestionPoint {
     /// Adds an event. The calling thread handles it, unless another thread is driving the run.
     fn post(self: Arc<Self>, event: RunEvent);
 }

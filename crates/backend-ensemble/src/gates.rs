@@ -1,9 +1,9 @@
-//! `max_inflight_requests`: the driver of [`StepGates`].
+//! `max_inflight_requests`: the driver of [`StepConcurrencyLimiter`].
 
 use std::sync::Arc;
 
-use galatea_infer::{ResponseCongestion, ResumeHook};
-use galatea_policy::{EnsembleGraph, StepCallKey, StepGates, StepIndex};
+use galatea_infer::{CongestionPoint, ResumeHook};
+use galatea_policy::{EnsembleGraph, StepCallKey, StepConcurrencyLimiter, StepIndex};
 use galatea_stdx::Lock;
 
 use crate::event::{RunEvent, RunInbox};
@@ -14,7 +14,7 @@ pub(crate) struct Gates {
 }
 
 struct StepGatesState {
-    gates: StepGates<WaitingCall>,
+    gates: StepConcurrencyLimiter<WaitingCall>,
     /// Hooks that run when the congestion behind their step ends.
     hooks: Vec<(StepIndex, ResumeHook)>,
 }
@@ -43,7 +43,7 @@ pub(crate) enum WithdrawalResult {
 impl Gates {
     /// Returns `None` if the number of requests in a step is not limited.
     pub(crate) fn new(graph: &EnsembleGraph, limit: u32) -> Option<Self> {
-        let gates = (limit > 0).then(|| StepGates::new(graph, limit))?;
+        let gates = (limit > 0).then(|| StepConcurrencyLimiter::new(graph, limit))?;
         Some(Self { state: Lock::new(StepGatesState { gates, hooks: Vec::new() }) })
     }
 
@@ -67,7 +67,7 @@ impl Gates {
     ) -> WithdrawalResult {
         let mut withdrawn = Vec::new();
         self.update("withdraw a call", |gates, admitted| {
-            gates.withdraw(step, |waiting| waiting.is(run, call), &mut withdrawn, admitted);
+            gates.remove_waiting(step, |waiting| waiting.is(run, call), &mut withdrawn, admitted);
         });
         if withdrawn.is_empty() {
             WithdrawalResult::AlreadyAdmitted
@@ -80,7 +80,7 @@ impl Gates {
     fn update(
         &self,
         purpose: &'static str,
-        change: impl FnOnce(&mut StepGates<WaitingCall>, &mut Vec<WaitingCall>),
+        change: impl FnOnce(&mut StepConcurrencyLimiter<WaitingCall>, &mut Vec<WaitingCall>),
     ) {
         let mut admitted = Vec::new();
         let hooks = {
@@ -115,7 +115,7 @@ pub(crate) struct DownstreamCongestion {
     pub(crate) step: StepIndex,
 }
 
-impl ResponseCongestion for DownstreamCongestion {
+impl CongestionPoint for DownstreamCongestion {
     fn is_congested(&self) -> bool {
         self.gates.state.lock("read the congestion").gates.is_congested(self.step)
     }

@@ -19,7 +19,7 @@
 //! # What it is not
 //!
 //! The crate doesn't depend on the scheduler, the server or other backends. It gets the composing
-//! models from [`Host::composing_models`]. `validate_ensemble` in the configuration has already
+//! models from [`ModelHost::composing_models`]. `validate_ensemble` in the configuration has already
 //! checked that an ensemble's models fit together.
 
 #![forbid(unsafe_code)]
@@ -42,7 +42,7 @@ mod times;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionPolicy, Host, LoadedVersion, Model, ModelFiles,
+    Backend, BackendFingerprint, ExecutionPolicy, LoadedVersion, Model, ModelFiles, ModelHost,
 };
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
@@ -77,12 +77,12 @@ impl Backend for EnsembleBackend {
         &self,
         spec: Arc<ModelSpec>,
         _: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         Ok(Box::new(EnsembleModel::new(&spec, host, self.executor.clone())?))
     }
 
     fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
-        Some(BackendFingerprint::of_version(env!("CARGO_PKG_VERSION")))
+        Some(BackendFingerprint::from_version(env!("CARGO_PKG_VERSION")))
     }
 }

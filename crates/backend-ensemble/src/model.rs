@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{Host, InputMemory, Instance, Model, Placement, RefusedBatch};
+use galatea_backend::{AcceptedInputMemory, Instance, Model, ModelHost, Placement, RefusedBatch};
 use galatea_config::ModelSpec;
 use galatea_infer::{FailureReason, PendingRequest, Status};
 
@@ -22,7 +22,7 @@ pub(crate) enum EnsembleModel {
 impl EnsembleModel {
     pub(crate) fn new(
         spec: &ModelSpec,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
         executor: Arc<Executor>,
     ) -> Result<Self, Status> {
         let models = host.composing_models().ok_or_else(|| {
@@ -40,7 +40,8 @@ impl EnsembleModel {
 /// The reason why requests to an ensemble would never end, if that is the case. Triton loads such
 /// an ensemble and runs its steps over and over.
 fn endless(spec: &ModelSpec) -> Option<Status> {
-    let (tensor, step) = spec.ensemble()?.input_made_by_step(|name| spec.input(name).is_some())?;
+    let (tensor, step) =
+        spec.ensemble()?.input_produced_by_step(|name| spec.input(name).is_some())?;
     Some(Status::internal(format!(
         "ensemble '{}' can't run: its input '{tensor}' is made by step {step} as well",
         spec.name
@@ -57,8 +58,8 @@ impl Model for EnsembleModel {
 
     /// The ensemble itself doesn't read tensors. Requests to its steps are admitted like any
     /// others.
-    fn input_memory(&self) -> InputMemory {
-        InputMemory::Device
+    fn input_memory(&self) -> AcceptedInputMemory {
+        AcceptedInputMemory::Device
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use galatea_backend::ComposingModels;
 use galatea_config::{EnsembleStep, ModelSpec};
 use galatea_infer::Status;
-use galatea_policy::{EnsembleGraph, EnsembleSpec, StepIndex, StepSpec, TensorIndex};
+use galatea_policy::{
+    EnsembleGraph, EnsembleSpec, EnsembleStepSpec, EnsembleTensorIndex, StepIndex,
+};
 
 /// The [`EnsemblePlan::load_max`] for an ensemble without a limit.
 pub(crate) const LOAD_MAX_WITHOUT_LIMIT: usize = 256;
@@ -28,13 +30,13 @@ pub(crate) struct EnsemblePlan {
 /// An input of the ensemble.
 pub(crate) struct PlannedInput {
     pub(crate) name: String,
-    pub(crate) tensor: TensorIndex,
+    pub(crate) tensor: EnsembleTensorIndex,
 }
 
 /// An output of the ensemble.
 pub(crate) struct PlannedOutput {
     pub(crate) name: Arc<str>,
-    pub(crate) tensor: TensorIndex,
+    pub(crate) tensor: EnsembleTensorIndex,
     /// The output's shape without the batch dimension.
     pub(crate) dims: Vec<i64>,
 }
@@ -62,16 +64,16 @@ pub(crate) struct StepInput {
 /// An output of a composing model, and the tensor that it becomes.
 pub(crate) struct StepOutput {
     pub(crate) name: String,
-    pub(crate) tensor: TensorIndex,
+    pub(crate) tensor: EnsembleTensorIndex,
 }
 
 /// Numbers the tensors in the order of their first use.
 #[derive(Default)]
-struct TensorNumbering<'a>(BTreeMap<&'a str, TensorIndex>);
+struct TensorNumbering<'a>(BTreeMap<&'a str, EnsembleTensorIndex>);
 
 impl<'a> TensorNumbering<'a> {
-    fn index(&mut self, name: &'a str) -> TensorIndex {
-        let next = TensorIndex(self.count());
+    fn index(&mut self, name: &'a str) -> EnsembleTensorIndex {
+        let next = EnsembleTensorIndex(self.count());
         *self.0.entry(name).or_insert(next)
     }
 
@@ -103,7 +105,7 @@ impl EnsemblePlan {
         });
         let outputs: Vec<PlannedOutput> = outputs.collect();
         let steps = scheduling.steps.iter();
-        let steps: Vec<(PlannedStep, StepSpec)> = steps
+        let steps: Vec<(PlannedStep, EnsembleStepSpec)> = steps
             .map(|step| plan_step(spec, step, models, &mut numbering))
             .collect::<Result<_, _>>()?;
         let graph = EnsembleGraph::new(&EnsembleSpec {
@@ -152,7 +154,7 @@ fn plan_step<'a>(
     step: &'a EnsembleStep,
     models: &dyn ComposingModels,
     numbering: &mut TensorNumbering<'a>,
-) -> Result<(PlannedStep, StepSpec), Status> {
+) -> Result<(PlannedStep, EnsembleStepSpec), Status> {
     let missing = |what: &str| {
         let text = format!("ensemble '{}' needs {what} of model '{}'", spec.name, step.model_name);
         Status::invalid_argument(text)
@@ -173,7 +175,7 @@ fn plan_step<'a>(
     let is_inner = |tensor: &String| spec.outputs.iter().all(|output| output.name != *tensor);
     let inner = step.output_map.iter().filter(|(_, tensor)| is_inner(tensor));
     let inner_outputs = inner.map(|(name, _)| name.clone()).collect();
-    let in_graph = StepSpec {
+    let in_graph = EnsembleStepSpec {
         inputs: step.input_map.values().map(|tensor| numbering.index(tensor)).collect(),
         outputs: outputs.iter().map(|output| output.tensor).collect(),
         decoupled: model.decoupled,

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
-use galatea_infer::{CancelToken, ResponseCongestion, ResumeHook};
+use galatea_infer::{CancelToken, CongestionPoint, ResumeHook};
 use galatea_stdx::{DriverSlot, Lock};
 
 use crate::driver::{RunDriver, RunProgress};
@@ -117,7 +117,7 @@ impl Run {
     ) -> Result<(Box<RunDriver>, RunEvent), DriveStopReason> {
         let mut state = self.state.lock("take the next event");
         let event = if budget > 0 { state.events.pop_front() } else { None };
-        state.slot.proceed(driver, event).ok_or(match state.events.is_empty() {
+        state.slot.next_or_release(driver, event).ok_or(match state.events.is_empty() {
             true => DriveStopReason::Done,
             false => DriveStopReason::OutOfBudget,
         })
@@ -183,7 +183,7 @@ impl Task for Run {
 
 /// Reports the run's own pending work: events, responses of decoupled steps that are waiting for
 /// other tensors, and calls, unless gates count them.
-impl ResponseCongestion for Run {
+impl CongestionPoint for Run {
     fn is_congested(&self) -> bool {
         self.state.lock("read the congestion").is_congested()
     }

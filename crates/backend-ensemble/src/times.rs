@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use galatea_infer::{ExecutionObserver, ExecutionSummary, ExecutionTimes};
+use galatea_infer::{ExecutionSummary, ExecutionTimes, StepExecutionObserver};
 
 /// Totals over all calls of a run. As in Triton, concurrent steps each count in full, and a batch
 /// counts in full for each of its requests.
@@ -14,7 +14,7 @@ pub(crate) struct StepTimes {
     output_ns: AtomicU64,
 }
 
-impl ExecutionObserver for StepTimes {
+impl StepExecutionObserver for StepTimes {
     fn executed(&self, execution: &ExecutionSummary) {
         let add = |sum: &AtomicU64, duration: Duration| {
             let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);

@@ -13,13 +13,13 @@
 //! use galatea_backend::{Backend, ExecutionPolicy};
 //! use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
 //! use galatea_config::SupportedFeatures;
-//! use galatea_pbtxt::read_config;
+//! use galatea_pbtxt::parse_config_draft;
 //!
 //! let text = "name: 'm' backend: 'identity'
 //!             input { name: 'INPUT0' data_type: TYPE_FP32 dims: [ -1 ] }
 //!             output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ -1 ] }";
-//! let draft = read_config("config.pbtxt", text).unwrap();
-//! let spec = draft.finish(&SupportedFeatures::default()).unwrap();
+//! let draft = parse_config_draft("config.pbtxt", text).unwrap();
+//! let spec = draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
 //! assert_eq!(IdentityBackend::default().execution_policy(&spec), ExecutionPolicy::Inline);
 //! assert_eq!(TokenCounterBackend.execution_policy(&spec), ExecutionPolicy::Blocking);
 //! ```
@@ -33,5 +33,5 @@ mod identity;
 mod testing;
 mod token_counter;
 
-pub use crate::identity::{IdentityBackend, InputCounter, InputCounterFactory};
+pub use crate::identity::{IdentityBackend, InputByteCounter, InputByteCounterFactory};
 pub use crate::token_counter::TokenCounterBackend;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use galatea_backend::{Device, Host, LogLevel, ModelFiles, Placement};
+use galatea_backend::{Device, LogLevel, ModelFiles, ModelHost, Placement};
 use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_infer::{
     AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, RequestObserver, Status,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 
 /// Version 3 of a model without files.
 pub(crate) struct NoFiles;
@@ -40,7 +40,7 @@ pub(crate) struct RecordingHost {
     pub(crate) ends: Mutex<Vec<&'static str>>,
 }
 
-impl Host for RecordingHost {
+impl ModelHost for RecordingHost {
     fn record_batch(&self, batch_size: u64, _: &ExecutionTimes) {
         self.batch_sizes.lock().unwrap().push(batch_size);
     }
@@ -63,8 +63,10 @@ impl RequestObserver for RecordingHost {
 }
 
 pub(crate) fn spec(text: &str) -> ModelSpec {
-    let draft = read_config("config.pbtxt", text).unwrap();
-    draft.finish(&SupportedFeatures::default()).unwrap_or_else(|errors| panic!("{errors}"))
+    let draft = parse_config_draft("config.pbtxt", text).unwrap();
+    draft
+        .into_validated_spec(&SupportedFeatures::default())
+        .unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 pub(crate) fn placement(device: Device) -> Placement {

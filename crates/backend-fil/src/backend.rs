@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionPolicy, Host, Instance, InstanceCreation, LoadedVersion,
-    Model, ModelFiles, Placement, unconfigured,
+    Backend, BackendFingerprint, ExecutionPolicy, Instance, InstanceCreation, LoadedVersion, Model,
+    ModelFiles, ModelHost, Placement, missing_config_error,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
@@ -31,21 +31,21 @@ impl Backend for FilBackend {
         draft: &mut ConfigDraft,
         _: &dyn ModelFiles,
     ) -> Result<(), Status> {
-        if draft.is_provided() { Ok(()) } else { Err(unconfigured(draft)) }
+        if draft.has_explicit_config() { Ok(()) } else { Err(missing_config_error(draft)) }
     }
 
     fn load(
         &self,
         spec: Arc<ModelSpec>,
         files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         let loaded = Arc::new(LoadedForest::load(&spec, files, &*host)?);
         Ok(Box::new(ForestModel { loaded, spec, host }))
     }
 
     fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
-        Some(BackendFingerprint::of_version(env!("CARGO_PKG_VERSION")))
+        Some(BackendFingerprint::from_version(env!("CARGO_PKG_VERSION")))
     }
 }
 
@@ -53,7 +53,7 @@ impl Backend for FilBackend {
 struct ForestModel {
     loaded: Arc<LoadedForest>,
     spec: Arc<ModelSpec>,
-    host: Arc<dyn Host>,
+    host: Arc<dyn ModelHost>,
 }
 
 impl Model for ForestModel {

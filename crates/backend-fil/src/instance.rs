@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use galatea_backend::{ExecutionGuarantee, Host, Instance, RefusedBatch};
+use galatea_backend::{ExecutionPredictability, Instance, ModelHost, RefusedBatch};
 use galatea_infer::{ExecutionTimes, InferenceResponse, OutputTensor, PendingRequest, Status};
 use galatea_stdx::WakeBatch;
 use galatea_tensor::{Buffer, DataType};
@@ -21,7 +21,7 @@ pub(crate) struct FilInstance {
     loaded: Arc<LoadedForest>,
     /// The host policy. Requests may contain separate inputs for it.
     host_policy: String,
-    host: Arc<dyn Host>,
+    host: Arc<dyn ModelHost>,
     /// The input rows of the current batch.
     rows: Vec<f32>,
 }
@@ -36,7 +36,7 @@ impl FilInstance {
     pub(crate) const fn new(
         loaded: Arc<LoadedForest>,
         host_policy: String,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Self {
         Self { loaded, host_policy, host, rows: Vec::new() }
     }
@@ -59,7 +59,7 @@ impl FilInstance {
 
     /// Joins the rows of all requests. Returns each request's range of rows.
     fn gather(&mut self, requests: &[PendingRequest]) -> Result<Vec<Range<usize>>, Status> {
-        let features = self.loaded.forest.forest().features();
+        let features = self.loaded.forest.forest().feature_count();
         self.rows.clear();
         let mut parts = Vec::with_capacity(requests.len());
         let mut start = 0_usize;
@@ -67,7 +67,8 @@ impl FilInstance {
             let missing =
                 || Status::internal(format!("input '{INPUT}' is not in the CPU's memory"));
             let input = pending.request().input(INPUT).ok_or_else(missing)?;
-            let bytes = input.data.for_host_policy(&self.host_policy).host().ok_or_else(missing)?;
+            let bytes =
+                input.data.for_host_policy(&self.host_policy).host_bytes().ok_or_else(missing)?;
             let count = input.shape.dims().first().copied().unwrap_or(1);
             let count = usize::try_from(count).unwrap_or(0);
             let values = bytes.len() / VALUE_BYTES;
@@ -152,7 +153,8 @@ impl BatchValues<'_> {
     fn part(&self, rows: &Range<usize>) -> Result<OutputTensor, Status> {
         let row_bytes = self.plan.width.saturating_mul(VALUE_BYTES);
         let bytes = rows.start.saturating_mul(row_bytes)..rows.end.saturating_mul(row_bytes);
-        let data = Buffer::from_bytes(self.bytes.slice(bytes)).retaining(self.bytes.len());
+        let data =
+            Buffer::from_bytes(self.bytes.slice(bytes)).with_retained_bytes(self.bytes.len());
         let shape = self.plan.shape(rows.len())?;
         Ok(OutputTensor { name: self.plan.name.clone(), datatype: DataType::Fp32, shape, data })
     }
@@ -185,8 +187,8 @@ impl Instance for FilInstance {
 
     /// All rows take about the same time, and no call waits for another thread that a request
     /// depends on.
-    fn guarantee(&self) -> ExecutionGuarantee {
-        ExecutionGuarantee::Predictable
+    fn guarantee(&self) -> ExecutionPredictability {
+        ExecutionPredictability::Predictable
     }
 }
 

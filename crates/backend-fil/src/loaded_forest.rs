@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{Host, LogLevel, ModelFiles};
+use galatea_backend::{LogLevel, ModelFiles, ModelHost};
 use galatea_config::ModelSpec;
 use galatea_forest::fil::{FilModel, FilParameters};
-use galatea_forest::{ReadError, read};
+use galatea_forest::{ReadError, read_forest};
 use galatea_infer::{Code, Status};
 use galatea_runtime::model_path;
 
@@ -24,7 +24,7 @@ impl LoadedForest {
     pub(crate) fn load(
         spec: &ModelSpec,
         files: &dyn ModelFiles,
-        host: &dyn Host,
+        host: &dyn ModelHost,
     ) -> Result<Self, Status> {
         let parameter = |name: &str| spec.parameters.get(name).map(String::as_str);
         let (parameters, warnings) = FilParameters::read(parameter).map_err(refused)?;
@@ -32,16 +32,16 @@ impl LoadedForest {
             host.log(LogLevel::Warning, &format!("model '{}': {warning}", spec.name));
         }
         let signature = Signature::new(spec)?;
-        let file_name = parameters.format.file_name();
+        let file_name = parameters.format.default_file_name();
         let path = model_path(files, spec.model_filename(None), file_name, &spec.name)?;
         let failed = |reason: &str| format!("failed to load '{}': {reason}", path.display());
         let bytes = std::fs::read(&path)
             .map_err(|error| Status::unavailable(failed(&error.to_string())))?;
-        let forest = read(parameters.format, &bytes).map_err(|error| match error {
+        let forest = read_forest(parameters.format, &bytes).map_err(|error| match error {
             ReadError::Malformed(_) => Status::new(Code::Unknown, failed(&error.to_string())),
             ReadError::Unsupported(_) => Status::unsupported(failed(&error.to_string())),
         })?;
-        signature.check_features(forest.features())?;
+        signature.check_features(forest.feature_count())?;
         let forest = FilModel::new(forest, &parameters, signature.output.width).map_err(refused)?;
         if let Some(explanation) = &signature.explanation {
             forest.explainer(explanation.width).map_err(refused)?;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
-use galatea_backend::{Backend, Device, Host, LogLevel, Model, ModelFiles, Placement};
+use galatea_backend::{Backend, Device, LogLevel, Model, ModelFiles, ModelHost, Placement};
 use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_infer::{
     AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
     InferenceResponse, InputTensor, PendingRequest, Reply, RequestObserver, ResponseSender, Status,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::FilBackend;
@@ -51,9 +51,11 @@ const CLASSIFIER: [(&str, &str); 2] = [("model_type", "xgboost_json"), ("is_clas
 const PROBABILITIES: [(&str, &str); 3] = [CLASSIFIER[0], CLASSIFIER[1], ("predict_proba", "true")];
 
 fn spec(text: &str) -> ModelSpec {
-    let mut draft = read_config("config.pbtxt", text).unwrap();
-    draft.resolve_identity("m", &[]).unwrap();
-    draft.finish(&SupportedFeatures::default()).unwrap_or_else(|errors| panic!("{errors}"))
+    let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
+    draft.resolve_name_and_backend("m", &[]).unwrap();
+    draft
+        .into_validated_spec(&SupportedFeatures::default())
+        .unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 /// A version directory with one file.
@@ -101,7 +103,7 @@ struct RecordingHost {
     lines: Mutex<Vec<String>>,
 }
 
-impl Host for RecordingHost {
+impl ModelHost for RecordingHost {
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
         assert!(times.start <= times.compute_start && times.compute_end <= times.end);
         self.batches.lock().unwrap().push(batch_size);
@@ -179,7 +181,7 @@ fn execute(
 fn outputs(response: &Result<InferenceResponse, Status>) -> Vec<(&str, &[i64], Vec<f32>)> {
     let response = response.as_ref().unwrap();
     let values = |data: &Buffer| {
-        let bytes = data.host().unwrap();
+        let bytes = data.host_bytes().unwrap();
         bytes.as_chunks::<4>().0.iter().map(|&four| f32::from_le_bytes(four)).collect()
     };
     let one = |output: &'_ galatea_infer::OutputTensor| values(&output.data);

@@ -4,19 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionPolicy, Host, LoadedVersion, LogLevel, Model, ModelFiles,
+    Backend, BackendFingerprint, ExecutionPolicy, LoadedVersion, LogLevel, Model, ModelFiles,
+    ModelHost,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_devices::Devices;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::Status;
-use galatea_runtime::parameters::{default_max_batch_size, integer, switch};
-use galatea_runtime::threads::ThreadSource;
-use galatea_runtime::{Machine, ModelPaths, RuntimeModel, Switch, auto_complete, model_path};
+use galatea_runtime::parameters::{bool_parameter, default_max_batch_size, integer_parameter};
+use galatea_runtime::threads::ThreadPoolSource;
+use galatea_runtime::{
+    MachineResources, ModelFilesByProcessor, OnOff, RuntimeModel, auto_complete, model_path,
+};
 
 use crate::accelerators;
 use crate::api::{
-    GlobalThreads, GraphLevel, Library, LogFunction, ModelSession, OrtEnvironment, SessionOptions,
+    GlobalThreads, GraphLevel, LogFunction, ModelSession, OrtEnvironment, OrtLibrary,
+    SessionOptions,
 };
 use crate::op_libraries::{ModelLibraries, OpLibraries};
 use crate::settings::ModelSettings;
@@ -39,14 +43,14 @@ pub struct BackendOptions {
     /// The GPUs that models may use.
     pub devices: Devices,
     /// The account for string memory; the library stores strings as objects.
-    pub account: Arc<Account>,
+    pub account: Arc<MemoryAccount>,
 }
 
 /// The `onnxruntime` backend.
 pub struct OnnxRuntimeBackend {
     environment: Arc<OrtEnvironment>,
-    machine: Machine,
-    threads: ThreadSource,
+    machine: MachineResources,
+    threads: ThreadPoolSource,
     default_max_batch_size: i32,
     fingerprint: Option<BackendFingerprint>,
     op_libraries: OpLibraries,
@@ -61,7 +65,7 @@ impl OnnxRuntimeBackend {
     /// # Errors
     ///
     /// `InvalidArgument` for an invalid value in `backend_config`, or the library's error.
-    pub fn new(library: Arc<Library>, options: BackendOptions) -> Result<Self, Status> {
+    pub fn new(library: Arc<OrtLibrary>, options: BackendOptions) -> Result<Self, Status> {
         let BackendOptions { processors, backend_config, log, devices, account } = options;
         let processors = processors.max(1);
         let (threads, pools) = thread_pools(&backend_config, processors)?;
@@ -71,7 +75,7 @@ impl OnnxRuntimeBackend {
         let op_libraries = OpLibraries::default();
         Ok(Self {
             environment,
-            machine: Machine { devices, account },
+            machine: MachineResources { devices, account },
             threads,
             default_max_batch_size,
             fingerprint,
@@ -90,7 +94,7 @@ impl OnnxRuntimeBackend {
 }
 
 fn fingerprint(
-    library: &Library,
+    library: &OrtLibrary,
     settings: BTreeMap<String, String>,
 ) -> Option<BackendFingerprint> {
     let files = vec![library.file_fingerprint()?.clone()];
@@ -101,21 +105,21 @@ fn fingerprint(
 fn thread_pools(
     config: &BTreeMap<String, String>,
     processors: usize,
-) -> Result<(ThreadSource, Option<GlobalThreads>), Status> {
-    match switch(config, "enable-global-threadpool")? {
-        Some(Switch::Off) => Ok((ThreadSource::Session { processors }, None)),
-        Some(Switch::On) => {
-            let intra_op = integer(config, "intra_op_thread_count")?.unwrap_or(0);
-            let inter_op = integer(config, "inter_op_thread_count")?.unwrap_or(0);
-            let pools = GlobalThreads { intra_op, inter_op, spinning: Switch::On };
-            Ok((ThreadSource::Environment, Some(pools)))
+) -> Result<(ThreadPoolSource, Option<GlobalThreads>), Status> {
+    match bool_parameter(config, "enable-global-threadpool")? {
+        Some(OnOff::Off) => Ok((ThreadPoolSource::Session { processors }, None)),
+        Some(OnOff::On) => {
+            let intra_op = integer_parameter(config, "intra_op_thread_count")?.unwrap_or(0);
+            let inter_op = integer_parameter(config, "inter_op_thread_count")?.unwrap_or(0);
+            let pools = GlobalThreads { intra_op, inter_op, spinning: OnOff::On };
+            Ok((ThreadPoolSource::Environment, Some(pools)))
         }
         None => {
             let intra_op = i32::try_from(processors).unwrap_or(i32::MAX);
             // Threads that spin while they wait would take processors from other models. With a
             // single inter-op thread, different operators execute on the caller's thread.
-            let pools = GlobalThreads { intra_op, inter_op: 1, spinning: Switch::Off };
-            Ok((ThreadSource::Shared { processors }, Some(pools)))
+            let pools = GlobalThreads { intra_op, inter_op: 1, spinning: OnOff::Off };
+            Ok((ThreadPoolSource::Shared { processors }, Some(pools)))
         }
     }
 }
@@ -135,15 +139,15 @@ impl Backend for OnnxRuntimeBackend {
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
     ) -> Result<(), Status> {
-        if auto_complete::is_complete(draft) {
+        if auto_complete::is_config_complete(draft) {
             return Ok(());
         }
         // This session is only inspected and never run, so it doesn't need to be optimized.
         let mut options = SessionOptions::new(&self.environment)?;
         options.set_graph_level(GraphLevel::None)?;
         match self.threads {
-            ThreadSource::Environment => options.use_global_threads()?,
-            ThreadSource::Session { .. } | ThreadSource::Shared { .. } => {
+            ThreadPoolSource::Environment => options.use_global_threads()?,
+            ThreadPoolSource::Session { .. } | ThreadPoolSource::Shared { .. } => {
                 options.set_intra_op_threads(1)?;
             }
         }
@@ -154,16 +158,16 @@ impl Backend for OnnxRuntimeBackend {
             .map_err(|status| status.prefixed(format!("failed to open '{}': ", path.display())))?;
         let batching = interface.batching_by_first_dimension();
         let size = self.default_max_batch_size;
-        auto_complete::complete(draft, &interface.reversed(), batching, size)
+        auto_complete::complete_config(draft, &interface.reversed(), batching, size)
     }
 
     fn load(
         &self,
         spec: Arc<ModelSpec>,
         files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
-        let paths = ModelPaths::new(&spec, files, MODEL_FILE)?;
+        let paths = ModelFilesByProcessor::new(&spec, files, MODEL_FILE)?;
         let op_libraries = self.open_op_libraries(&spec.op_library_filenames, files)?;
         for warning in op_libraries.warnings() {
             host.log(LogLevel::Warning, &format!("model '{}': {warning}", spec.name));

@@ -1,7 +1,7 @@
 //! The `onnxruntime` backend, which executes ONNX models with ONNX Runtime's shared library. The
 //! library is opened at run time and called through its C API.
 //!
-//! - [`Library`] opens the library at a path that the server has found. No library is linked or
+//! - [`OrtLibrary`] opens the library at a path that the server has found. No library is linked or
 //!   shipped.
 //! - [`OnnxRuntimeBackend`] loads models, completes configurations from them, and refuses
 //!   configurations that contradict their model. `backend` and `source` are the best places to
@@ -39,5 +39,5 @@ mod session;
 mod settings;
 mod source;
 
-pub use api::{Library, LogFunction};
+pub use api::{LogFunction, OrtLibrary};
 pub use backend::{BackendOptions, OnnxRuntimeBackend};

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use galatea_backend::ExecutionTerminator;
-use galatea_devices::Stream;
+use galatea_devices::CudaStream;
 use galatea_infer::Status;
-use galatea_runtime::{ByteRegion, DeviceBytes, OutputPlace, copy_failed};
+use galatea_runtime::{ByteRegion, DeviceBytes, OutputPlace, copy_failed_error};
 use galatea_tensor::{DataType, Shape};
 
 use crate::api::{DeviceSession, ModelSession, OrtEnvironment, OrtTensor, RunOptions, RunOutputs};
@@ -81,7 +81,7 @@ impl galatea_runtime::Session for OnnxSession {
         Some(self.run_options.clone())
     }
 
-    fn stream(&self) -> Option<&Stream> {
+    fn stream(&self) -> Option<&CudaStream> {
         match &self.session {
             AnySession::Shared(_) => None,
             AnySession::OnDevice(session) => Some(session.stream()),
@@ -116,7 +116,7 @@ fn run_on_device<'data>(
     let finished = session.stream().synchronize();
     match (run, finished) {
         (Ok(outputs), Ok(())) => Ok(outputs),
-        (Ok(_), Err(error)) => Err(copy_failed(&error)),
+        (Ok(_), Err(error)) => Err(copy_failed_error(&error)),
         (Err(error), finished) => {
             if failure::is_of_device(error.message()) && finished.is_ok() {
                 session.stream().device().declare_lost(error.message());

@@ -8,9 +8,9 @@ use std::ffi::{CStr, CString};
 
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
-use galatea_runtime::Switch;
-use galatea_runtime::parameters::{integer, invalid_value, switch};
-use galatea_runtime::threads::{ThreadDemand, ThreadPool};
+use galatea_runtime::OnOff;
+use galatea_runtime::parameters::{bool_parameter, integer_parameter, invalid_value_error};
+use galatea_runtime::threads::{ThreadDemand, ThreadPoolChoice};
 use galatea_tensor::DataType;
 
 use crate::api::{ExecutionMode, GraphLevel, OrtEnvironment, RunOptions, SessionOptions, c_string};
@@ -30,11 +30,11 @@ pub(crate) struct ModelSettings {
     intra_op_threads: Option<i32>,
     /// The number of threads per execution; `None` leaves the decision to the library.
     inter_op_threads: Option<i32>,
-    memory_arena: Option<Switch>,
-    memory_pattern: Option<Switch>,
-    device_allocator: Option<Switch>,
-    intra_op_spinning: Option<Switch>,
-    inter_op_spinning: Option<Switch>,
+    memory_arena: Option<OnOff>,
+    memory_pattern: Option<OnOff>,
+    device_allocator: Option<OnOff>,
+    intra_op_spinning: Option<OnOff>,
+    inter_op_spinning: Option<OnOff>,
     arena_shrinkage: Option<CString>,
 }
 
@@ -42,7 +42,7 @@ impl ModelSettings {
     /// Parses a model's parameters and optimization settings.
     pub(crate) fn parse(spec: &ModelSpec) -> Result<Self, Status> {
         let values = &spec.parameters;
-        let memory_arena = switch(values, "enable_mem_arena")?;
+        let memory_arena = bool_parameter(values, "enable_mem_arena")?;
         let arena_shrinkage = arena_shrinkage(spec, memory_arena)?;
         // The arena would keep the largest tensor of strings forever. It stores an object of at
         // least 32 bytes for each string, and the contents are outside the arena anyway.
@@ -52,18 +52,18 @@ impl ModelSettings {
             execution_mode: execution_mode(values)?,
             intra_op_threads: threads(values, "intra_op_thread_count")?,
             inter_op_threads: threads(values, "inter_op_thread_count")?,
-            memory_arena: memory_arena.or(of_strings.then_some(Switch::Off)),
-            memory_pattern: switch(values, "enable_mem_pattern")?,
-            device_allocator: switch(values, DEVICE_ALLOCATOR)?,
-            intra_op_spinning: switch(values, INTRA_OP_SPINNING)?,
-            inter_op_spinning: switch(values, INTER_OP_SPINNING)?,
+            memory_arena: memory_arena.or(of_strings.then_some(OnOff::Off)),
+            memory_pattern: bool_parameter(values, "enable_mem_pattern")?,
+            device_allocator: bool_parameter(values, DEVICE_ALLOCATOR)?,
+            intra_op_spinning: bool_parameter(values, INTRA_OP_SPINNING)?,
+            inter_op_spinning: bool_parameter(values, INTER_OP_SPINNING)?,
             arena_shrinkage,
         })
     }
 
     /// The threads that the model requests, in a session that `instances` instances share.
     pub(crate) fn thread_demand(&self, instances: u32) -> ThreadDemand {
-        let spins = [self.intra_op_spinning, self.inter_op_spinning].contains(&Some(Switch::On));
+        let spins = [self.intra_op_spinning, self.inter_op_spinning].contains(&Some(OnOff::On));
         let parallel = self.execution_mode == ExecutionMode::Parallel;
         ThreadDemand {
             instances,
@@ -77,14 +77,14 @@ impl ModelSettings {
         &self,
         environment: &OrtEnvironment,
         instances: u32,
-        pool: ThreadPool,
+        pool: ThreadPoolChoice,
     ) -> Result<SessionOptions, Status> {
         let mut options = SessionOptions::new(environment)?;
         options.set_graph_level(self.graph_level)?;
         options.set_execution_mode(self.execution_mode)?;
         match pool {
-            ThreadPool::Environment => options.use_global_threads()?,
-            ThreadPool::Own { intra_op_threads } => {
+            ThreadPoolChoice::Environment => options.use_global_threads()?,
+            ThreadPoolChoice::Own { intra_op_threads } => {
                 options.set_intra_op_threads(intra_op_threads)?;
                 if let Some(threads) = self.inter_op_threads {
                     options.set_inter_op_threads(threads)?;
@@ -106,7 +106,7 @@ impl ModelSettings {
     fn entries(&self, instances: u32) -> Vec<(&'static str, &'static str)> {
         // Threads that spin while they wait for work take processors from other instances. With a
         // single instance, the library's default remains in effect, which is to spin.
-        let spinning = (instances > 1).then_some(Switch::Off);
+        let spinning = (instances > 1).then_some(OnOff::Off);
         let entries = [
             (DEVICE_ALLOCATOR, self.device_allocator),
             (INTRA_OP_SPINNING, self.intra_op_spinning.or(spinning)),
@@ -140,7 +140,7 @@ const fn graph_level(level: i32) -> GraphLevel {
 }
 
 fn execution_mode(values: &BTreeMap<String, String>) -> Result<ExecutionMode, Status> {
-    match integer(values, "execution_mode")? {
+    match integer_parameter(values, "execution_mode")? {
         None | Some(0) => Ok(ExecutionMode::Sequential),
         Some(1) => Ok(ExecutionMode::Parallel),
         Some(other) => Err(Status::invalid_argument(format!(
@@ -152,7 +152,7 @@ fn execution_mode(values: &BTreeMap<String, String>) -> Result<ExecutionMode, St
 
 /// A number of threads. Values below 1 mean the default, as in Triton.
 fn threads(values: &BTreeMap<String, String>, key: &str) -> Result<Option<i32>, Status> {
-    Ok(integer(values, key)?.filter(|&threads| threads > 0))
+    Ok(integer_parameter(values, key)?.filter(|&threads| threads > 0))
 }
 
 /// Returns true if the model has a tensor of strings.
@@ -168,20 +168,20 @@ fn has_strings(spec: &ModelSpec) -> bool {
 /// also validated here, an invalid device makes the load fail instead.
 fn arena_shrinkage(
     spec: &ModelSpec,
-    memory_arena: Option<Switch>,
+    memory_arena: Option<OnOff>,
 ) -> Result<Option<CString>, Status> {
     let Some(text) = spec.parameters.get(ARENA_SHRINKAGE) else { return Ok(None) };
     for device in text.split(';') {
         let (kind, number) = device.split_once(':').unwrap_or((device, ""));
         if !matches!(kind, "cpu" | "gpu") || number.parse::<u16>().is_err() {
-            return Err(invalid_value(
+            return Err(invalid_value_error(
                 ARENA_SHRINKAGE,
                 text,
                 "a list of devices like 'cpu:0;gpu:0'",
             ));
         }
-        if kind == "cpu" && memory_arena == Some(Switch::Off) {
-            return Err(invalid_value(
+        if kind == "cpu" && memory_arena == Some(OnOff::Off) {
+            return Err(invalid_value_error(
                 ARENA_SHRINKAGE,
                 text,
                 "possible while 'enable_mem_arena' is off",
@@ -189,7 +189,7 @@ fn arena_shrinkage(
         }
         let on_gpu = spec.instance_groups.iter().any(|group| group.kind == InstanceKind::Gpu);
         if kind == "gpu" && !on_gpu {
-            return Err(invalid_value(
+            return Err(invalid_value_error(
                 ARENA_SHRINKAGE,
                 text,
                 "possible without an instance on a GPU",
@@ -202,7 +202,7 @@ fn arena_shrinkage(
 #[cfg(test)]
 mod tests {
     use galatea_config::SupportedFeatures;
-    use galatea_pbtxt::read_config;
+    use galatea_pbtxt::parse_config_draft;
 
     use super::*;
 
@@ -216,9 +216,10 @@ mod tests {
                 "\nparameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}"
             ));
         }
-        let mut draft = read_config("config.pbtxt", &text).unwrap();
-        draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-        ModelSettings::parse(&draft.finish(&SupportedFeatures::default()).unwrap()).unwrap()
+        let mut draft = parse_config_draft("config.pbtxt", &text).unwrap();
+        draft.resolve_name_and_backend("m", &["model.onnx".to_owned()]).unwrap();
+        ModelSettings::parse(&draft.into_validated_spec(&SupportedFeatures::default()).unwrap())
+            .unwrap()
     }
 
     #[test]

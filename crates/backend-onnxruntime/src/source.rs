@@ -5,12 +5,12 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 
-use galatea_backend::{ExecutionGuarantee, Host, LogLevel};
+use galatea_backend::{ExecutionPredictability, LogLevel, ModelHost};
 use galatea_config::ModelSpec;
-use galatea_devices::{Devices, Stream};
+use galatea_devices::{CudaStream, Devices};
 use galatea_infer::Status;
-use galatea_runtime::threads::ThreadSource;
-use galatea_runtime::{ModelPaths, Opened, Processor, SessionSource};
+use galatea_runtime::threads::ThreadPoolSource;
+use galatea_runtime::{CpuOrGpu, ModelFilesByProcessor, OpenedModel, SessionSource};
 
 use crate::accelerators::Providers;
 use crate::api::{DeviceSession, ModelSession, OrtEnvironment, SessionOptions};
@@ -23,12 +23,12 @@ use crate::settings::ModelSettings;
 pub(crate) struct OnnxSource {
     pub(crate) environment: Arc<OrtEnvironment>,
     pub(crate) devices: Devices,
-    pub(crate) threads: ThreadSource,
-    pub(crate) paths: ModelPaths,
+    pub(crate) threads: ThreadPoolSource,
+    pub(crate) paths: ModelFilesByProcessor,
     pub(crate) op_libraries: Arc<ModelLibraries>,
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) settings: ModelSettings,
-    pub(crate) host: Arc<dyn Host>,
+    pub(crate) host: Arc<dyn ModelHost>,
 }
 
 impl SessionSource for OnnxSource {
@@ -36,21 +36,21 @@ impl SessionSource for OnnxSource {
     type Shared = Arc<ModelSession>;
     type Session = OnnxSession;
 
-    fn open_shared(&self) -> Result<Opened<Arc<ModelSession>>, Status> {
-        let options = self.session_options(Processor::Cpu, None)?;
-        let path = self.paths.of(Processor::Cpu)?;
+    fn open_shared(&self) -> Result<OpenedModel<Arc<ModelSession>>, Status> {
+        let options = self.session_options(CpuOrGpu::Cpu, None)?;
+        let path = self.paths.for_processor(CpuOrGpu::Cpu)?;
         let opened = ModelSession::open(self.environment.clone(), path, &options);
         let (session, interface) = opened.map_err(|status| not_loaded(status, path))?;
-        let guarantee = self.guarantee(Processor::Cpu, path);
-        Ok(Opened { session: Arc::new(session), interface, guarantee })
+        let guarantee = self.guarantee(CpuOrGpu::Cpu, path);
+        Ok(OpenedModel { session: Arc::new(session), interface, guarantee })
     }
 
     fn session(&self, shared: Arc<ModelSession>) -> Result<OnnxSession, Status> {
         OnnxSession::new(AnySession::Shared(shared), &self.environment, &self.settings)
     }
 
-    fn open_on_gpu(&self, gpu: u32) -> Result<Opened<OnnxSession>, Status> {
-        let processor = Processor::Gpu(gpu);
+    fn open_on_gpu(&self, gpu: u32) -> Result<OpenedModel<OnnxSession>, Status> {
+        let processor = CpuOrGpu::Gpu(gpu);
         // The check precedes any allocation on the GPU.
         Providers::of(&self.spec, processor)?.require(self.environment.library())?;
         let number = i32::try_from(gpu).unwrap_or(i32::MAX);
@@ -60,12 +60,12 @@ impl SessionSource for OnnxSource {
         let stream = stream
             .map_err(|error| Status::internal(format!("unable to create stream: {error}")))?;
         let options = self.session_options(processor, Some(&stream))?;
-        let path = self.paths.of(processor)?;
+        let path = self.paths.for_processor(processor)?;
         let opened = DeviceSession::open(self.environment.clone(), path, &options, stream);
         let (session, interface) = opened.map_err(|status| not_loaded(status, path))?;
         let session = AnySession::OnDevice(Box::new(session));
         let session = OnnxSession::new(session, &self.environment, &self.settings)?;
-        Ok(Opened { session, interface, guarantee: self.guarantee(processor, path) })
+        Ok(OpenedModel { session, interface, guarantee: self.guarantee(processor, path) })
     }
 
     /// The operator libraries, on which responses also depend.
@@ -78,11 +78,11 @@ impl OnnxSource {
     /// The options for a session on a processor. A session on a GPU executes on the stream.
     fn session_options(
         &self,
-        processor: Processor,
-        stream: Option<&Stream>,
+        processor: CpuOrGpu,
+        stream: Option<&CudaStream>,
     ) -> Result<SessionOptions, Status> {
         let environment = &self.environment;
-        let instances = processor.sharing_instances(&self.spec);
+        let instances = processor.sharing_instance_count(&self.spec);
         let demand = self.settings.thread_demand(instances);
         if let Some(excess) = self.threads.oversubscription(demand) {
             let line = format!(
@@ -108,16 +108,16 @@ impl OnnxSource {
 
     /// Only plain CPU execution is predictable. Other providers may depend on the calling thread,
     /// and an operator library may do anything, including waiting for another model.
-    fn guarantee(&self, processor: Processor, path: &Path) -> ExecutionGuarantee {
+    fn guarantee(&self, processor: CpuOrGpu, path: &Path) -> ExecutionPredictability {
         if !self.op_libraries.is_empty() {
-            return ExecutionGuarantee::Unspecified;
+            return ExecutionPredictability::Unspecified;
         }
         let is_accelerated = !self.spec.optimization.cpu_execution_accelerators.is_empty();
-        let is_plain_cpu = processor == Processor::Cpu && !is_accelerated;
+        let is_plain_cpu = processor == CpuOrGpu::Cpu && !is_accelerated;
         if is_plain_cpu && is_model_predictable(path) {
-            ExecutionGuarantee::Predictable
+            ExecutionPredictability::Predictable
         } else {
-            ExecutionGuarantee::NonBlocking
+            ExecutionPredictability::NonBlocking
         }
     }
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionPolicy, Host, LoadedVersion, LogLevel, Model, ModelFiles,
+    Backend, BackendFingerprint, ExecutionPolicy, LoadedVersion, LogLevel, Model, ModelFiles,
+    ModelHost,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_devices::Devices;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::Status;
 use galatea_runtime::parameters::default_max_batch_size;
-use galatea_runtime::{Machine, RuntimeModel, auto_complete, model_entry};
+use galatea_runtime::{MachineResources, RuntimeModel, auto_complete, model_entry};
 
 use crate::api::{Core, Library};
 use crate::layouts;
-use crate::network::read_network;
 use crate::parameters::ModelParameters;
 use crate::signature::Comparison;
 use crate::source::OpenVinoSource;
@@ -31,13 +31,13 @@ pub struct BackendOptions {
     /// The GPUs from which inputs are copied.
     pub devices: Devices,
     /// The account for the memory of strings, of which there are none.
-    pub account: Arc<Account>,
+    pub account: Arc<MemoryAccount>,
 }
 
 /// The backend `openvino`.
 pub struct OpenVinoBackend {
     library: Arc<Library>,
-    machine: Machine,
+    machine: MachineResources,
     default_max_batch_size: i32,
     settings: BTreeMap<String, String>,
 }
@@ -52,7 +52,7 @@ impl OpenVinoBackend {
         let BackendOptions { backend_config: settings, devices, account } = options;
         // At least 1, as in Triton.
         let default_max_batch_size = default_max_batch_size(&settings)?.max(1);
-        let machine = Machine { devices, account };
+        let machine = MachineResources { devices, account };
         Ok(Self { library, machine, default_max_batch_size, settings })
     }
 }
@@ -76,10 +76,10 @@ impl Backend for OpenVinoBackend {
     ) -> Result<(), Status> {
         let path = model_entry(files, draft.default_model_filename(), MODEL_FILE, draft.name())?;
         let interface = Core::new(self.library.clone())?.read_model(&path)?.interface()?;
-        auto_complete::complete(
+        auto_complete::complete_config(
             draft,
             &interface,
-            layouts::batching(read_network(&path).as_deref()),
+            layouts::batching(&path),
             self.default_max_batch_size,
         )
     }
@@ -88,7 +88,7 @@ impl Backend for OpenVinoBackend {
         &self,
         spec: Arc<ModelSpec>,
         files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         Comparison(&spec).instances()?;
         let parameters = ModelParameters::parse(&spec.parameters)?;

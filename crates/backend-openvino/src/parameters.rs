@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use galatea_infer::Status;
 
-/// The default device.
-pub(crate) const CPU: &str = "CPU";
+const CPU: &str = "CPU";
 const NUM_STREAMS: &str = "NUM_STREAMS";
 const PERFORMANCE_HINT: &str = "PERFORMANCE_HINT";
 

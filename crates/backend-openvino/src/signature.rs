@@ -6,7 +6,7 @@
 
 use galatea_config::{InputSpec, InstanceKind, ModelSpec, OutputSpec};
 use galatea_infer::Status;
-use galatea_runtime::{Interface, TensorInfo};
+use galatea_runtime::{SessionInterface, TensorInfo};
 use galatea_tensor::DataType;
 
 /// The comparison of a configuration with its model.
@@ -34,7 +34,7 @@ impl Comparison<'_> {
     }
 
     /// Compares the inputs with those of the model, and gives those their dimensions.
-    pub(crate) fn inputs(&self, interface: &mut Interface) -> Result<(), Status> {
+    pub(crate) fn inputs(&self, interface: &mut SessionInterface) -> Result<(), Status> {
         self.input_count(interface.inputs.len())?;
         for input in &self.0.inputs {
             self.datatype(input.datatype, "input", &input.name)?;
@@ -51,7 +51,7 @@ impl Comparison<'_> {
     }
 
     /// The same for outputs.
-    pub(crate) fn outputs(&self, interface: &mut Interface) -> Result<(), Status> {
+    pub(crate) fn outputs(&self, interface: &mut SessionInterface) -> Result<(), Status> {
         for output in &self.0.outputs {
             self.datatype(output.datatype, "output", &output.name)?;
             if self.is_of_batch(&output.name) {
@@ -74,7 +74,9 @@ impl Comparison<'_> {
     /// Also counts the inputs that the server adds, which Triton's backend does not have.
     fn input_count(&self, provided: usize) -> Result<(), Status> {
         let targets = self.0.batch_inputs.iter().map(|input| input.target_names.len());
-        let added = self.0.controls().len() + self.0.states().len() + targets.sum::<usize>();
+        let added = self.0.sequence_controls().len()
+            + self.0.sequence_states().len()
+            + targets.sum::<usize>();
         let expected = self.0.inputs.len() + added;
         if expected == provided {
             return Ok(());
@@ -124,15 +126,6 @@ impl Comparison<'_> {
             tensor.dims = own.into_iter().chain(dims.iter().copied()).collect();
             return Ok(());
         }
-        // Triton gives the model the largest batch before it compares outputs.
-        let mut own = tensor.dims.clone();
-        if let Some(first) = own.first_mut()
-            && is_batched
-            && sizes == SizeRule::Outputs
-            && *first == -1
-        {
-            *first = batch;
-        }
         let what = if is_batched {
             "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor \
              shape, making complete shape"
@@ -143,7 +136,7 @@ impl Comparison<'_> {
             "model '{model}', tensor '{name}': the model expects {} dimensions (shape {}) but the \
              model configuration specifies {} dimensions ({what} {})",
             tensor.dims.len(),
-            shape_text(&own),
+            shape_text(&tensor.dims),
             full.len(),
             shape_text(&full)
         )))
@@ -167,25 +160,25 @@ fn shape_text(dims: &[i64]) -> String {
 #[cfg(test)]
 mod tests {
     use galatea_config::SupportedFeatures;
-    use galatea_pbtxt::read_config;
+    use galatea_pbtxt::parse_config_draft;
     use galatea_runtime::ElementKind;
 
     use super::*;
 
     fn spec(text: &str) -> ModelSpec {
-        let mut draft = read_config("config.pbtxt", text).unwrap();
-        draft.resolve_identity("m", &["model.xml".to_owned()]).unwrap();
-        draft.finish(&SupportedFeatures::default()).unwrap()
+        let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
+        draft.resolve_name_and_backend("m", &["model.xml".to_owned()]).unwrap();
+        draft.into_validated_spec(&SupportedFeatures::default()).unwrap()
     }
 
-    fn interface(input: &[i64], output: &[i64]) -> Interface {
+    fn interface(input: &[i64], output: &[i64]) -> SessionInterface {
         let tensor = |name: &str, dims: &[i64]| TensorInfo {
             name: name.to_owned(),
             element: ElementKind::Known(DataType::Fp32),
             dims: dims.to_vec(),
         };
         let (inputs, outputs) = (vec![tensor("x", input)], vec![tensor("y", output)]);
-        Interface { inputs, required_inputs: 1, outputs }
+        SessionInterface { inputs, required_inputs: 1, outputs }
     }
 
     /// The dimensions that the server's part sees, or the refusal.
@@ -247,15 +240,6 @@ mod tests {
                 format!(
                     "tensor 'y': the model expects 2 dimensions (shape [1,3]) but the model \
                      configuration specifies 2 dimensions ({batched} [8,3])"
-                ),
-            ),
-            (
-                8,
-                ["2", "-1"],
-                [&[-1, 2], &[-1, 3]],
-                format!(
-                    "tensor 'y': the model expects 2 dimensions (shape [8,3]) but the model \
-                     configuration specifies 2 dimensions ({batched} [8,-1])"
                 ),
             ),
             (

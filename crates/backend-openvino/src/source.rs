@@ -3,16 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use galatea_backend::{ExecutionGuarantee, Host, LogLevel};
+use galatea_backend::{ExecutionPredictability, LogLevel, ModelHost};
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
-use galatea_runtime::{Interface, Opened, Processor, SessionSource, TensorInfo};
+use galatea_runtime::{CpuOrGpu, OpenedModel, SessionInterface, SessionSource, TensorInfo};
 use galatea_tensor::DataType;
 
 use crate::api::{BatchRows, CompiledModel, Core, InferRequest, Library, Model, Port, TypeChange};
-use crate::network::read_network;
-use crate::parameters::{CPU, ModelParameters};
-use crate::predictable::is_predictable;
+use crate::parameters::ModelParameters;
 use crate::session::OpenVinoSession;
 use crate::signature::{Comparison, input_dims};
 
@@ -22,7 +20,7 @@ pub(crate) struct OpenVinoSource {
     pub(crate) path: PathBuf,
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) parameters: ModelParameters,
-    pub(crate) host: Arc<dyn Host>,
+    pub(crate) host: Arc<dyn ModelHost>,
 }
 
 /// A compiled model with the tensors that its infer requests need to know.
@@ -37,7 +35,7 @@ pub(crate) struct SharedModel {
 struct Prepared {
     model: Model,
     /// The interface with the dimensions of the configuration.
-    interface: Interface,
+    interface: SessionInterface,
     rows: BatchRows,
 }
 
@@ -45,7 +43,7 @@ impl SessionSource for OpenVinoSource {
     type Shared = Arc<SharedModel>;
     type Session = OpenVinoSession;
 
-    fn open_shared(&self) -> Result<Opened<Self::Shared>, Status> {
+    fn open_shared(&self) -> Result<OpenedModel<Self::Shared>, Status> {
         let core = self.core()?;
         let Prepared { model, interface, rows } = self.prepare(&core)?;
         let ModelParameters { target_device, skips_dynamic_batches, .. } = &self.parameters;
@@ -53,7 +51,7 @@ impl SessionSource for OpenVinoSource {
         let compiled = core.compile_model(&model, target_device, may_batch)?;
         let (input_count, outputs) = (interface.inputs.len(), model.outputs()?);
         let session = Arc::new(SharedModel { model: compiled, input_count, outputs, rows });
-        Ok(Opened { session, interface, guarantee: self.guarantee() })
+        Ok(OpenedModel { session, interface, guarantee: ExecutionPredictability::NonBlocking })
     }
 
     fn session(&self, shared: Self::Shared) -> Result<OpenVinoSession, Status> {
@@ -76,8 +74,7 @@ impl OpenVinoSource {
             let line = format!("CPU extensions are loaded: '{cpu_extension}'");
             self.host.log(LogLevel::Info, &line);
         }
-        core.load_device(target_device)?;
-        let instances = Processor::Cpu.sharing_instances(&self.spec);
+        let instances = CpuOrGpu::Cpu.sharing_instance_count(&self.spec);
         for (property, value) in self.parameters.properties_for(instances) {
             core.set_property(target_device, property, &value)?;
         }
@@ -111,7 +108,7 @@ impl OpenVinoSource {
     }
 
     /// The interface with the configuration's dimensions.
-    fn adopted(&self, mut interface: Interface) -> Result<Interface, Status> {
+    fn adopted(&self, mut interface: SessionInterface) -> Result<SessionInterface, Status> {
         let comparison = Comparison(&self.spec);
         comparison.inputs(&mut interface)?;
         comparison.outputs(&mut interface)?;
@@ -130,14 +127,14 @@ impl OpenVinoSource {
     }
 
     /// Returns true if the first dimension of every output that requests share is variable.
-    fn has_variable_batches(&self, interface: &Interface) -> bool {
+    fn has_variable_batches(&self, interface: &SessionInterface) -> bool {
         let mut shared = self.outputs_of_requests(interface);
         shared.all(|tensor| tensor.dims.first() == Some(&-1))
     }
 
     fn outputs_of_requests<'a>(
         &'a self,
-        interface: &'a Interface,
+        interface: &'a SessionInterface,
     ) -> impl Iterator<Item = &'a TensorInfo> {
         let comparison = Comparison(&self.spec);
         interface.outputs.iter().filter(move |tensor| {
@@ -173,24 +170,9 @@ impl OpenVinoSource {
         Ok(Some(Prepared { model, interface: self.adopted(interface)?, rows }))
     }
 
-    /// The guarantee for executions: operators of a library may do anything, and other devices than
-    /// the CPU may depend on the calling thread.
-    fn guarantee(&self) -> ExecutionGuarantee {
-        let ModelParameters { target_device, cpu_extension, .. } = &self.parameters;
-        if !cpu_extension.is_empty() {
-            return ExecutionGuarantee::Unspecified;
-        }
-        let is_predictable = || read_network(&self.path).is_some_and(|text| is_predictable(&text));
-        if target_device == CPU && is_predictable() {
-            ExecutionGuarantee::Predictable
-        } else {
-            ExecutionGuarantee::NonBlocking
-        }
-    }
-
     /// Gives inputs and outputs the types of the configuration, as in Triton.
     fn convert(&self, model: &mut Model) -> Result<(), Status> {
-        let Interface { inputs, outputs, .. } = model.interface()?;
+        let SessionInterface { inputs, outputs, .. } = model.interface()?;
         let spec = &self.spec;
         let of_input = |name: &str| spec.input(name).map(|input| input.datatype);
         let of_output = |name: &str| {

@@ -7,7 +7,7 @@ mod support;
 use galatea_backend::Backend;
 use galatea_config::SupportedFeatures;
 use galatea_infer::InferenceRequest;
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 
 use support::{Files, backend, library, output, request, try_load, two_outputs};
 
@@ -94,13 +94,13 @@ fn configurations_are_completed_by_layouts() {
     let Some(library) = library() else { return };
     let completed = |model: &str, config: &str| {
         let files = Files::new("model.xml", model);
-        let mut draft = read_config("config.pbtxt", config).unwrap();
-        draft.resolve_identity("m", &["model.xml".to_owned()]).unwrap();
+        let mut draft = parse_config_draft("config.pbtxt", config).unwrap();
+        draft.resolve_name_and_backend("m", &["model.xml".to_owned()]).unwrap();
         backend(library.clone()).auto_complete_config(&mut draft, &files).unwrap();
         let tensors = draft.inputs().into_iter().chain(draft.outputs());
         let tensors: Vec<_> = tensors.map(|one| format!("{} {:?}", one.name, one.dims)).collect();
         let facts = (draft.max_batch_size(), draft.scheduling_is_set(), tensors);
-        draft.finish(&SupportedFeatures::default()).unwrap();
+        draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
         facts
     };
     let (size, is_scheduled, tensors) = completed(&two_outputs(&[1, 3], "[N,C]"), "");

@@ -10,7 +10,7 @@ use galatea_abi::{
     TRITONBACKEND_ExecutionPolicy, TRITONBACKEND_MemoryManager, TRITONSERVER_Message,
 };
 use galatea_backend::{BackendFingerprint, InstanceCreation};
-use galatea_c_objects::error::{take_c, to_c_string};
+use galatea_c_objects::error::{take_c_error, to_c_string};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, log, pointer};
 use galatea_config::PreferredInstances;
@@ -87,12 +87,12 @@ impl Backend {
         };
         if let Some(initialize) = backend.entry_points.initialize {
             // SAFETY: the object lives until the backend is dropped.
-            unsafe { take_c(initialize(backend.address())) }?;
+            unsafe { take_c_error(initialize(backend.address())) }?;
         }
         if let Some(attributes) = backend.entry_points.attributes {
             let declared = Owned::new(BackendAttributesObject::default());
             // SAFETY: both objects outlive the call.
-            unsafe { take_c(attributes(backend.address(), declared.address())) }?;
+            unsafe { take_c_error(attributes(backend.address(), declared.address())) }?;
             let declared = declared.into_inner().unwrap_or_default();
             backend.parallel.store(declared.wants_parallel_loading(), Ordering::Relaxed);
             *backend.preferred.lock("set preferred instances") = declared.into_preferred();
@@ -123,7 +123,7 @@ impl Drop for Backend {
     fn drop(&mut self) {
         let Some(finalize) = self.entry_points.finalize else { return };
         // SAFETY: the object is released only afterwards, and no model uses it any more.
-        if let Err(status) = unsafe { take_c(finalize(self.address())) } {
+        if let Err(status) = unsafe { take_c_error(finalize(self.address())) } {
             log::error(&format!("failed finalizing backend '{}': {status}", self.name));
         }
     }

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use galatea_backend::{
-    AutoCompletePermission, Backend as BackendTrait, BackendFingerprint, BatchRule,
-    ExecutionPolicy, Host, LoadedVersion, Model, ModelFiles, UnconfiguredModel,
+    AutoCompletePermission, Backend as BackendTrait, BackendFingerprint, CustomBatchStrategy,
+    ExecutionPolicy, LoadedVersion, Model, ModelFiles, ModelHost, UnconfiguredModel,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
 
-use crate::library::search::SearchScope;
+use crate::library::search::LibrarySearchScope;
 use crate::strategy_loader::StrategyLoader;
 
 /// Forwards everything except the batching strategy to the backend.
 pub(crate) struct BackendWithStrategies {
     pub(crate) backend: Arc<dyn BackendTrait>,
-    pub(crate) scope: SearchScope,
+    pub(crate) scope: LibrarySearchScope,
     pub(crate) strategies: Arc<StrategyLoader>,
 }
 
@@ -53,12 +53,15 @@ impl BackendTrait for BackendWithStrategies {
         &self,
         spec: Arc<ModelSpec>,
         files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         self.backend.load(spec, files, host)
     }
 
-    fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
+    fn batch_rule(
+        &self,
+        loaded: &LoadedVersion<'_>,
+    ) -> Result<Option<Box<dyn CustomBatchStrategy>>, Status> {
         self.strategies.batch_rule(loaded, self.scope)
     }
 

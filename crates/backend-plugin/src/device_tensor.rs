@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use galatea_devices::{DeviceBuffer, Devices, Error};
 use galatea_infer::{InputTensor, Status};
-use galatea_tensor::{Buffer, DeviceRegion, ForeignError};
+use galatea_tensor::{Buffer, DeviceRegion, ForeignMemoryError};
 
 /// Places inputs where an instance can use them: inputs in any GPU's memory are moved to the
 /// instance's GPU, or otherwise to host memory. Memory that a client may modify is copied.
@@ -25,9 +25,9 @@ pub(crate) fn place_inputs(
             }
             Some(gpu) => match copy_on(gpu, &input.data, devices)? {
                 Some(copied) => input.data = copied,
-                None => input.data.own()?,
+                None => input.data.make_owned()?,
             },
-            None => input.data.own()?,
+            None => input.data.make_owned()?,
         }
     }
     Ok(())
@@ -35,11 +35,12 @@ pub(crate) fn place_inputs(
 
 /// Copies data to a GPU's memory. `None` if the GPU has no memory left.
 fn copy_on(gpu: u32, data: &Buffer, devices: &Devices) -> Result<Option<Buffer>, Status> {
-    let failed = |error: &Error| ForeignError::Device(format!("failed to use CUDA copy: {error}"));
+    let failed =
+        |error: &Error| ForeignMemoryError::Device(format!("failed to use CUDA copy: {error}"));
     let number = i32::try_from(gpu).unwrap_or(i32::MAX);
     let device = devices.device(number).map_err(|error| failed(&error))?;
     let Ok(memory) = device.allocate_pooled(data.len()) else { return Ok(None) };
-    devices.put(data, &memory, failed)?;
+    devices.copy_tensor_to(data, &memory, failed)?;
     let (address, byte_size) = (memory.address(), memory.len());
     let owner: Arc<dyn Any + Send + Sync> = Arc::new(memory);
     Ok(Some(Buffer::from_device(DeviceRegion { device: gpu, address, byte_size, owner })))
@@ -75,6 +76,6 @@ impl DeviceOutput {
 
     /// Returns the output that the plug-in has written.
     pub(crate) fn into_buffer(self) -> Buffer {
-        self.devices.tensor(self.memory)
+        self.devices.wrap_as_tensor(self.memory)
     }
 }

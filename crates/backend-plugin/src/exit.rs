@@ -5,7 +5,7 @@
 ///
 /// Intended for a process in which a library, such as ONNX Runtime or a plug-in, may still be
 /// executing: its threads run until the last moment and must not find their objects destroyed.
-pub fn end_process(code: i32) -> ! {
+pub fn exit_without_destructors(code: i32) -> ! {
     // SAFETY: `_exit` accepts any number, doesn't return, and doesn't access this process's memory.
     unsafe { libc::_exit(code) }
 }

@@ -117,7 +117,7 @@ mod tests {
                 unsafe { address.cast::<u8>().write(7) };
             }
             let buffer = buffer.into_buffer();
-            let bytes = buffer.host().unwrap();
+            let bytes = buffer.host_bytes().unwrap();
             assert_eq!((bytes.len() as u64, bytes.as_ptr().addr()), (byte_size, address.addr()));
             assert!(bytes.first().is_none_or(|first| *first == 7));
             assert!(bytes.iter().skip(1).all(|byte| *byte == 0));
@@ -125,6 +125,9 @@ mod tests {
         for too_much in [u64::MAX, u64::MAX / 2, 1 << 60] {
             assert!(HostBuffer::new(too_much).is_none(), "{too_much}");
         }
-        assert_eq!(HostBuffer::copy_of(b"abc").unwrap().into_buffer().host().unwrap()[..], *b"abc");
+        assert_eq!(
+            HostBuffer::copy_of(b"abc").unwrap().into_buffer().host_bytes().unwrap()[..],
+            *b"abc"
+        );
     }
 }

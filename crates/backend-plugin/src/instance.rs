@@ -11,8 +11,8 @@ use galatea_abi::{
     TRITONSERVER_INSTANCEGROUPKIND_GPU, TRITONSERVER_INSTANCEGROUPKIND_MODEL,
     TRITONSERVER_InstanceGroupKind, TRITONSERVER_Message,
 };
-use galatea_backend::{Device, ExecutionGuarantee, Placement};
-use galatea_c_objects::error::{take_c, to_c_string};
+use galatea_backend::{Device, ExecutionPredictability, Placement};
+use galatea_c_objects::error::{take_c_error, to_c_string};
 use galatea_c_objects::message::MessageObject;
 use galatea_c_objects::{handle, list, log, pointer};
 use galatea_config::{InstanceGroup, ModelSpec};
@@ -121,7 +121,7 @@ impl Instance {
             Device::Model => (TRITONSERVER_INSTANCEGROUPKIND_MODEL, 0),
         };
         let spec = model.serving()?.spec.clone();
-        let group = spec.group_of(&at.name);
+        let group = spec.group_of_instance(&at.name);
         // The policy's settings, keyed by its name.
         let host_policy = serde_json::json!({ at.host_policy(&spec): at.host_policy_settings });
         let instance = Self {
@@ -144,7 +144,7 @@ impl Instance {
         };
         if let Some(initialize) = instance.model.info.backend.entry_points.instance_initialize {
             // SAFETY: the object lives until the instance is dropped.
-            unsafe { take_c(initialize(instance.address())) }?;
+            unsafe { take_c_error(initialize(instance.address())) }?;
         }
         Ok(instance)
     }
@@ -157,7 +157,7 @@ impl Instance {
     fn ready(&self) -> Result<(), Status> {
         match self.model.info.backend.entry_points.instance_ready {
             // SAFETY: the object lives as long as the instance.
-            Some(ready) => unsafe { take_c(ready(self.address())) },
+            Some(ready) => unsafe { take_c_error(ready(self.address())) },
             None => Ok(()),
         }
     }
@@ -172,19 +172,19 @@ impl Instance {
     /// The backend's guarantee about executions. By default, an execution may block on anything. A
     /// decoupled model never gets a stronger guarantee, because sending many responses may block on
     /// slow clients.
-    pub(crate) fn guarantee(&self, decoupled: bool) -> Result<ExecutionGuarantee, Status> {
+    pub(crate) fn guarantee(&self, decoupled: bool) -> Result<ExecutionPredictability, Status> {
         let entry_points = &self.model.info.backend.entry_points;
         let Some(ask) = entry_points.instance_predictable.filter(|_| !decoupled) else {
-            return Ok(ExecutionGuarantee::Unspecified);
+            return Ok(ExecutionPredictability::Unspecified);
         };
         let mut is_predictable = false;
         // SAFETY: the object lives as long as the instance, and the flag as long as the
         // call.
-        unsafe { take_c(ask(self.address(), &raw mut is_predictable)) }?;
+        unsafe { take_c_error(ask(self.address(), &raw mut is_predictable)) }?;
         Ok(if is_predictable {
-            ExecutionGuarantee::Predictable
+            ExecutionPredictability::Predictable
         } else {
-            ExecutionGuarantee::Unspecified
+            ExecutionPredictability::Unspecified
         })
     }
 }
@@ -195,7 +195,7 @@ impl Drop for Instance {
         let finalize = self.model.info.backend.entry_points.instance_finalize;
         let Some(finalize) = finalize else { return };
         // SAFETY: the object is released only afterwards, and nothing uses it any more.
-        if let Err(status) = unsafe { take_c(finalize(self.address())) } {
+        if let Err(status) = unsafe { take_c_error(finalize(self.address())) } {
             log::error(&format!("failed finalizing model instance '{}': {status}", self.name));
         }
     }
@@ -339,7 +339,7 @@ functions! {
         instance: *mut TRITONBACKEND_ModelInstance,
         count: *mut u32,
     ) {
-        let found = list::count(&object(instance)?.profiles);
+        let found = list::len_u32(&object(instance)?.profiles);
         pointer::write(count, found, "count")
     }
 
@@ -351,7 +351,7 @@ functions! {
     ) {
         pointer::write(profile_name, core::ptr::null(), "profile_name")?;
         let profiles = &object(instance)?.profiles;
-        let found = list::get(profiles, index);
+        let found = list::get_u32(profiles, index);
         let found = found.ok_or_else(|| out_of_bounds(index, profiles.len(), "profiles"))?;
         pointer::write(profile_name, found.as_ptr(), "profile_name")
     }
@@ -361,7 +361,7 @@ functions! {
         instance: *mut TRITONBACKEND_ModelInstance,
         count: *mut u32,
     ) {
-        let found = list::count(&object(instance)?.secondary_devices);
+        let found = list::len_u32(&object(instance)?.secondary_devices);
         pointer::write(count, found, "count")
     }
 
@@ -373,7 +373,7 @@ functions! {
         id: *mut i64,
     ) {
         let devices = &object(instance)?.secondary_devices;
-        let found = list::get(devices, index);
+        let found = list::get_u32(devices, index);
         let (name, number) =
             found.ok_or_else(|| out_of_bounds(index, devices.len(), "secondary devices"))?;
         pointer::write(kind, name.as_ptr(), "kind")?;

@@ -4,7 +4,7 @@
 //!
 //! The crate finds and opens libraries and provides the functions that they call. The rest of the
 //! server sees an ordinary [`galatea_backend::Backend`], [`galatea_backend::ResponseCache`] and
-//! [`galatea_backend::ModelAgents`].
+//! [`galatea_backend::ModelRepositoryAgents`].
 //!
 //! The crate is *not* a server: it knows no door and no engine. It spawns no threads, except one
 //! for each finalisation that a plug-in triggers itself. Instances are created on the loader's
@@ -55,7 +55,7 @@
 //! pointers, objects of the wrong kind and released objects result in an error and a log line.
 //!
 //! A library is opened only from a model in the server's own repository or from the backend
-//! directory, never from files that a client sent ([`SearchScope`]).
+//! directory, never from files that a client sent ([`LibrarySearchScope`]).
 
 #![allow(unsafe_code, reason = "a C API is made of it; each block says why it is sound")]
 #![allow(non_snake_case, reason = "exported functions have the headers' names")]
@@ -78,7 +78,7 @@ macro_rules! functions {
             pub(crate) unsafe extern "C" fn $name(
                 $($argument: $kind),*
             ) -> *mut galatea_abi::TRITONSERVER_Error {
-                galatea_c_objects::guard(stringify!($name), || {
+                galatea_c_objects::catch_panic(stringify!($name), || {
                     // SAFETY: the caller guarantees what the body requires.
                     unsafe { $body }
                 })
@@ -129,9 +129,9 @@ mod tensor_shape;
 #[cfg(test)]
 mod testing;
 
-pub use agent::{AgentChain, Agents, ModelCandidate};
-pub use cache::PluginCache;
-pub use exit::end_process;
-pub use library::search::SearchScope;
+pub use agent::{AgentChain, ModelForAgents, RepositoryAgents};
+pub use cache::PluginResponseCache;
+pub use exit::exit_without_destructors;
+pub use library::search::LibrarySearchScope;
 pub use plugins::Plugins;
 pub use settings::{BackendSettingsLookup, PluginSettings, ServerPointer};

@@ -40,7 +40,7 @@ impl MemoryManagerObject {
         let byte_size = usize::try_from(byte_size).unwrap_or(usize::MAX);
         let (address, pooled) = match kind {
             PoolKind::Pinned => {
-                let memory = self.devices.pinned_memory(byte_size);
+                let memory = self.devices.allocate_pinned_buffer(byte_size);
                 let mut memory = memory.ok_or_else(|| self.no_pinned_memory())?;
                 (
                     memory.as_mut_ptr().expose_provenance(),

@@ -9,8 +9,8 @@ use galatea_abi::{
     TRITONBACKEND_ARTIFACT_FILESYSTEM, TRITONBACKEND_ArtifactType, TRITONBACKEND_Backend,
     TRITONBACKEND_Model, TRITONSERVER_BufferAttributes, TRITONSERVER_Message, TRITONSERVER_Server,
 };
-use galatea_backend::{AutoCompletePermission, Host, LoadedVersion, ModelFiles};
-use galatea_c_objects::error::{take_c, to_c_string};
+use galatea_backend::{AutoCompletePermission, LoadedVersion, ModelFiles, ModelHost};
+use galatea_c_objects::error::{take_c_error, to_c_string};
 use galatea_c_objects::{handle, log, message, pointer};
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_infer::Status;
@@ -57,7 +57,7 @@ pub(crate) struct ServingModel {
     pub(crate) name: Arc<str>,
     pub(crate) version: i64,
     pub(crate) spec: Arc<ModelSpec>,
-    pub(crate) host: Arc<dyn Host>,
+    pub(crate) host: Arc<dyn ModelHost>,
     /// The output names, in configuration order.
     pub(crate) outputs: Vec<Arc<str>>,
     /// The outputs of a request that doesn't specify any, in Triton's order.
@@ -80,7 +80,7 @@ impl Model {
         let model = Self { object: Owned::new(ModelObject(info.clone())), info };
         if let Some(initialize) = model.info.backend.entry_points.model_initialize {
             // SAFETY: the object lives until the model is dropped.
-            let done = unsafe { take_c(initialize(model.address())) };
+            let done = unsafe { take_c_error(initialize(model.address())) };
             model.info.freeze_config();
             done?;
         }
@@ -114,7 +114,11 @@ impl Model {
         {
             draft.clone_from(completed);
         }
-        if draft.is_provided() { Ok(model) } else { Err(galatea_backend::unconfigured(draft)) }
+        if draft.has_explicit_config() {
+            Ok(model)
+        } else {
+            Err(galatea_backend::missing_config_error(draft))
+        }
     }
 
     /// Creates a built-in backend's model for C code that accompanies the backend.
@@ -154,7 +158,7 @@ impl Drop for Model {
     fn drop(&mut self) {
         let Some(finalize) = self.info.backend.entry_points.model_finalize else { return };
         // SAFETY: the object is released only afterwards, and nothing uses it any more.
-        if let Err(status) = unsafe { take_c(finalize(self.address())) } {
+        if let Err(status) = unsafe { take_c_error(finalize(self.address())) } {
             log::error(&format!(
                 "failed finalizing model '{}': {status}",
                 self.info.display_name()
@@ -194,7 +198,7 @@ impl ModelInfo {
     pub(crate) fn start_serving(
         &self,
         spec: Arc<ModelSpec>,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<(), Status> {
         *self.config.lock("put the configuration in force") = ModelConfig::InForce(spec.to_json());
         let outputs: Vec<Arc<str>> =

@@ -1,17 +1,17 @@
 //! Objects that this crate owns and C can refer to.
 
-use galatea_c_objects::handle::{self, Object};
+use galatea_c_objects::handle::{self, CObject};
 
 /// An object at an address. Dropping the value releases the object.
-pub(crate) struct Owned<T: Object>(*mut T::Opaque);
+pub(crate) struct Owned<T: CObject>(*mut T::Opaque);
 
 // SAFETY: the address isn't dereferenced here, and the object behind it moves between threads only
 // if it is `Send`.
-unsafe impl<T: Object + Send> Send for Owned<T> {}
+unsafe impl<T: CObject + Send> Send for Owned<T> {}
 // SAFETY: as above, for shared access to the object.
-unsafe impl<T: Object + Send + Sync> Sync for Owned<T> {}
+unsafe impl<T: CObject + Send + Sync> Sync for Owned<T> {}
 
-impl<T: Object> Owned<T> {
+impl<T: CObject> Owned<T> {
     pub(crate) fn new(object: T) -> Self {
         Self(handle::into_raw(object))
     }
@@ -36,7 +36,7 @@ impl<T: Object> Owned<T> {
     }
 }
 
-impl<T: Object> Drop for Owned<T> {
+impl<T: CObject> Drop for Owned<T> {
     fn drop(&mut self) {
         // SAFETY: as in `into_inner`.
         drop(unsafe { handle::take::<T>(self.0, T::NAME) });

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 
 use galatea_abi::TRITONBACKEND_Request;
 use galatea_backend::{
-    Device, ExecutionGuarantee, Instance as InstanceTrait, Placement, RefusedBatch,
+    Device, ExecutionPredictability, Instance as InstanceTrait, Placement, RefusedBatch,
 };
-use galatea_c_objects::error::take_c;
+use galatea_c_objects::error::take_c_error;
 use galatea_c_objects::{handle, log};
 use galatea_infer::{FailureReason, PendingRequest, Status};
 
@@ -23,7 +23,7 @@ pub(crate) struct PluginInstance {
     instance: Arc<Instance>,
     /// The GPU that the instance runs on, if any.
     gpu: Option<u32>,
-    guarantee: ExecutionGuarantee,
+    guarantee: ExecutionPredictability,
 }
 
 impl PluginInstance {
@@ -62,7 +62,7 @@ impl PluginInstance {
 }
 
 impl InstanceTrait for PluginInstance {
-    fn guarantee(&self) -> ExecutionGuarantee {
+    fn guarantee(&self) -> ExecutionPredictability {
         self.guarantee
     }
 
@@ -92,7 +92,8 @@ impl InstanceTrait for PluginInstance {
         let execute = instance.model.info.backend.entry_points.execute;
         // SAFETY: the array and its objects outlive the call. If the call succeeds, the plug-in
         // owns the objects from then on.
-        let executed = unsafe { take_c(execute(instance.address(), array.as_mut_ptr(), count)) };
+        let executed =
+            unsafe { take_c_error(execute(instance.address(), array.as_mut_ptr(), count)) };
         executed.map_err(|status| take_back(&addresses, status))
     }
 }

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use galatea_backend::{
-    AutoCompletePermission, Host, InputMemory, Instance as InstanceTrait, InstanceCreation,
-    Model as ModelTrait, ModelFiles, Placement, UnconfiguredModel,
+    AcceptedInputMemory, AutoCompletePermission, Instance as InstanceTrait, InstanceCreation,
+    Model as ModelTrait, ModelFiles, ModelHost, Placement, UnconfiguredModel,
 };
 use galatea_config::{ConfigDraft, InstanceGroup, InstanceKind, ModelSpec, SupportedFeatures};
 use galatea_infer::{MemoryUsage, Status};
@@ -38,7 +38,7 @@ impl UnconfiguredModel for UnconfiguredPluginModel {
     fn finish_load(
         self: Box<Self>,
         spec: Arc<ModelSpec>,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn ModelTrait>, Status> {
         self.0.info.start_serving(spec, host)?;
         Ok(Box::new(PluginModel {
@@ -69,13 +69,13 @@ impl ModelTrait for PluginModel {
     }
 
     /// GPU instances accept inputs in GPU memory. CPU instances of the same model get copies.
-    fn input_memory(&self) -> InputMemory {
-        let Ok(serving) = self.model.serving() else { return InputMemory::Host };
+    fn input_memory(&self) -> AcceptedInputMemory {
+        let Ok(serving) = self.model.serving() else { return AcceptedInputMemory::Host };
         let on_gpu = |group: &InstanceGroup| group.kind == InstanceKind::Gpu;
         if serving.spec.instance_groups.iter().any(on_gpu) {
-            InputMemory::Device
+            AcceptedInputMemory::Device
         } else {
-            InputMemory::Host
+            AcceptedInputMemory::Host
         }
     }
 

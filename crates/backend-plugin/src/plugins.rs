@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use galatea_backend::{
-    AutoCompletePermission, Backend as BackendTrait, BackendFingerprint, BatchRule,
-    ExecutionPolicy, Host, LoadedVersion, Model, ModelFiles, UnconfiguredModel,
+    AutoCompletePermission, Backend as BackendTrait, BackendFingerprint, CustomBatchStrategy,
+    ExecutionPolicy, LoadedVersion, Model, ModelFiles, ModelHost, UnconfiguredModel,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::Status;
@@ -18,7 +18,7 @@ use crate::exports;
 use crate::library::LibraryOpener;
 use crate::library::fingerprint::file_fingerprints;
 use crate::library::search::{
-    BackendLibrary, BackendSearch, SearchScope, is_installed, model_has_library,
+    BackendLibrary, BackendSearch, LibrarySearchScope, is_installed, model_has_library,
 };
 use crate::model;
 use crate::plugin_model::UnconfiguredPluginModel;
@@ -53,24 +53,28 @@ impl Plugins {
     /// Returns the backend with this name. Its library is located when a model that uses the
     /// backend is loaded.
     #[must_use]
-    pub fn backend(self: &Arc<Self>, name: &str, scope: SearchScope) -> Arc<dyn BackendTrait> {
+    pub fn backend(
+        self: &Arc<Self>,
+        name: &str,
+        scope: LibrarySearchScope,
+    ) -> Arc<dyn BackendTrait> {
         Arc::new(PluginBackend { name: name.to_owned(), scope, plugins: self.clone() })
     }
 
     /// Wraps a built-in backend so that its models may use batching strategies from libraries in
     /// the model's directories or in the backend directory.
     #[must_use]
-    pub fn wrap_with_strategies(
+    pub fn with_batching_strategies(
         self: &Arc<Self>,
         backend: Arc<dyn BackendTrait>,
-        scope: SearchScope,
+        scope: LibrarySearchScope,
     ) -> Arc<dyn BackendTrait> {
         Arc::new(BackendWithStrategies { backend, scope, strategies: self.strategies.clone() })
     }
 
     /// Returns true if one of a model's directories contains a library for this backend.
     #[must_use]
-    pub fn model_has_library(backend: &str, directories: &[&Path]) -> bool {
+    pub fn model_has_backend_library(backend: &str, directories: &[&Path]) -> bool {
         model_has_library(backend, directories)
     }
 
@@ -138,7 +142,7 @@ impl Plugins {
 /// A backend whose library isn't located until the first model is opened.
 struct PluginBackend {
     name: String,
-    scope: SearchScope,
+    scope: LibrarySearchScope,
     plugins: Arc<Plugins>,
 }
 
@@ -179,7 +183,7 @@ impl BackendTrait for PluginBackend {
         if let Some(archive) = &found.environment {
             draft.set_missing_parameter("EXECUTION_ENV_PATH", &archive.to_string_lossy());
         }
-        draft.prefer_instances(
+        draft.apply_preferred_instances(
             &backend.preferred.lock("read preferred instances"),
             &settings.support,
         );
@@ -192,7 +196,7 @@ impl BackendTrait for PluginBackend {
         &self,
         spec: Arc<ModelSpec>,
         files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         let mut draft = ConfigDraft::from_json("the configuration", &spec.to_json())
             .map_err(|errors| Status::internal(errors.to_string()))?;
@@ -202,7 +206,10 @@ impl BackendTrait for PluginBackend {
         }
     }
 
-    fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
+    fn batch_rule(
+        &self,
+        loaded: &LoadedVersion<'_>,
+    ) -> Result<Option<Box<dyn CustomBatchStrategy>>, Status> {
         self.plugins.strategies.batch_rule(loaded, self.scope)
     }
 

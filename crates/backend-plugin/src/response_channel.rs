@@ -81,11 +81,11 @@ impl ChannelMessage {
     fn send(self, mut responder: Responder) -> Option<Responder> {
         match self {
             Self::More(result) => {
-                responder.respond(result);
+                responder.respond_nonfinal(result);
                 return Some(responder);
             }
             Self::Last(result) => responder.complete_unrecorded(result),
-            Self::LastApart(result) => responder.complete_apart_unrecorded(result),
+            Self::LastApart(result) => responder.complete_separate_end_unrecorded(result),
             Self::End => responder.finish_unrecorded(),
         }
         None
@@ -159,12 +159,12 @@ impl ResponseChannel {
     /// request already has its final reply.
     pub(crate) fn rescheduled_responder(self: &Arc<Self>) -> Option<Responder> {
         let statistics = self.statistics.as_ref().filter(|_| self.is_open())?;
-        Some(statistics.responder(Box::new(RescheduledSink(self.clone()))))
+        Some(statistics.chained_responder(Box::new(RescheduledSink(self.clone()))))
     }
 
     /// The channel that a request was rescheduled with; `None` if the request wasn't rescheduled.
     pub(crate) fn of_rescheduled(responder: &Responder) -> Option<Arc<Self>> {
-        responder.underlying()?.downcast().ok()
+        responder.backing_object()?.downcast().ok()
     }
 
     /// Takes the responder so that the server can reply instead of the plug-in. Returns `None`
@@ -243,7 +243,9 @@ impl ResponseChannel {
         let Some(mut responder) = state.sender.take() else { return Ok(is_more) };
         loop {
             let next = state.waiting.pop_front();
-            let Some((sender, message)) = state.sender.proceed(responder, next) else { break };
+            let Some((sender, message)) = state.sender.next_or_release(responder, next) else {
+                break;
+            };
             drop(state);
             let remaining = message.send(sender);
             state = self.state.lock("go on sending");

@@ -7,9 +7,9 @@ use galatea_abi::{
     TRITONBACKEND_ModelInstance, TRITONBACKEND_ModelInstanceResponseStatistics,
     TRITONBACKEND_Request, TRITONBACKEND_ResponseFactory, TRITONSERVER_Error,
 };
-use galatea_backend::{Host, ResponseOutcome, ResponseRecord};
+use galatea_backend::{ModelHost, ResponseOutcome, ResponseRecord};
 use galatea_c_objects::clock::ClockConverter;
-use galatea_c_objects::error::status_of;
+use galatea_c_objects::error::borrow_c_error;
 use galatea_c_objects::{handle, pointer};
 use galatea_infer::{Code, Status};
 use galatea_stdx::Lock;
@@ -28,7 +28,7 @@ galatea_c_objects::object!(
 
 #[derive(Default)]
 struct ResponseReport {
-    host: Option<Arc<dyn Host>>,
+    host: Option<Arc<dyn ModelHost>>,
     channel: Option<Arc<ResponseChannel>>,
     start_ns: u64,
     compute_output_start_ns: u64,
@@ -103,7 +103,7 @@ functions! {
         // Padding isn't counted.
         let Some(recorder) = recorder else { return Ok(()) };
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
-        let times = ClockConverter::shared().times(times);
+        let times = ClockConverter::shared().to_execution_times(times);
         recorder.record(success, &times);
         Ok(())
     }
@@ -119,7 +119,7 @@ functions! {
     ) {
         let instance: &InstanceObject = handle::borrow(instance, "instance")?;
         let times = [exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns];
-        let times = ClockConverter::shared().times(times);
+        let times = ClockConverter::shared().to_execution_times(times);
         let host = &instance.model.serving()?.host;
         match instance.gpu() {
             Some(gpu) => host.record_gpu_batch(gpu, batch_size, &times),
@@ -192,7 +192,7 @@ functions! {
         statistics: *mut TRITONBACKEND_ModelInstanceResponseStatistics,
         error: *mut TRITONSERVER_Error,
     ) {
-        let failure = status_of(error).err();
+        let failure = borrow_c_error(error).err();
         update(statistics, |report| report.failure = failure)
     }
 

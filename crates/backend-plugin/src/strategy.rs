@@ -10,8 +10,8 @@ use galatea_abi::backend::{
     TRITONBACKEND_ModelBatchInitialize, TRITONBACKEND_ModelBatcherFinalize,
     TRITONBACKEND_ModelBatcherInitialize,
 };
-use galatea_backend::BatchRule;
-use galatea_c_objects::error::take_c;
+use galatea_backend::CustomBatchStrategy;
+use galatea_c_objects::error::take_c_error;
 use galatea_c_objects::log;
 use galatea_infer::{InferenceRequest, PendingRequest, Status};
 use libloading::os::unix::Library;
@@ -98,28 +98,28 @@ impl Strategy {
         let Some(functions) = functions else { return Ok(None) };
         let mut batcher = core::ptr::null_mut();
         // SAFETY: the model's object lives as long as the strategy.
-        unsafe { take_c((functions.batcher_initialize)(&raw mut batcher, model.address())) }?;
+        unsafe { take_c_error((functions.batcher_initialize)(&raw mut batcher, model.address())) }?;
         let batch = core::ptr::null_mut();
         Ok(Some(Self { functions, batcher, batch, model, _library: library }))
     }
 }
 
-impl BatchRule for Strategy {
+impl CustomBatchStrategy for Strategy {
     fn open(&mut self) -> Result<(), Status> {
         self.batch = core::ptr::null_mut();
         // SAFETY: the library gets back the pointer that it returned.
-        unsafe { take_c((self.functions.initialize)(self.batcher, &raw mut self.batch)) }
+        unsafe { take_c_error((self.functions.initialize)(self.batcher, &raw mut self.batch)) }
     }
 
     fn include(&mut self, request: &InferenceRequest, batch_size: u32) -> Result<bool, Status> {
-        let copy = PendingRequest::for_inspection(request.clone(), batch_size);
+        let copy = PendingRequest::read_only_copy(request.clone(), batch_size);
         let object = RequestObject::queued(copy, self.model.serving()?, self.model.clone());
         let object = Owned::new(object);
         let mut included = false;
         // SAFETY: the object outlives the call, and the library gets back the pointer that it
         // returned for this batch.
         unsafe {
-            take_c((self.functions.include)(object.address(), self.batch, &raw mut included))
+            take_c_error((self.functions.include)(object.address(), self.batch, &raw mut included))
         }?;
         Ok(included)
     }
@@ -131,7 +131,7 @@ impl BatchRule for Strategy {
             return Ok(());
         }
         // SAFETY: the library gets back the pointer that it returned for this batch, exactly once.
-        unsafe { take_c((self.functions.finalize)(batch)) }
+        unsafe { take_c_error((self.functions.finalize)(batch)) }
     }
 }
 
@@ -140,7 +140,7 @@ impl Drop for Strategy {
         let closed = self.close();
         // SAFETY: no batch is open, and the library gets back the pointer that it returned, exactly
         // once.
-        let finalized = unsafe { take_c((self.functions.batcher_finalize)(self.batcher)) };
+        let finalized = unsafe { take_c_error((self.functions.batcher_finalize)(self.batcher)) };
         for status in [closed, finalized].into_iter().filter_map(Result::err) {
             let name = self.model.info.display_name();
             log::error(&format!("failed finalizing the batching strategy of '{name}': {status}"));

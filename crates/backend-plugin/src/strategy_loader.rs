@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{BatchRule, LoadedVersion};
+use galatea_backend::{CustomBatchStrategy, LoadedVersion};
 use galatea_c_objects::log;
 use galatea_infer::Status;
 
 use crate::backend::{Backend, BackendInfo};
 use crate::library::LibraryOpener;
-use crate::library::search::SearchScope;
+use crate::library::search::LibrarySearchScope;
 use crate::library::strategy::StrategySearch;
 use crate::model::Model;
 use crate::settings::PluginSettings;
@@ -25,8 +25,8 @@ impl StrategyLoader {
     pub(crate) fn batch_rule(
         &self,
         loaded: &LoadedVersion<'_>,
-        scope: SearchScope,
-    ) -> Result<Option<Box<dyn BatchRule>>, Status> {
+        scope: LibrarySearchScope,
+    ) -> Result<Option<Box<dyn CustomBatchStrategy>>, Status> {
         let spec = loaded.spec;
         let search = StrategySearch {
             backend: &spec.backend,
@@ -37,13 +37,13 @@ impl StrategyLoader {
         };
         let Some(path) = search.run()? else { return Ok(None) };
         log::write(
-            log::Level::Info,
+            log::ApiLogLevel::Info,
             None,
             &format!("model '{}' has the batching strategy '{}'", spec.name, path.display()),
         );
         let library = self.opener.library_anew(&path)?;
         let strategy = Strategy::initialize(library, &path, self.model_of(loaded)?)?;
-        Ok(strategy.map(|strategy| Box::new(strategy) as Box<dyn BatchRule>))
+        Ok(strategy.map(|strategy| Box::new(strategy) as Box<dyn CustomBatchStrategy>))
     }
 
     /// The model as C sees it.

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use galatea_infer::Status;
 use galatea_shm::SharedMemory;
 use galatea_stdx::Lock;
-use galatea_tensor::{Buffer, ForeignError};
+use galatea_tensor::{Buffer, ForeignMemoryError};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -175,7 +175,7 @@ impl AsFd for Arena {
     }
 }
 
-fn lost(error: &ForeignError) -> Status {
+fn lost(error: &ForeignMemoryError) -> Status {
     Status::unavailable(format!("failed to copy shared memory: {error}"))
 }
 

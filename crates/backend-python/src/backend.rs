@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use galatea_backend::{
-    Backend, Device, ExecutionPolicy, Host, InputMemory, Instance, InstanceCreation, LogLevel,
-    Model, ModelFiles, Placement, misnamed_file_hint_in,
+    AcceptedInputMemory, Backend, Device, ExecutionPolicy, Instance, InstanceCreation, LogLevel,
+    Model, ModelFiles, ModelHost, Placement, misnamed_file_hint_in,
 };
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
@@ -286,7 +286,7 @@ impl Backend for PythonBackend {
         &self,
         spec: Arc<ModelSpec>,
         files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         let parameter = |key: &str| spec.parameters.get(key).map(String::as_str);
         let runtime = self.runtime(files, &spec.default_model_filename, parameter)?;
@@ -376,8 +376,12 @@ impl Model for LoadedPythonModel {
         InstanceCreation::Parallel
     }
 
-    fn input_memory(&self) -> InputMemory {
-        if self.shared.context.gpus.are_shared() { InputMemory::Device } else { InputMemory::Host }
+    fn input_memory(&self) -> AcceptedInputMemory {
+        if self.shared.context.gpus.are_shared() {
+            AcceptedInputMemory::Device
+        } else {
+            AcceptedInputMemory::Host
+        }
     }
 
     fn check_ready(&self) -> Result<(), Status> {

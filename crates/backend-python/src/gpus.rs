@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_devices::{Device, DeviceBuffer, Devices, Error, IpcHandle};
 use galatea_infer::Status;
-use galatea_tensor::{Buffer, DeviceRegion, ForeignError};
+use galatea_tensor::{Buffer, DeviceRegion, ForeignMemoryError};
 
 /// The server's GPUs, and how a model's processes use them.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +79,7 @@ impl Gpus {
 
     /// Returns a copy that the CPU can read.
     pub(crate) fn to_host(&self, region: &DeviceRegion) -> Result<Bytes, Status> {
-        let copied = self.devices.to_host(&self.device(region.device)?.memory_of(region));
+        let copied = self.devices.to_host(&self.device(region.device)?.wrap_region(region));
         Ok(Bytes::from_owner(copied.map_err(|error| failed(&error))?))
     }
 
@@ -88,13 +88,15 @@ impl Gpus {
     pub(crate) fn to_gpu(&self, data: &Buffer, number: i64) -> Result<DeviceRegion, Status> {
         let device = self.device(u32::try_from(number).unwrap_or(u32::MAX))?;
         let is_stable = data.foreign().is_none_or(|region| region.memory.is_stable());
-        if let Some(region) = data.on_device().filter(|one| one.device == device.number())
+        if let Some(region) = data.device_location().filter(|one| one.device == device.number())
             && is_stable
         {
             return Ok(region);
         }
         let copy = allocate(device, data.len())?;
-        self.devices.put(data, &copy, |error| ForeignError::Device(failed(error).to_string()))?;
+        self.devices.copy_tensor_to(data, &copy, |error| {
+            ForeignMemoryError::Device(failed(error).to_string())
+        })?;
         Ok(region(copy))
     }
 
@@ -106,7 +108,7 @@ impl Gpus {
         region: &DeviceRegion,
     ) -> Result<(IpcTensorLocation, DeviceRegion), Status> {
         let device = self.device(region.device)?;
-        let memory = device.memory_of(region);
+        let memory = device.wrap_region(region);
         if let Ok(handle) = memory.ipc_handle() {
             return Ok((description(&memory, handle), region.clone()));
         }

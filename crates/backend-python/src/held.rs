@@ -210,7 +210,8 @@ impl HeldRequests {
         if let Some(one) = parent.and_then(|key| held.by_key.get(&key)) {
             return one.deadline;
         }
-        let all: Option<Vec<Instant>> = held.by_key.values().map(|one| one.deadline.at()).collect();
+        let all: Option<Vec<Instant>> =
+            held.by_key.values().map(|one| one.deadline.instant()).collect();
         all.and_then(|all| all.into_iter().max()).map_or(Deadline::None, Deadline::At)
     }
 
@@ -251,12 +252,12 @@ impl HeldRequests {
         match (result, is_final) {
             (Some(result), true) => one.responder.complete_unrecorded(result),
             (None, true) => match one.provisional {
-                Some(result) => one.responder.complete_apart_unrecorded(result),
+                Some(result) => one.responder.complete_separate_end_unrecorded(result),
                 None => one.responder.finish_unrecorded(),
             },
             (Some(result), false) => {
                 if is_decoupled {
-                    one.responder.respond(result);
+                    one.responder.respond_nonfinal(result);
                 } else {
                     one.provisional = Some(result);
                 }

@@ -43,5 +43,5 @@ mod worker;
 pub use backend::{PythonBackend, PythonBasedBackend, PythonOptions};
 pub use confinement::Confinement;
 #[cfg(feature = "fuzzing")]
-pub use nonsense::serve as serve_nonsense;
+pub use nonsense::fuzz_worker_messages as serve_nonsense;
 pub use server::{CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess};

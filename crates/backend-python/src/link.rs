@@ -124,7 +124,7 @@ impl WorkerSockets {
         self.wait_for(PollFlags::empty(), process, timeout)
     }
 
-    /// Like [`Self::wait`], for both sockets.
+    /// Like [`Self::wait_for_events`], for both sockets.
     pub(crate) fn wait_for_both(
         &self,
         process: Option<&OwnedFd>,

@@ -36,7 +36,7 @@ const SENT_BYTES_MAX: usize = 64 << 10;
 /// # Panics
 ///
 /// If a request is not answered or counted, or if it is answered or counted twice.
-pub fn serve(executions: &[u8], others: &[u8], is_decoupled: bool) {
+pub fn fuzz_worker_messages(executions: &[u8], others: &[u8], is_decoupled: bool) {
     serve_in(GiveUpMoment::BehindExecution, executions, others, is_decoupled);
 }
 
@@ -189,7 +189,7 @@ fn refusal() -> Status {
 
 #[cfg(test)]
 mod tests {
-    use super::{GiveUpMoment, serve, serve_in};
+    use super::{GiveUpMoment, fuzz_worker_messages, serve_in};
 
     fn frame(body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(body.len()).unwrap();
@@ -229,7 +229,7 @@ mod tests {
         for is_decoupled in [false, true] {
             for others in &others {
                 for executions in &executions {
-                    serve(executions, others, is_decoupled);
+                    fuzz_worker_messages(executions, others, is_decoupled);
                     serve_in(GiveUpMoment::BeforeExecution, executions, others, is_decoupled);
                 }
             }

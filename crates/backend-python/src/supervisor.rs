@@ -1,6 +1,6 @@
 //! Keeps an instance's worker running: the protocol for a worker's death.
 //!
-//! [`WorkerLife`] decides when a worker is given up, ended and restarted. This module drives it,
+//! [`WorkerProcessLifecycle`] decides when a worker is given up, ended and restarted. This module drives it,
 //! with one thread per instance. When a worker dies, each request that it holds fails with exactly
 //! one error. Other instances are not affected.
 //!
@@ -12,7 +12,7 @@
 //!    [`SupervisedInstance::lost`]. Or the supervisor's thread (`SupervisedInstance::listen`)
 //!    notices the same on the second socket, or the process handle signals the end of the process.
 //!    Without a time limit, a model that loops forever is simply a long execution.
-//! 2. **This worker gets no more batches.** The event moves [`WorkerLife`] out of `Serving` under
+//! 2. **This worker gets no more batches.** The event moves [`WorkerProcessLifecycle`] out of `Serving` under
 //!    [`SupervisorState`]'s lock. From then on [`SupervisedInstance::worker`] waits or refuses, and
 //!    [`SupervisedInstance::serving`] finds no worker, so that an I/O thread leaves its batch to
 //!    the lane.
@@ -20,16 +20,16 @@
 //!    only its sockets were closed, it has `EXIT_GRACE_NS` to exit on its own, so that its exit
 //!    status reveals the cause. After that, it is asked to terminate, and then killed along with
 //!    its process group.
-//! 4. **Its execution fails.** `WorkerAction::GiveUp` calls `Worker::give_up`: each request in
+//! 4. **Its execution fails.** `WorkerProcessAction::GiveUp` calls `Worker::give_up`: each request in
 //!    `HeldRequests` fails with [`FailureReason::Backend`](galatea_infer::FailureReason) and the
 //!    cause in its message, calls to other models are cancelled, the open readiness check ends, and
 //!    the sockets are shut down. This wakes the lane's thread if it is still reading. The lane
 //!    drops the batch, whose requests no longer have reply channels; this releases their sequences.
 //!    The lane then asks for the next batch.
-//! 5. **The next start.** It begins after the process has ended and the pause that `WorkerLife`
+//! 5. **The next start.** It begins after the process has ended and the pause that `WorkerProcessLifecycle`
 //!    chooses has passed. The worker is forked from a template. If the template ends, hangs, or
 //!    forks a worker that stays silent, the template is given up for a while
-//!    ([`TemplateLife`](galatea_policy::TemplateLife)), and the worker is started with its own
+//!    ([`ForkTemplateLifecycle`](galatea_policy::ForkTemplateLifecycle)), and the worker is started with its own
 //!    interpreter instead (`StartedWorker::launch`).
 //! 6. **Requests wait or fail.** The instance's next batch waits in [`SupervisedInstance::worker`]
 //!    during starts and short pauses; other batches wait in the scheduler or go to other instances.
@@ -39,13 +39,13 @@
 //!    `StartedWorker` to the state machine, and wakes the waiting threads.
 //! 8. **The instance ends.** The lane's thread drops its instance and thus [`Supervisor`], which
 //!    waits until senders have answered their requests, as in Triton. It doesn't wait for requests
-//!    whose clients have disconnected. `WorkerEvent::Stop` then lets the worker finalize its model.
+//!    whose clients have disconnected. `WorkerProcessEvent::Stop` then lets the worker finalize its model.
 //!    After that, the worker is asked to terminate, and then killed. The drop waits for all of
 //!    this.
 //!
 //! # The races
 //!
-//! - **Two threads notice.** Both report under one lock, and `WorkerLife` ignores the second event.
+//! - **Two threads notice.** Both report under one lock, and `WorkerProcessLifecycle` ignores the second event.
 //!   The first cause is kept (`SupervisorState::loss`).
 //! - **A late report.** A lane may report a worker whose successor is already serving.
 //!   [`SupervisedInstance::lost`] compares the workers and ignores the report.
@@ -89,7 +89,10 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::LogLevel;
 use galatea_infer::Status;
-use galatea_policy::{Time, WorkerAction, WorkerEvent, WorkerLife, WorkerStatus, WorkerWait};
+use galatea_policy::{
+    Time, WorkerProcessAction, WorkerProcessAwaits, WorkerProcessEvent, WorkerProcessLifecycle,
+    WorkerProcessStatus,
+};
 use galatea_stdx::{Condvar, Lock};
 
 use crate::process::Process;
@@ -122,9 +125,9 @@ pub(crate) struct SupervisedInstance {
 }
 
 struct SupervisorState {
-    life: WorkerLife,
+    life: WorkerProcessLifecycle,
     /// The pending actions for the supervisor's thread.
-    actions: Vec<WorkerAction>,
+    actions: Vec<WorkerProcessAction>,
     /// The worker that is serving or was the last to serve.
     worker: Arc<Worker>,
     /// The cause of the worker's death, in words that follow "the worker".
@@ -160,7 +163,7 @@ impl Supervisor {
         let started = starter.start(&|| false)?;
         let finalize_ns = nanoseconds(starter.finalize_patience());
         let state = SupervisorState {
-            life: WorkerLife::serving(Time(0), finalize_ns),
+            life: WorkerProcessLifecycle::new_serving(Time(0), finalize_ns),
             actions: Vec::new(),
             worker: started.worker.clone(),
             loss: None,
@@ -204,10 +207,10 @@ impl SupervisedInstance {
         let mut state = self.state.lock("find the worker");
         loop {
             match state.life.status() {
-                WorkerStatus::Serving => return Ok(state.worker.clone()),
-                WorkerStatus::Starting => state = self.changed.wait(state),
-                WorkerStatus::Broken => return Err(state.reason.clone()),
-                WorkerStatus::Stopped => {
+                WorkerProcessStatus::Serving => return Ok(state.worker.clone()),
+                WorkerProcessStatus::Starting => state = self.changed.wait(state),
+                WorkerProcessStatus::Broken => return Err(state.reason.clone()),
+                WorkerProcessStatus::Stopped => {
                     return Err(Status::unavailable("the model is being unloaded"));
                 }
             }
@@ -217,7 +220,7 @@ impl SupervisedInstance {
     /// The serving worker, without waiting for one.
     pub(crate) fn serving(&self) -> Option<Arc<Worker>> {
         let state = self.state.lock("look for the worker");
-        (state.life.status() == WorkerStatus::Serving).then(|| state.worker.clone())
+        (state.life.status() == WorkerProcessStatus::Serving).then(|| state.worker.clone())
     }
 
     /// Gives up a worker that an execution has lost.
@@ -234,11 +237,11 @@ impl SupervisedInstance {
     fn lose(&self, state: &mut SupervisorState, lost: &WorkerLoss) {
         let event = match lost {
             // The exit status reveals more about the cause.
-            WorkerLoss::Ended => WorkerEvent::SocketsEnded,
+            WorkerLoss::Ended => WorkerProcessEvent::SocketsEnded,
             WorkerLoss::Malformed(_) | WorkerLoss::TimedOut => {
                 let how = lost.describe(state.worker.patience());
                 state.loss.get_or_insert(how);
-                WorkerEvent::Failed
+                WorkerProcessEvent::Failed
             }
         };
         state.life.step(self.now(), event, &mut state.actions);
@@ -251,11 +254,11 @@ impl SupervisedInstance {
     }
 
     fn stop(&self) {
-        let worker = self.step("end the worker", WorkerEvent::Stop);
+        let worker = self.step("end the worker", WorkerProcessEvent::Stop);
         worker.link.wake();
     }
 
-    fn step(&self, purpose: &'static str, event: WorkerEvent) -> Arc<Worker> {
+    fn step(&self, purpose: &'static str, event: WorkerProcessEvent) -> Arc<Worker> {
         let mut guard = self.state.lock(purpose);
         let state = &mut *guard;
         state.life.step(self.now(), event, &mut state.actions);
@@ -270,7 +273,7 @@ impl SupervisedInstance {
     }
 
     fn is_stopping(&self) -> bool {
-        self.state.lock("see whether it ends").life.status() == WorkerStatus::Stopped
+        self.state.lock("see whether it ends").life.status() == WorkerProcessStatus::Stopped
     }
 }
 
@@ -290,13 +293,13 @@ impl SupervisedInstance {
             let left = wakeup.map(|time| time.saturating_since(self.now()));
             let left = left.map_or(IDLE, |left| Duration::from_nanos(left).min(IDLE));
             match (wait, running.as_mut()) {
-                (WorkerWait::Messages, Some(running)) => self.listen(running, left),
-                (WorkerWait::Exit, Some(running)) => running.wait_for_exit(left),
-                (WorkerWait::Pause, _) => self.pause(left),
-                (WorkerWait::Start | WorkerWait::Over, _) | (_, None) => return,
+                (WorkerProcessAwaits::Messages, Some(running)) => self.listen(running, left),
+                (WorkerProcessAwaits::Exit, Some(running)) => running.wait_for_exit(left),
+                (WorkerProcessAwaits::Pause, _) => self.pause(left),
+                (WorkerProcessAwaits::Start | WorkerProcessAwaits::Over, _) | (_, None) => return,
             }
             self.notice_exit(&mut running);
-            self.step("see what time it is", WorkerEvent::Tick);
+            self.step("see what time it is", WorkerProcessEvent::Tick);
         }
     }
 
@@ -305,12 +308,17 @@ impl SupervisedInstance {
         let actions = std::mem::take(&mut self.state.lock("act").actions);
         for action in actions {
             match (action, running.as_mut()) {
-                (WorkerAction::GiveUp, _) => self.give_up(),
-                (WorkerAction::Start, _) => *running = self.start(),
-                (WorkerAction::Finalize, Some(running)) => running.finalize(),
-                (WorkerAction::Terminate, Some(running)) => running.process.terminate(),
-                (WorkerAction::Kill, Some(running)) => running.process.signal_to_die(),
-                (WorkerAction::Finalize | WorkerAction::Terminate | WorkerAction::Kill, None) => {}
+                (WorkerProcessAction::GiveUp, _) => self.give_up(),
+                (WorkerProcessAction::Start, _) => *running = self.start(),
+                (WorkerProcessAction::Finalize, Some(running)) => running.finalize(),
+                (WorkerProcessAction::Terminate, Some(running)) => running.process.terminate(),
+                (WorkerProcessAction::Kill, Some(running)) => running.process.signal_to_die(),
+                (
+                    WorkerProcessAction::Finalize
+                    | WorkerProcessAction::Terminate
+                    | WorkerProcessAction::Kill,
+                    None,
+                ) => {}
             }
         }
     }
@@ -338,7 +346,7 @@ impl SupervisedInstance {
         let Some(ended) = running.take_if(|running| running.has_exited) else { return };
         let how = ended.end();
         self.state.lock("note how it ended").loss.get_or_insert(how);
-        self.step("end a worker", WorkerEvent::Exited);
+        self.step("end a worker", WorkerProcessEvent::Exited);
     }
 
     /// Fails the requests that the worker held.
@@ -368,7 +376,7 @@ impl SupervisedInstance {
                 state.worker = started.worker.clone();
                 state.loss = None;
                 drop(state);
-                self.step("serve again", WorkerEvent::Started);
+                self.step("serve again", WorkerProcessEvent::Started);
                 Some(RunningWorker::new(started))
             }
             Err(status) => {
@@ -377,7 +385,7 @@ impl SupervisedInstance {
                     self.log(&text);
                 }
                 self.state.lock("fail to start").reason = unhealthy(self.starter.instance(), &text);
-                self.step("fail to start", WorkerEvent::StartFailed);
+                self.step("fail to start", WorkerProcessEvent::StartFailed);
                 None
             }
         }
@@ -391,7 +399,7 @@ impl SupervisedInstance {
     /// Pauses, unless the instance is ending.
     fn pause(&self, pause: Duration) {
         let state = self.state.lock("wait before another start");
-        if state.life.awaited_events() == WorkerWait::Pause {
+        if state.life.awaited_events() == WorkerProcessAwaits::Pause {
             drop(self.changed.wait_timeout(state, pause));
         }
     }

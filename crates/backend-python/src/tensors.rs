@@ -76,7 +76,9 @@ impl Arenas {
             {
                 self.describe(&self.gpus.to_gpu(data, gpu)?, stored)
             }
-            PreferredMemory::Host if data.on_device().is_some() => self.place_copy(data, stored),
+            PreferredMemory::Host if data.device_location().is_some() => {
+                self.place_copy(data, stored)
+            }
             PreferredMemory::Any | PreferredMemory::Host | PreferredMemory::Gpu(_) => {
                 self.place(data, name, datatype, stored)
             }
@@ -91,14 +93,14 @@ impl Arenas {
         stored: &mut Vec<u64>,
     ) -> Result<ContentPlace<'a>, Status> {
         // Strings are always copied, because Python code reads them.
-        if let Some(region) = data.on_device().filter(|region| region.byte_size > 0) {
+        if let Some(region) = data.device_location().filter(|region| region.byte_size > 0) {
             if self.gpus.are_shared() && datatype != DataType::Bytes {
                 let memory = self.gpus.to_gpu(data, i64::from(region.device))?;
                 return self.describe(&memory, stored);
             }
             return self.place_copy(data, stored);
         }
-        let content = data.host().ok_or_else(|| {
+        let content = data.host_bytes().ok_or_else(|| {
             let text =
                 format!("tensor '{name}' is not in the CPU's memory, which Python models need");
             Status::unsupported(text)
@@ -130,7 +132,7 @@ impl Arenas {
         data: &Buffer,
         stored: &mut Vec<u64>,
     ) -> Result<ContentPlace<'a>, Status> {
-        let Some(region) = data.on_device().filter(|region| region.byte_size > 0) else {
+        let Some(region) = data.device_location().filter(|region| region.byte_size > 0) else {
             return Ok(ContentPlace::Inline(&[]));
         };
         let offset = self.inputs.store(&self.gpus.to_host(&region)?)?;
@@ -171,7 +173,7 @@ impl Arenas {
             }
             WirePlace::DeviceInput { offset, length } => {
                 let memory = self.inputs.described(*offset);
-                let region = memory.as_ref().and_then(Buffer::device);
+                let region = memory.as_ref().and_then(Buffer::device_region);
                 let region =
                     region.filter(|region| galatea_stdx::len64(region.byte_size) == *length);
                 self.gpus.to_host(region.ok_or_else(|| wrong(&tensor.name))?)?

@@ -6,7 +6,7 @@
 /// Dropping the value ends the model's lifetime for the agents, regardless of the last
 /// notification. The calls and the drop may take a long time, and agents may ignore the
 /// notifications. Callers therefore choose the thread and must not hold a lock.
-pub trait ModelAgents: Send + Sync {
+pub trait ModelRepositoryAgents: Send + Sync {
     /// Reports that the model has been loaded and is about to serve. A repeated notification has no
     /// effect. Neither does one after `unloading`, because a load may finish while the server shuts
     /// down.

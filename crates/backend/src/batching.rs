@@ -10,7 +10,7 @@ use galatea_infer::{InferenceRequest, Status};
 ///
 /// The engine calls a rule while the model's queue is locked and new requests are waiting for the
 /// lock, so a rule should not block.
-pub trait BatchRule: Send {
+pub trait CustomBatchStrategy: Send {
     /// Opens a batch.
     ///
     /// # Errors

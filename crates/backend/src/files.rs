@@ -53,11 +53,7 @@ pub trait ModelFiles: Send + Sync {
     /// # Errors
     ///
     /// Same as for [`ModelFiles::read_initial_state`].
-    fn read_in_model_directory(
-        &self,
-        name: &str,
-        size: ExpectedFileSize,
-    ) -> Result<Vec<u8>, Status> {
+    fn read_in_model_directory(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no files")))
     }
@@ -75,7 +71,7 @@ pub trait ModelFiles: Send + Sync {
     ///
     /// Same as for [`ModelFiles::resolve`]; also `InvalidArgument` if the file isn't a regular file
     /// or has a different size. The message contains the file's name.
-    fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+    fn read_initial_state(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no initial_state")))
     }
@@ -85,7 +81,7 @@ pub trait ModelFiles: Send + Sync {
     /// # Errors
     ///
     /// Same as for [`ModelFiles::read_initial_state`].
-    fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+    fn read_warmup(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         let _ = size;
         Err(Status::not_found(format!("there is no '{name}': the model has no warmup")))
     }
@@ -101,7 +97,8 @@ pub fn misnamed_file_hint_in(directory: &Path, expected: &str) -> String {
     let mut names: Vec<String> =
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
-    galatea_config::misnamed(&names, expected).map_or_else(String::new, |one| format!(" ({one})"))
+    galatea_config::misnamed_file_hint(&names, expected)
+        .map_or_else(String::new, |one| format!(" ({one})"))
 }
 
 /// Identifies a changed file by path, size and modification time, without reading the file.
@@ -149,7 +146,7 @@ impl FileFingerprint {
 
 /// The size that a file must have, in bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum ExpectedFileSize {
+pub enum FileReadLimit {
     /// At most this size.
     AtMost(u64),
     /// Any size. Only this many bytes are read, from the beginning of the file.

@@ -23,7 +23,7 @@ impl BackendFingerprint {
     /// Creates the fingerprint of a backend without settings or files, of which only the version
     /// can change.
     #[must_use]
-    pub fn of_version(version: &str) -> Self {
+    pub fn from_version(version: &str) -> Self {
         Self { version: version.to_owned(), ..Self::default() }
     }
 }

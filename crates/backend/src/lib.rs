@@ -24,10 +24,10 @@ use std::time::Duration;
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{ExecutionTimes, InferenceService, MemoryUsage, PendingRequest, Status};
 
-pub use agents::ModelAgents;
-pub use batching::BatchRule;
+pub use agents::ModelRepositoryAgents;
+pub use batching::CustomBatchStrategy;
 pub use cache::{CacheKey, ResponseCache};
-pub use files::{ExpectedFileSize, FileFingerprint, ModelFiles, misnamed_file_hint_in};
+pub use files::{FileFingerprint, FileReadLimit, ModelFiles, misnamed_file_hint_in};
 pub use fingerprint::BackendFingerprint;
 pub use galatea_infer::LogLevel;
 pub use shared_library::is_library_truncated;
@@ -109,7 +109,7 @@ pub trait Backend: Send + Sync {
         &self,
         spec: Arc<ModelSpec>,
         files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status>;
 
     /// Returns a loaded version's batch rule, if it has one. Called for models without a sequence
@@ -118,7 +118,10 @@ pub trait Backend: Send + Sync {
     /// # Errors
     ///
     /// A status whose message states why the rule can't be created.
-    fn batch_rule(&self, loaded: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
+    fn batch_rule(
+        &self,
+        loaded: &LoadedVersion<'_>,
+    ) -> Result<Option<Box<dyn CustomBatchStrategy>>, Status> {
         let _ = loaded;
         Ok(None)
     }
@@ -136,7 +139,7 @@ pub trait Backend: Send + Sync {
 /// The error for a model that has no configuration and whose backend can't complete one, with
 /// Triton's message.
 #[must_use]
-pub fn unconfigured(draft: &ConfigDraft) -> Status {
+pub fn missing_config_error(draft: &ConfigDraft) -> Status {
     let name = draft.name();
     Status::not_found(format!("model configuration is not provided for model '{name}'"))
 }
@@ -151,7 +154,7 @@ pub struct LoadedVersion<'a> {
     /// The loaded model.
     pub model: &'a dyn Model,
     /// The model's host.
-    pub host: &'a Arc<dyn Host>,
+    pub host: &'a Arc<dyn ModelHost>,
 }
 
 /// Permission for a backend to fill in settings that a configuration omits.
@@ -175,15 +178,15 @@ pub trait UnconfiguredModel: Send {
     fn finish_load(
         self: Box<Self>,
         spec: Arc<ModelSpec>,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status>;
 }
 
 /// The engine as a loaded model sees it.
-pub trait Host: Send + Sync {
+pub trait ModelHost: Send + Sync {
     /// Records the execution of a batch of `batch_size` elements in the statistics.
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes);
-    /// Like [`Host::record_batch`], but for a batch on a GPU instance, which is also counted for
+    /// Like [`ModelHost::record_batch`], but for a batch on a GPU instance, which is also counted for
     /// that GPU.
     fn record_gpu_batch(&self, gpu: u32, batch_size: u64, times: &ExecutionTimes) {
         let _ = gpu;
@@ -287,8 +290,8 @@ pub trait Model: Send + Sync {
 
     /// The kind of memory in which the model's instances accept inputs. Inputs in other memory are
     /// copied to host memory.
-    fn input_memory(&self) -> InputMemory {
-        InputMemory::Host
+    fn input_memory(&self) -> AcceptedInputMemory {
+        AcceptedInputMemory::Host
     }
 
     /// The backend's own object for this model, by which the backend can recognize it.
@@ -299,7 +302,7 @@ pub trait Model: Send + Sync {
 
 /// The kinds of memory in which instances accept inputs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum InputMemory {
+pub enum AcceptedInputMemory {
     /// Host memory whose contents don't change.
     Host,
     /// Host memory or any GPU's memory (`Buffer::on_device`). An instance first copies data that a
@@ -327,7 +330,7 @@ impl Placement {
     /// device's.
     #[must_use]
     pub fn host_policy(&self, spec: &ModelSpec) -> String {
-        let group = spec.group_of(&self.name);
+        let group = spec.group_of_instance(&self.name);
         let named = group.map(|group| group.host_policy.clone()).filter(|name| !name.is_empty());
         named.unwrap_or_else(|| match self.device {
             Device::Cpu => String::from("cpu"),
@@ -361,8 +364,8 @@ pub trait Instance: Send {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch>;
 
     /// The guarantee that the engine relies on when it decides where and when to execute batches.
-    fn guarantee(&self) -> ExecutionGuarantee {
-        ExecutionGuarantee::Unspecified
+    fn guarantee(&self) -> ExecutionPredictability {
+        ExecutionPredictability::Unspecified
     }
 
     /// Returns the instance's resumable form, if another thread can end its executions.
@@ -429,7 +432,7 @@ pub trait ExecutionTerminator: Send + Sync {
 
 /// An instance's guarantee about its executions. Each guarantee includes the previous ones.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ExecutionGuarantee {
+pub enum ExecutionPredictability {
     /// No guarantee. The instance executes on its own thread, for any length of time.
     Unspecified,
     /// The instance waits for no other thread: no response or request that it sends has to be
@@ -454,7 +457,7 @@ pub struct RefusedBatch {
 #[cfg(test)]
 mod tests {
     use galatea_config::SupportedFeatures;
-    use galatea_pbtxt::read_config;
+    use galatea_pbtxt::parse_config_draft;
 
     use super::*;
 
@@ -465,8 +468,8 @@ mod tests {
             output [ { name: 'O' data_type: TYPE_FP32 dims: [ 1 ] } ]
             instance_group [ { name: 'far' kind: KIND_CPU host_policy: 'own' },
                 { name: 'near' kind: KIND_CPU }, { name: 'any' kind: KIND_MODEL } ]";
-        let draft = read_config("config.pbtxt", text).unwrap();
-        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
+        let draft = parse_config_draft("config.pbtxt", text).unwrap();
+        let spec = draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
         for (name, device, expected) in [
             ("far_0", Device::Cpu, "own"),
             ("near_1", Device::Cpu, "cpu"),

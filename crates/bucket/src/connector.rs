@@ -39,7 +39,7 @@ impl BucketConnector {
     }
 
     /// Ends every request in progress: the server is stopping and needs no more data.
-    pub fn give_up(&self) {
+    pub fn abort_requests(&self) {
         if let Some(shared) = &*self.shared.lock("end what is under way") {
             shared.runtime.give_up();
         }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 /// The environment variables, by name, and other relevant facts about the machine.
 #[derive(Clone, Default)]
 pub struct BucketEnvironment {
-    /// The environment variables. Only those listed in [`Surroundings::VARIABLES`] are used.
+    /// The environment variables. Only those listed in [`Self::VARIABLES`] are used.
     pub variables: BTreeMap<String, String>,
     /// The user's home directory.
     pub home: Option<PathBuf>,

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use galatea_outbound::OutboundError;
-use galatea_repository::{Download, ObjectState};
+use galatea_repository::{ObjectDownload, ObjectVersion};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore};
 use tokio::sync::Semaphore;
@@ -73,7 +73,7 @@ impl From<object_store::Error> for DownloadFailure {
 pub(crate) async fn download(
     store: &dyn ObjectStore,
     path: &str,
-    order: &Download,
+    order: &ObjectDownload,
     permits: &DownloadPermits,
 ) -> Result<(), DownloadFailure> {
     let path = &Path::parse(path).map_err(object_store::Error::from)?;
@@ -110,7 +110,7 @@ pub(crate) async fn download(
 struct ObjectPart<'a> {
     store: &'a dyn ObjectStore,
     path: &'a Path,
-    state: &'a ObjectState,
+    state: &'a ObjectVersion,
     file: &'a File,
     end: u64,
 }

@@ -1,7 +1,7 @@
 //! Model repositories in buckets at Amazon, Google and Microsoft, and on servers that speak their
 //! protocols.
 //!
-//! Open `connector.rs` first. [`Buckets`] opens repositories by address (`address.rs`) with the
+//! Open `connector.rs` first. [`BucketConnector`] opens repositories by address (`address.rs`) with the
 //! credentials that Triton would use (`credentials.rs`). `store.rs` lists the objects and
 //! `download.rs` copies them. `client.rs` provides the server's HTTP client to the `object_store`
 //! crate, which implements the protocols, and `explain.rs` says what to fix when something fails.
@@ -14,10 +14,10 @@
 //!
 //! ```
 //! use galatea_bucket::{BucketConnector, BucketEnvironment};
-//! use galatea_repository::Repository;
+//! use galatea_repository::ModelRepositories;
 //!
 //! let buckets = std::sync::Arc::new(BucketConnector::new(BucketEnvironment::default()));
-//! let error = Repository::open_with(["gs:///nothing"], Some(buckets)).unwrap_err();
+//! let error = ModelRepositories::open_with(["gs:///nothing"], Some(buckets)).unwrap_err();
 //! assert_eq!(error.to_string(), "No bucket name found in path: gs:///nothing");
 //! ```
 

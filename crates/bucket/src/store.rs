@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use galatea_outbound::OutboundError;
 use galatea_repository::{
-    Download, InFlightCopies, ObjectState, RemoteError, RemoteObject, RemoteStore,
+    InFlightDownloads, ObjectDownload, ObjectVersion, RemoteError, RemoteObject, RemoteStore,
 };
 use galatea_stdx::Lock;
 use object_store::ObjectStore;
@@ -206,7 +206,7 @@ impl RemoteStore for BucketStore {
         }
         let relative = |object: object_store::ObjectMeta| {
             let inside = object.location.as_ref().get(below..)?.trim_start_matches('/').to_owned();
-            let state = ObjectState {
+            let state = ObjectVersion {
                 byte_size: object.size,
                 etag: object.e_tag,
                 modified_ns: object.last_modified.timestamp_nanos_opt().unwrap_or_default(),
@@ -225,7 +225,7 @@ impl RemoteStore for BucketStore {
         Ok(prefixes.into_iter().filter_map(name).collect())
     }
 
-    fn begin(&self, downloads: Vec<Download>) -> InFlightCopies {
+    fn begin(&self, downloads: Vec<ObjectDownload>) -> InFlightDownloads {
         let (_, store) = self.store.lock("take the object store").clone();
         let folder = self.origin.address.folder.clone();
         let (permits, orders) = (self.permits.clone(), downloads.clone());
@@ -244,7 +244,7 @@ impl RemoteStore for BucketStore {
                 let lost = RemoteError::Failed(String::from("a download ended without a result"));
                 return vec![Err(lost); downloads.len()];
             };
-            let told = |(order, result): (&Download, Result<(), DownloadFailure>)| {
+            let told = |(order, result): (&ObjectDownload, Result<(), DownloadFailure>)| {
                 result.map_err(|failure| origin.told(&order.object.path, &failure))
             };
             downloads.iter().zip(finished).map(told).collect()

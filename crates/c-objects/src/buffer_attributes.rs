@@ -14,7 +14,7 @@ use galatea_abi::{
     TRITONSERVER_MemoryType,
 };
 
-use crate::guard::guard;
+use crate::guard::catch_panic;
 use crate::{handle, pointer};
 
 /// A CUDA IPC memory handle, which is opaque here.
@@ -55,7 +55,7 @@ const _: TRITONSERVER_BufferAttributesNew = TRITONSERVER_BufferAttributesNew;
 pub unsafe extern "C" fn TRITONSERVER_BufferAttributesNew(
     buffer_attributes: *mut *mut TRITONSERVER_BufferAttributes,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_BufferAttributesNew", || {
+    catch_panic("TRITONSERVER_BufferAttributesNew", || {
         pointer::check_not_null(buffer_attributes, "buffer_attributes")?;
         let made = handle::into_raw(BufferAttributesObject::default());
         // SAFETY: guaranteed by the caller.
@@ -73,7 +73,7 @@ const _: TRITONSERVER_BufferAttributesDelete = TRITONSERVER_BufferAttributesDele
 pub unsafe extern "C" fn TRITONSERVER_BufferAttributesDelete(
     buffer_attributes: *mut TRITONSERVER_BufferAttributes,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_BufferAttributesDelete", || {
+    catch_panic("TRITONSERVER_BufferAttributesDelete", || {
         // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<BufferAttributesObject>(buffer_attributes, "buffer_attributes") }
     })
@@ -93,7 +93,7 @@ macro_rules! attribute {
             buffer_attributes: *mut TRITONSERVER_BufferAttributes,
             value: $kind,
         ) -> *mut TRITONSERVER_Error {
-            guard(stringify!($setter), || {
+            catch_panic(stringify!($setter), || {
                 // SAFETY: guaranteed by the caller.
                 let attributes = unsafe {
                     handle::borrow_mut::<BufferAttributesObject>(
@@ -118,7 +118,7 @@ macro_rules! attribute {
             buffer_attributes: *mut TRITONSERVER_BufferAttributes,
             value: *mut $kind,
         ) -> *mut TRITONSERVER_Error {
-            guard(stringify!($getter), || {
+            catch_panic(stringify!($getter), || {
                 // SAFETY: guaranteed by the caller.
                 unsafe {
                     let attributes = handle::borrow::<BufferAttributesObject>(
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesSetCudaIpcHandle(
     buffer_attributes: *mut TRITONSERVER_BufferAttributes,
     cuda_ipc_handle: *mut c_void,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_BufferAttributesSetCudaIpcHandle", || {
+    catch_panic("TRITONSERVER_BufferAttributesSetCudaIpcHandle", || {
         let given = cuda_ipc_handle.cast::<CudaIpcHandle>();
         // SAFETY: guaranteed by the caller; bytes have no alignment requirement.
         unsafe {
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesCudaIpcHandle(
     buffer_attributes: *mut TRITONSERVER_BufferAttributes,
     cuda_ipc_handle: *mut *mut c_void,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_BufferAttributesCudaIpcHandle", || {
+    catch_panic("TRITONSERVER_BufferAttributesCudaIpcHandle", || {
         // SAFETY: guaranteed by the caller.
         unsafe {
             let attributes =
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn TRITONSERVER_BufferAttributesCudaIpcHandle(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::take_c;
+    use crate::error::take_c_error;
 
     #[test]
     fn a_handle_is_copied() {
@@ -222,20 +222,23 @@ mod tests {
         let mut found = core::ptr::null_mut();
         // SAFETY: the pointers belong to this test.
         unsafe {
-            take_c(TRITONSERVER_BufferAttributesNew(&raw mut attributes)).unwrap();
+            take_c_error(TRITONSERVER_BufferAttributesNew(&raw mut attributes)).unwrap();
             let mut read = || {
-                take_c(TRITONSERVER_BufferAttributesCudaIpcHandle(attributes, &raw mut found))
-                    .unwrap();
+                take_c_error(TRITONSERVER_BufferAttributesCudaIpcHandle(
+                    attributes,
+                    &raw mut found,
+                ))
+                .unwrap();
                 found.cast::<CudaIpcHandle>().as_ref().copied()
             };
             let set = TRITONSERVER_BufferAttributesSetCudaIpcHandle;
             assert_eq!(read(), None);
-            take_c(set(attributes, (&raw mut given).cast())).unwrap();
+            take_c_error(set(attributes, (&raw mut given).cast())).unwrap();
             given.fill(0);
             assert_eq!(read(), Some([7; 64]));
-            take_c(set(attributes, core::ptr::null_mut())).unwrap();
+            take_c_error(set(attributes, core::ptr::null_mut())).unwrap();
             assert_eq!(read(), None);
-            take_c(TRITONSERVER_BufferAttributesDelete(attributes)).unwrap();
+            take_c_error(TRITONSERVER_BufferAttributesDelete(attributes)).unwrap();
         }
     }
 }

@@ -51,7 +51,7 @@ impl ClockConverter {
 
     /// Converts the execution times that C reports.
     #[must_use]
-    pub fn times(&self, times: [u64; 4]) -> ExecutionTimes {
+    pub fn to_execution_times(&self, times: [u64; 4]) -> ExecutionTimes {
         let [start, compute_start, compute_end, end] = times.map(|ns| self.instant(ns));
         ExecutionTimes { start, compute_start, compute_end, end }
     }
@@ -69,7 +69,7 @@ mod tests {
         let earlier = clock.instant(clock.ns - 7);
         assert_eq!(clock.instant.duration_since(earlier), Duration::from_nanos(7));
         assert_eq!((clock.ns(later), clock.ns(earlier)), (clock.ns + 5_000, clock.ns - 7));
-        let times = clock.times([0, u64::MAX, clock.ns, clock.ns]);
+        let times = clock.to_execution_times([0, u64::MAX, clock.ns, clock.ns]);
         assert_eq!(times.compute_end, clock.instant);
     }
 }

@@ -22,7 +22,7 @@ crate::object!(ErrorObject as TRITONSERVER_Error, kind 1);
 /// Converts a status to an error object, which the receiver deletes.
 pub fn into_c(status: Status) -> *mut TRITONSERVER_Error {
     handle::into_raw(ErrorObject {
-        code: code_to_c(status.code()),
+        code: error_code_to_c(status.code()),
         message: to_c_string(status.message()),
     })
 }
@@ -36,7 +36,7 @@ pub fn into_c(status: Status) -> *mut TRITONSERVER_Error {
 /// # Safety
 ///
 /// The pointer must be null or an error whose owner gives up ownership.
-pub unsafe fn take_c(error: *mut TRITONSERVER_Error) -> Result<(), Status> {
+pub unsafe fn take_c_error(error: *mut TRITONSERVER_Error) -> Result<(), Status> {
     if error.is_null() {
         return Ok(());
     }
@@ -53,7 +53,7 @@ pub fn to_c_string(text: &str) -> CString {
 
 /// Returns a code's number in C.
 #[must_use]
-pub const fn code_to_c(code: Code) -> TRITONSERVER_Error_Code {
+pub const fn error_code_to_c(code: Code) -> TRITONSERVER_Error_Code {
     match code {
         Code::Unknown => TRITONSERVER_ERROR_UNKNOWN,
         Code::Internal => TRITONSERVER_ERROR_INTERNAL,
@@ -85,12 +85,12 @@ fn code_from_c(code: TRITONSERVER_Error_Code) -> Code {
 ///
 /// # Errors
 ///
-/// Same as for [`take_c`], but the owner keeps the error.
+/// Same as for [`take_c_error`], but the owner keeps the error.
 ///
 /// # Safety
 ///
-/// Same requirements as for [`take_c`], but the owner keeps the error.
-pub unsafe fn status_of(error: *mut TRITONSERVER_Error) -> Result<(), Status> {
+/// Same requirements as for [`take_c_error`], but the owner keeps the error.
+pub unsafe fn borrow_c_error(error: *mut TRITONSERVER_Error) -> Result<(), Status> {
     if error.is_null() {
         return Ok(());
     }

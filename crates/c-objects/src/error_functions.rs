@@ -15,7 +15,7 @@ use galatea_abi::{
 };
 
 use crate::error::ErrorObject;
-use crate::guard::guard_value;
+use crate::guard::catch_panic_or;
 use crate::handle;
 
 const fn code_name(code: TRITONSERVER_Error_Code) -> &'static CStr {
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn TRITONSERVER_ErrorNew(
     code: TRITONSERVER_Error_Code,
     msg: *const c_char,
 ) -> *mut TRITONSERVER_Error {
-    guard_value("TRITONSERVER_ErrorNew", core::ptr::null_mut(), || {
+    catch_panic_or("TRITONSERVER_ErrorNew", core::ptr::null_mut(), || {
         let message = if msg.is_null() {
             CString::default()
         } else {
@@ -62,7 +62,7 @@ const _: TRITONSERVER_ErrorDelete = TRITONSERVER_ErrorDelete;
 /// `error` must be null or an error of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ErrorDelete(error: *mut TRITONSERVER_Error) {
-    guard_value("TRITONSERVER_ErrorDelete", (), || {
+    catch_panic_or("TRITONSERVER_ErrorDelete", (), || {
         if !error.is_null() {
             // SAFETY: the caller guarantees a valid error.
             drop(unsafe { handle::take::<ErrorObject>(error, "error") });
@@ -80,7 +80,7 @@ const _: TRITONSERVER_ErrorCode = TRITONSERVER_ErrorCode;
 pub unsafe extern "C" fn TRITONSERVER_ErrorCode(
     error: *mut TRITONSERVER_Error,
 ) -> TRITONSERVER_Error_Code {
-    guard_value("TRITONSERVER_ErrorCode", TRITONSERVER_ERROR_UNKNOWN, || {
+    catch_panic_or("TRITONSERVER_ErrorCode", TRITONSERVER_ERROR_UNKNOWN, || {
         // SAFETY: the caller guarantees a valid error.
         let error = unsafe { handle::borrow::<ErrorObject>(error, "error") };
         error.map_or(TRITONSERVER_ERROR_UNKNOWN, |error| error.code)
@@ -97,7 +97,7 @@ const _: TRITONSERVER_ErrorCodeString = TRITONSERVER_ErrorCodeString;
 pub unsafe extern "C" fn TRITONSERVER_ErrorCodeString(
     error: *mut TRITONSERVER_Error,
 ) -> *const c_char {
-    guard_value("TRITONSERVER_ErrorCodeString", core::ptr::null(), || {
+    catch_panic_or("TRITONSERVER_ErrorCodeString", core::ptr::null(), || {
         // SAFETY: the caller guarantees a valid error.
         let error = unsafe { handle::borrow::<ErrorObject>(error, "error") };
         error.map_or(core::ptr::null(), |error| code_name(error.code).as_ptr())
@@ -114,7 +114,7 @@ const _: TRITONSERVER_ErrorMessage = TRITONSERVER_ErrorMessage;
 pub unsafe extern "C" fn TRITONSERVER_ErrorMessage(
     error: *mut TRITONSERVER_Error,
 ) -> *const c_char {
-    guard_value("TRITONSERVER_ErrorMessage", core::ptr::null(), || {
+    catch_panic_or("TRITONSERVER_ErrorMessage", core::ptr::null(), || {
         // SAFETY: the caller guarantees a valid error.
         let error = unsafe { handle::borrow::<ErrorObject>(error, "error") };
         error.map_or(core::ptr::null(), |error| error.message.as_ptr())
@@ -126,7 +126,7 @@ mod tests {
     use galatea_infer::{Code, Status};
 
     use super::*;
-    use crate::error::{into_c, status_of, take_c};
+    use crate::error::{borrow_c_error, into_c, take_c_error};
     use crate::pointer;
 
     #[test]
@@ -137,15 +137,15 @@ mod tests {
             assert_eq!(TRITONSERVER_ErrorCode(error), TRITONSERVER_ERROR_NOT_FOUND);
             let name = CStr::from_ptr(TRITONSERVER_ErrorCodeString(error));
             assert_eq!(name, c"Not found");
-            let message = pointer::required_text(TRITONSERVER_ErrorMessage(error), "message");
+            let message = pointer::required_c_str(TRITONSERVER_ErrorMessage(error), "message");
             assert_eq!(message.unwrap(), "no 'x'  here");
-            assert!(status_of(error).is_err());
-            let status = take_c(error).unwrap_err();
+            assert!(borrow_c_error(error).is_err());
+            let status = take_c_error(error).unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::NotFound, "no 'x'  here"));
             assert!(TRITONSERVER_ErrorMessage(error).is_null(), "it was released");
             TRITONSERVER_ErrorDelete(error);
             TRITONSERVER_ErrorDelete(core::ptr::null_mut());
-            assert!(take_c(core::ptr::null_mut()).is_ok());
+            assert!(take_c_error(core::ptr::null_mut()).is_ok());
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
             assert_eq!(TRITONSERVER_ErrorCode(error), TRITONSERVER_Error_Code(77));
             let name = CStr::from_ptr(TRITONSERVER_ErrorCodeString(error));
             assert_eq!(name, c"<invalid code>");
-            assert_eq!(take_c(error).unwrap_err().code(), Code::Unknown);
+            assert_eq!(take_c_error(error).unwrap_err().code(), Code::Unknown);
         }
     }
 }

@@ -9,7 +9,10 @@ use crate::{error, log};
 
 /// Runs an exported function's body. Returns null if the body succeeds, or an error object if it
 /// fails or panics. A panic must not propagate into C.
-pub fn guard(function: &str, body: impl FnOnce() -> Result<(), Status>) -> *mut TRITONSERVER_Error {
+pub fn catch_panic(
+    function: &str,
+    body: impl FnOnce() -> Result<(), Status>,
+) -> *mut TRITONSERVER_Error {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => core::ptr::null_mut(),
         Ok(Err(status)) => error::into_c(status),
@@ -21,8 +24,8 @@ pub fn guard(function: &str, body: impl FnOnce() -> Result<(), Status>) -> *mut 
     }
 }
 
-/// Like [`guard`], but for a function that returns a value. Returns `fallback` if the body panics.
-pub fn guard_value<T>(function: &str, fallback: T, body: impl FnOnce() -> T) -> T {
+/// Like [`catch_panic`], but for a function that returns a value. Returns `fallback` if the body panics.
+pub fn catch_panic_or<T>(function: &str, fallback: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         log::error(&format!("{function} failed unexpectedly inside the server"));
         fallback

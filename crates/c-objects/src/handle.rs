@@ -17,7 +17,7 @@ use galatea_stdx::Lock;
 pub const GENERATIONS: u64 = 64;
 
 /// A kind of object that C refers to by address.
-pub trait Object: Sized + 'static {
+pub trait CObject: Sized + 'static {
     /// The type in C.
     type Opaque;
     /// The name used in messages, such as `TRITONSERVER_Message`.
@@ -25,12 +25,12 @@ pub trait Object: Sized + 'static {
     /// A number that is unique among all kinds in all crates, as verified by a test.
     const KIND: u16;
     /// The pool of this kind's objects.
-    fn pool() -> &'static Pool<Self>;
+    fn pool() -> &'static CObjectPool<Self>;
 }
 
 /// The slots of one kind. There are as many as the maximum number of objects that have existed
 /// simultaneously.
-pub struct Pool<T: 'static> {
+pub struct CObjectPool<T: 'static> {
     free: Lock<Vec<&'static Slot<T>>>,
 }
 
@@ -47,7 +47,7 @@ struct Slot<T> {
 // guarantee that no two threads use an object in ways that its type forbids. The tag is atomic.
 unsafe impl<T> Sync for Slot<T> {}
 
-impl<T> Pool<T> {
+impl<T> CObjectPool<T> {
     /// Creates a pool without slots.
     #[must_use]
     pub const fn new() -> Self {
@@ -55,7 +55,7 @@ impl<T> Pool<T> {
     }
 }
 
-impl<T> Default for Pool<T> {
+impl<T> Default for CObjectPool<T> {
     fn default() -> Self {
         Self::new()
     }
@@ -74,7 +74,7 @@ const fn generation_of(tag: u64) -> u64 {
 }
 
 /// Hands an object to C.
-pub fn into_raw<T: Object>(object: T) -> *mut T::Opaque {
+pub fn into_raw<T: CObject>(object: T) -> *mut T::Opaque {
     let recycled = T::pool().free.lock("take a free slot").pop();
     let slot: &'static Slot<T> = recycled.unwrap_or_else(|| {
         Box::leak(Box::new(Slot {
@@ -103,7 +103,7 @@ pub fn into_raw<T: Object>(object: T) -> *mut T::Opaque {
 ///
 /// A non-null pointer must come from [`into_raw`] for any kind of object, and the object must not
 /// be released or changed while the reference lives.
-pub unsafe fn borrow<'a, T: Object>(
+pub unsafe fn borrow<'a, T: CObject>(
     pointer: *const T::Opaque,
     argument: &str,
 ) -> Result<&'a T, Status> {
@@ -124,7 +124,7 @@ pub unsafe fn borrow<'a, T: Object>(
 ///
 /// Same requirements as for [`borrow`]. In addition, nothing else may use the object while the
 /// reference lives.
-pub unsafe fn borrow_mut<'a, T: Object>(
+pub unsafe fn borrow_mut<'a, T: CObject>(
     pointer: *mut T::Opaque,
     argument: &str,
 ) -> Result<&'a mut T, Status> {
@@ -144,7 +144,7 @@ pub unsafe fn borrow_mut<'a, T: Object>(
 /// # Safety
 ///
 /// Same requirements as for [`borrow_mut`].
-pub unsafe fn take<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result<T, Status> {
+pub unsafe fn take<T: CObject>(pointer: *mut T::Opaque, argument: &str) -> Result<T, Status> {
     // SAFETY: guaranteed by the caller.
     let slot = unsafe { live_slot::<T>(pointer, argument)? };
     let live = slot.tag.load(Ordering::Acquire);
@@ -169,7 +169,7 @@ pub unsafe fn take<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result
 /// # Safety
 ///
 /// Same requirements as for [`borrow_mut`].
-pub unsafe fn delete<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Result<(), Status> {
+pub unsafe fn delete<T: CObject>(pointer: *mut T::Opaque, argument: &str) -> Result<(), Status> {
     if pointer.is_null() {
         return Ok(());
     }
@@ -180,7 +180,7 @@ pub unsafe fn delete<T: Object>(pointer: *mut T::Opaque, argument: &str) -> Resu
 /// # Safety
 ///
 /// Same requirements as for [`borrow`].
-unsafe fn live_slot<T: Object>(
+unsafe fn live_slot<T: CObject>(
     pointer: *const T::Opaque,
     argument: &str,
 ) -> Result<&'static Slot<T>, Status> {
@@ -205,22 +205,23 @@ unsafe fn live_slot<T: Object>(
     Ok(unsafe { &*address.cast::<Slot<T>>() })
 }
 
-fn released_error<T: Object>(argument: &str) -> Status {
+fn released_error<T: CObject>(argument: &str) -> Status {
     let status = Status::invalid_argument(format!("{argument} is a {} that was released", T::NAME));
     crate::log::error(status.message());
     status
 }
 
-/// Makes a type an [`Object`].
+/// Makes a type an [`CObject`].
 #[macro_export]
 macro_rules! object {
     ($type:ty as $opaque:ident, kind $kind:literal) => {
-        impl $crate::handle::Object for $type {
+        impl $crate::handle::CObject for $type {
             type Opaque = galatea_abi::$opaque;
             const NAME: &'static str = stringify!($opaque);
             const KIND: u16 = $kind;
-            fn pool() -> &'static $crate::handle::Pool<Self> {
-                static POOL: $crate::handle::Pool<$type> = $crate::handle::Pool::new();
+            fn pool() -> &'static $crate::handle::CObjectPool<Self> {
+                static POOL: $crate::handle::CObjectPool<$type> =
+                    $crate::handle::CObjectPool::new();
                 &POOL
             }
         }

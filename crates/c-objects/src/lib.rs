@@ -17,12 +17,12 @@
 //! - [`exports`] lists the exported functions.
 //!
 //! ```
-//! use galatea_c_objects::error::{into_c, take_c};
+//! use galatea_c_objects::error::{into_c, take_c_error};
 //! use galatea_infer::Status;
 //!
 //! let error = into_c(Status::not_found("no such model"));
 //! // SAFETY: the error was just made, and is not used afterwards.
-//! let status = unsafe { take_c(error) }.unwrap_err();
+//! let status = unsafe { take_c_error(error) }.unwrap_err();
 //! assert_eq!(status.message(), "no such model");
 //! ```
 //!
@@ -55,4 +55,4 @@ pub mod parameter;
 pub mod pointer;
 pub mod trace;
 
-pub use guard::guard;
+pub use guard::catch_panic;

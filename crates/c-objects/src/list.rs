@@ -2,12 +2,12 @@
 
 /// The number of items.
 #[must_use]
-pub fn count<T>(items: &[T]) -> u32 {
+pub fn len_u32<T>(items: &[T]) -> u32 {
     u32::try_from(items.len()).unwrap_or(u32::MAX)
 }
 
 /// The item at `index`.
 #[must_use]
-pub fn get<T>(items: &[T], index: u32) -> Option<&T> {
+pub fn get_u32<T>(items: &[T], index: u32) -> Option<&T> {
     items.get(usize::try_from(index).ok()?)
 }

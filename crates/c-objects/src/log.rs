@@ -11,7 +11,7 @@ use galatea_infer::Status;
 
 /// A log level.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum ApiLogLevel {
     /// Information.
     Info,
     /// A warning.
@@ -24,7 +24,7 @@ pub enum Level {
 
 /// The format of log line prefixes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ApiLogFormat {
     /// The level, the month and day, and the time.
     Default,
     /// The date and time in ISO 8601 format.
@@ -33,13 +33,13 @@ pub enum Format {
 
 /// A setting that can change while a log is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Setting {
+pub enum ApiLogSetting {
     /// Enables or disables information, warnings or errors.
-    Enabled(Level, bool),
+    Enabled(ApiLogLevel, bool),
     /// The maximum level of verbose lines that are written.
     VerboseLevel(u32),
     /// The format of log line prefixes.
-    Format(Format),
+    Format(ApiLogFormat),
     /// The file to append lines to; empty for the console.
     File(String),
 }
@@ -47,15 +47,15 @@ pub enum Setting {
 /// A receiver of log lines. `source` is a source file and a line number.
 pub trait Log: Any + Send + Sync {
     /// Returns true if lines of this level are written.
-    fn is_enabled(&self, level: Level) -> bool;
+    fn is_enabled(&self, level: ApiLogLevel) -> bool;
     /// Writes a line.
-    fn write(&self, level: Level, source: Option<(&str, u32)>, text: &str);
+    fn write(&self, level: ApiLogLevel, source: Option<(&str, u32)>, text: &str);
     /// Changes a setting.
     ///
     /// # Errors
     ///
     /// `Internal` if a file can't be opened. Nothing changes in that case.
-    fn set(&self, setting: &Setting) -> Result<(), Status>;
+    fn set(&self, setting: &ApiLogSetting) -> Result<(), Status>;
 }
 
 static LOG: OnceLock<Box<dyn Log>> = OnceLock::new();
@@ -82,17 +82,17 @@ pub fn current() -> Option<&'static dyn Log> {
 /// # Errors
 ///
 /// Same as for [`Log::set`].
-pub fn set(setting: &Setting) -> Result<(), Status> {
+pub fn set(setting: &ApiLogSetting) -> Result<(), Status> {
     current().map_or(Ok(()), |log| log.set(setting))
 }
 
 /// Logs an error about misuse of the API.
 pub fn error(text: &str) {
-    write(Level::Error, None, text);
+    write(ApiLogLevel::Error, None, text);
 }
 
 /// Writes a log line.
-pub fn write(level: Level, source: Option<(&str, u32)>, text: &str) {
+pub fn write(level: ApiLogLevel, source: Option<(&str, u32)>, text: &str) {
     if let Some(log) = current() {
         log.write(level, source, text);
     }

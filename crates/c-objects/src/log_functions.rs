@@ -9,15 +9,15 @@ use galatea_abi::{
 };
 use galatea_infer::Status;
 
-use crate::guard::{guard, guard_value};
-use crate::log::{Level, current, write};
+use crate::guard::{catch_panic, catch_panic_or};
+use crate::log::{ApiLogLevel, current, write};
 
-fn level_from_c(level: TRITONSERVER_LogLevel) -> Result<Level, Status> {
+fn level_from_c(level: TRITONSERVER_LogLevel) -> Result<ApiLogLevel, Status> {
     match level {
-        TRITONSERVER_LOG_INFO => Ok(Level::Info),
-        TRITONSERVER_LOG_WARN => Ok(Level::Warning),
-        TRITONSERVER_LOG_ERROR => Ok(Level::Error),
-        TRITONSERVER_LOG_VERBOSE => Ok(Level::Verbose),
+        TRITONSERVER_LOG_INFO => Ok(ApiLogLevel::Info),
+        TRITONSERVER_LOG_WARN => Ok(ApiLogLevel::Warning),
+        TRITONSERVER_LOG_ERROR => Ok(ApiLogLevel::Error),
+        TRITONSERVER_LOG_VERBOSE => Ok(ApiLogLevel::Verbose),
         TRITONSERVER_LogLevel(other) => {
             Err(Status::invalid_argument(format!("unknown logging level '{other}'")))
         }
@@ -32,7 +32,7 @@ const _: TRITONSERVER_LogIsEnabled = TRITONSERVER_LogIsEnabled;
 /// None beyond the declaration: all C functions are declared unsafe.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_LogIsEnabled(level_: TRITONSERVER_LogLevel) -> bool {
-    guard_value("TRITONSERVER_LogIsEnabled", false, || {
+    catch_panic_or("TRITONSERVER_LogIsEnabled", false, || {
         let Ok(level) = level_from_c(level_) else { return false };
         current().is_some_and(|log| log.is_enabled(level))
     })
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn TRITONSERVER_LogMessage(
     line: c_int,
     msg: *const c_char,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_LogMessage", || {
+    catch_panic("TRITONSERVER_LogMessage", || {
         let level = level_from_c(level_)?;
         if msg.is_null() {
             return Err(Status::invalid_argument("msg must not be null"));

@@ -9,7 +9,7 @@ use galatea_abi::server::{
 use galatea_abi::{TRITONSERVER_Error, TRITONSERVER_Message};
 use galatea_infer::Status;
 
-use crate::guard::guard;
+use crate::guard::catch_panic;
 use crate::{handle, pointer};
 
 /// A JSON document.
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn TRITONSERVER_MessageNewFromSerializedJson(
     base: *const c_char,
     byte_size: usize,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_MessageNewFromSerializedJson", || {
+    catch_panic("TRITONSERVER_MessageNewFromSerializedJson", || {
         // SAFETY: the caller guarantees `byte_size` bytes.
         let bytes = unsafe { pointer::slice(base.cast::<u8>(), byte_size, "base")? };
         let json = core::str::from_utf8(bytes)
@@ -84,7 +84,7 @@ const _: TRITONSERVER_MessageDelete = TRITONSERVER_MessageDelete;
 pub unsafe extern "C" fn TRITONSERVER_MessageDelete(
     message: *mut TRITONSERVER_Message,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_MessageDelete", || {
+    catch_panic("TRITONSERVER_MessageDelete", || {
         // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<MessageObject>(message, "message") }
     })
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn TRITONSERVER_MessageSerializeToJson(
     base: *mut *const c_char,
     byte_size: *mut usize,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_MessageSerializeToJson", || {
+    catch_panic("TRITONSERVER_MessageSerializeToJson", || {
         // SAFETY: guaranteed by the caller.
         unsafe {
             let json = json(message, "message")?;

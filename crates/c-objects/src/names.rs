@@ -11,7 +11,7 @@ use galatea_abi::server::{
 use galatea_abi::*;
 use galatea_tensor::DataType;
 
-use crate::guard::{guard, guard_value};
+use crate::guard::{catch_panic, catch_panic_or};
 use crate::pointer;
 
 /// Each data type's number in C and its name.
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn TRITONSERVER_ApiVersion(
     major: *mut u32,
     minor: *mut u32,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ApiVersion", || {
+    catch_panic("TRITONSERVER_ApiVersion", || {
         // SAFETY: guaranteed by the caller.
         unsafe {
             pointer::write(major, SERVER_API_VERSION.0, "major")?;
@@ -82,7 +82,7 @@ const _: TRITONSERVER_StringToDataType = TRITONSERVER_StringToDataType;
 pub unsafe extern "C" fn TRITONSERVER_StringToDataType(
     dtype: *const c_char,
 ) -> TRITONSERVER_DataType {
-    guard_value("TRITONSERVER_StringToDataType", TRITONSERVER_TYPE_INVALID, || {
+    catch_panic_or("TRITONSERVER_StringToDataType", TRITONSERVER_TYPE_INVALID, || {
         if dtype.is_null() {
             return TRITONSERVER_TYPE_INVALID;
         }

@@ -30,30 +30,30 @@ impl<F: Copy> CallbackCell<F> {
 }
 
 /// A callback that reports where an output would be placed.
-pub type QueryCallback = CallbackCell<TRITONSERVER_ResponseAllocatorQueryFn_t>;
+pub type OutputQueryCallback = CallbackCell<TRITONSERVER_ResponseAllocatorQueryFn_t>;
 
 /// A query callback and its arguments, which accompany the request.
 #[derive(Debug)]
-pub struct OutputQuery {
-    callback: Arc<QueryCallback>,
+pub struct OutputBufferQuery {
+    callback: Arc<OutputQueryCallback>,
     allocator: *mut TRITONSERVER_ResponseAllocator,
     userp: *mut c_void,
 }
 
 // SAFETY: the creator guarantees that the callback can be called on any thread. The pointers are
 // only passed to it.
-unsafe impl Send for OutputQuery {}
+unsafe impl Send for OutputBufferQuery {}
 // SAFETY: as above.
-unsafe impl Sync for OutputQuery {}
+unsafe impl Sync for OutputBufferQuery {}
 
-impl OutputQuery {
+impl OutputBufferQuery {
     /// # Safety
     ///
     /// Every callback that is set must accept the allocator and the pointer on any thread, as long
     /// as this value exists.
     #[must_use]
     pub const unsafe fn new(
-        callback: Arc<QueryCallback>,
+        callback: Arc<OutputQueryCallback>,
         allocator: *mut TRITONSERVER_ResponseAllocator,
         userp: *mut c_void,
     ) -> Self {
@@ -77,7 +77,14 @@ impl OutputQuery {
         let Self { allocator, userp, .. } = *self;
         // SAFETY: guaranteed by this function's caller and the value's creator.
         Some(unsafe {
-            error::take_c(callback(allocator, userp, name, byte_size, memory_type, memory_type_id))
+            error::take_c_error(callback(
+                allocator,
+                userp,
+                name,
+                byte_size,
+                memory_type,
+                memory_type_id,
+            ))
         })
     }
 }

@@ -11,7 +11,7 @@ use galatea_abi::{
 };
 use galatea_infer::ParameterValue;
 
-use crate::guard::guard_value;
+use crate::guard::catch_panic_or;
 use crate::handle;
 
 /// A named value.
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterNew(
     type_: TRITONSERVER_ParameterType,
     value: *const c_void,
 ) -> *mut TRITONSERVER_Parameter {
-    guard_value("TRITONSERVER_ParameterNew", core::ptr::null_mut(), || {
+    catch_panic_or("TRITONSERVER_ParameterNew", core::ptr::null_mut(), || {
         if name.is_null() || value.is_null() {
             return core::ptr::null_mut();
         }
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn TRITONSERVER_ParameterBytesNew(
     byte_ptr: *const c_void,
     size: u64,
 ) -> *mut TRITONSERVER_Parameter {
-    guard_value("TRITONSERVER_ParameterBytesNew", core::ptr::null_mut(), || {
+    catch_panic_or("TRITONSERVER_ParameterBytesNew", core::ptr::null_mut(), || {
         if name.is_null() || (byte_ptr.is_null() && size > 0) {
             return core::ptr::null_mut();
         }
@@ -108,7 +108,7 @@ const _: TRITONSERVER_ParameterDelete = TRITONSERVER_ParameterDelete;
 /// `parameter` must be null or a parameter that is not in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TRITONSERVER_ParameterDelete(parameter: *mut TRITONSERVER_Parameter) {
-    guard_value("TRITONSERVER_ParameterDelete", (), || {
+    catch_panic_or("TRITONSERVER_ParameterDelete", (), || {
         if !parameter.is_null() {
             // SAFETY: guaranteed by the caller.
             drop(unsafe { handle::take::<ParameterObject>(parameter, "parameter") });

@@ -13,7 +13,10 @@ use galatea_infer::Status;
 /// # Safety
 ///
 /// A non-null pointer must refer to NUL-terminated bytes that live as long as the reference.
-pub unsafe fn required_text<'a>(pointer: *const c_char, argument: &str) -> Result<&'a str, Status> {
+pub unsafe fn required_c_str<'a>(
+    pointer: *const c_char,
+    argument: &str,
+) -> Result<&'a str, Status> {
     if pointer.is_null() {
         return Err(Status::invalid_argument(format!("{argument} must not be null")));
     }

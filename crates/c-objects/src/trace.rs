@@ -39,7 +39,7 @@ pub struct TraceObject {
     /// The receiver of the trace's reports.
     pub target: TraceTarget,
     /// The trace's subject, once known.
-    pub subject: Lock<OwnedTraceSubject>,
+    pub subject: Lock<OwnedTracedRequest>,
     /// A string that the caller attaches. Custom activity names are added to it.
     pub context: Lock<CString>,
 }
@@ -72,7 +72,7 @@ pub struct TraceCallbacks {
 }
 
 /// A trace's subject, as C strings.
-pub struct OwnedTraceSubject {
+pub struct OwnedTracedRequest {
     /// The model's name.
     pub model_name: CString,
     /// The model version that serves the request.
@@ -87,7 +87,7 @@ impl TraceObject {
         parent_id: u64,
         callbacks: TraceCallbacks,
     ) -> *mut TRITONSERVER_InferenceTrace {
-        let subject = OwnedTraceSubject {
+        let subject = OwnedTracedRequest {
             model_name: CString::default(),
             model_version: -1,
             request_id: CString::default(),
@@ -110,7 +110,7 @@ impl TraceObject {
             id,
             parent_id,
             target: TraceTarget::Server(trace),
-            subject: Lock::new(OwnedTraceSubject { model_name, model_version, request_id }),
+            subject: Lock::new(OwnedTracedRequest { model_name, model_version, request_id }),
             context: Lock::new(to_c_string(&context)),
         })
     }

@@ -5,8 +5,8 @@
 use std::sync::{Arc, Mutex};
 
 use galatea_abi::{TRITONSERVER_LOG_ERROR, TRITONSERVER_LOG_INFO, TRITONSERVER_LogLevel};
-use galatea_c_objects::error::take_c;
-use galatea_c_objects::log::{self, Level, Log, Setting};
+use galatea_c_objects::error::take_c_error;
+use galatea_c_objects::log::{self, ApiLogLevel, ApiLogSetting, Log};
 use galatea_c_objects::log_functions::{TRITONSERVER_LogIsEnabled, TRITONSERVER_LogMessage};
 use galatea_infer::Status;
 
@@ -18,20 +18,22 @@ struct RecordingLog {
 }
 
 impl Log for RecordingLog {
-    fn is_enabled(&self, level: Level) -> bool {
-        level != Level::Info || *self.info.lock().unwrap()
+    fn is_enabled(&self, level: ApiLogLevel) -> bool {
+        level != ApiLogLevel::Info || *self.info.lock().unwrap()
     }
 
-    fn write(&self, level: Level, _: Option<(&str, u32)>, text: &str) {
+    fn write(&self, level: ApiLogLevel, _: Option<(&str, u32)>, text: &str) {
         if self.is_enabled(level) {
             self.lines.lock().unwrap().push(format!("{} {text}", self.name));
         }
     }
 
-    fn set(&self, setting: &Setting) -> Result<(), Status> {
+    fn set(&self, setting: &ApiLogSetting) -> Result<(), Status> {
         match setting {
-            Setting::Enabled(Level::Info, on) => *self.info.lock().unwrap() = *on,
-            Setting::File(name) if name == "bad" => return Err(Status::internal("no such file")),
+            ApiLogSetting::Enabled(ApiLogLevel::Info, on) => *self.info.lock().unwrap() = *on,
+            ApiLogSetting::File(name) if name == "bad" => {
+                return Err(Status::internal("no such file"));
+            }
             _ => {}
         }
         self.lines.lock().unwrap().push(format!("{} {setting:?}", self.name));
@@ -60,7 +62,8 @@ fn is_enabled(level: TRITONSERVER_LogLevel) -> bool {
 fn message(level: TRITONSERVER_LogLevel) {
     // SAFETY: the strings are NUL-terminated.
     unsafe {
-        take_c(TRITONSERVER_LogMessage(level, c"a.c".as_ptr(), 7, c"hello".as_ptr())).unwrap();
+        take_c_error(TRITONSERVER_LogMessage(level, c"a.c".as_ptr(), 7, c"hello".as_ptr()))
+            .unwrap();
     }
 }
 
@@ -68,12 +71,12 @@ fn message(level: TRITONSERVER_LogLevel) {
 fn the_first_log_is_used_by_the_process() {
     message(TRITONSERVER_LOG_ERROR);
     assert!(!is_enabled(TRITONSERVER_LOG_ERROR), "there is no log yet");
-    log::set(&Setting::Enabled(Level::Info, false)).unwrap();
+    log::set(&ApiLogSetting::Enabled(ApiLogLevel::Info, false)).unwrap();
     log::install_factory(|| recording_log("made"));
     assert!(is_enabled(TRITONSERVER_LOG_ERROR) && is_enabled(TRITONSERVER_LOG_INFO));
     message(TRITONSERVER_LOG_ERROR);
-    log::set(&Setting::Enabled(Level::Info, false)).unwrap();
-    assert!(log::set(&Setting::File(String::from("bad"))).is_err());
+    log::set(&ApiLogSetting::Enabled(ApiLogLevel::Info, false)).unwrap();
+    assert!(log::set(&ApiLogSetting::File(String::from("bad"))).is_err());
     assert!(!is_enabled(TRITONSERVER_LOG_INFO));
     message(TRITONSERVER_LOG_INFO);
     assert_eq!(lines(), ["made hello", "made Enabled(Info, false)"]);

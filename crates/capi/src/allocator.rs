@@ -7,8 +7,8 @@ use bytes::Bytes;
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::buffer_attributes::BufferAttributesObject;
-use galatea_c_objects::output_query::{CallbackCell, OutputQuery, QueryCallback};
-use galatea_c_objects::{error, guard, handle, pointer};
+use galatea_c_objects::output_query::{CallbackCell, OutputBufferQuery, OutputQueryCallback};
+use galatea_c_objects::{catch_panic, error, handle, pointer};
 use galatea_devices::Devices;
 use galatea_infer::Status;
 use galatea_tensor::{Buffer, MemoryKind};
@@ -26,7 +26,7 @@ struct AllocatorFunctions {
     release: TRITONSERVER_ResponseAllocatorReleaseFn_t,
     start: TRITONSERVER_ResponseAllocatorStartFn_t,
     attributes: CallbackCell<TRITONSERVER_ResponseAllocatorBufferAttributesFn_t>,
-    query: Arc<QueryCallback>,
+    query: Arc<OutputQueryCallback>,
 }
 galatea_c_objects::object!(AllocatorObject as TRITONSERVER_ResponseAllocator, kind 43);
 
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorNew(
     release_fn: TRITONSERVER_ResponseAllocatorReleaseFn_t,
     start_fn: TRITONSERVER_ResponseAllocatorStartFn_t,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ResponseAllocatorNew", || {
+    catch_panic("TRITONSERVER_ResponseAllocatorNew", || {
         if alloc_fn.is_none() || release_fn.is_none() {
             return Err(Status::invalid_argument("alloc_fn and release_fn must not be null"));
         }
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetBufferAttributesFuncti
     allocator: *mut TRITONSERVER_ResponseAllocator,
     buffer_attributes_fn: TRITONSERVER_ResponseAllocatorBufferAttributesFn_t,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction", || {
+    catch_panic("TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction", || {
         // SAFETY: guaranteed by the caller.
         let object = unsafe { handle::borrow::<AllocatorObject>(allocator, "allocator")? };
         object.functions.attributes.set(buffer_attributes_fn);
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorSetQueryFunction(
     allocator: *mut TRITONSERVER_ResponseAllocator,
     query_fn: TRITONSERVER_ResponseAllocatorQueryFn_t,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ResponseAllocatorSetQueryFunction", || {
+    catch_panic("TRITONSERVER_ResponseAllocatorSetQueryFunction", || {
         // SAFETY: guaranteed by the caller.
         let object = unsafe { handle::borrow::<AllocatorObject>(allocator, "allocator")? };
         object.functions.query.set(query_fn);
@@ -116,7 +116,7 @@ const _: TRITONSERVER_ResponseAllocatorDelete = TRITONSERVER_ResponseAllocatorDe
 pub unsafe extern "C" fn TRITONSERVER_ResponseAllocatorDelete(
     allocator: *mut TRITONSERVER_ResponseAllocator,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ResponseAllocatorDelete", || {
+    catch_panic("TRITONSERVER_ResponseAllocatorDelete", || {
         // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<AllocatorObject>(allocator, "allocator") }
     })
@@ -170,23 +170,23 @@ impl Allocator {
     }
 
     /// The query that lets backends ask where an output would be placed.
-    pub(crate) fn output_query(&self) -> OutputQuery {
+    pub(crate) fn output_query(&self) -> OutputBufferQuery {
         // SAFETY: the allocator outlives the requests that use it, and its creator guaranteed that
         // its functions can be called on any thread.
-        unsafe { OutputQuery::new(self.functions.query.clone(), self.address, self.userp) }
+        unsafe { OutputBufferQuery::new(self.functions.query.clone(), self.address, self.userp) }
     }
 
     /// Notifies the allocator that a response begins.
     pub(crate) fn start(&self) -> Result<(), Status> {
         let Some(start) = self.functions.start else { return Ok(()) };
         // SAFETY: the allocator's creator guaranteed that the function accepts these arguments.
-        unsafe { error::take_c(start(self.address, self.userp)) }
+        unsafe { error::take_c_error(start(self.address, self.userp)) }
     }
 
     /// Copies an output to a buffer from the allocator. The allocator is asked for the kind of
     /// memory that the output is in.
     pub(crate) fn copy_output(&self, name: &CStr, data: &Buffer) -> Result<OutputBuffer, Status> {
-        let preferred = match data.memory() {
+        let preferred = match data.memory_kind() {
             MemoryKind::Cpu => (TRITONSERVER_MEMORY_CPU, 0),
             MemoryKind::Gpu(number) => (TRITONSERVER_MEMORY_GPU, i64::from(number)),
         };
@@ -251,7 +251,7 @@ impl Allocator {
         // SAFETY: the allocator's creator guaranteed that the function accepts these arguments, and
         // all out pointers are valid for writes.
         let result = unsafe {
-            error::take_c(allocate(
+            error::take_c_error(allocate(
                 self.address,
                 name.as_ptr(),
                 byte_size,
@@ -285,7 +285,7 @@ impl Allocator {
         // SAFETY: the allocator's creator guaranteed that the function accepts these arguments. The
         // attributes were just created and are deleted once.
         unsafe {
-            let result = error::take_c(attributes(
+            let result = error::take_c_error(attributes(
                 self.address,
                 name.as_ptr(),
                 object,
@@ -301,8 +301,8 @@ impl Allocator {
 /// An output's bytes, copied to host memory if they are in GPU memory.
 fn host_bytes(name: &CStr, data: &Buffer) -> Result<Bytes, Status> {
     let mut data = data.clone();
-    data.own()?;
-    data.host().cloned().ok_or_else(|| {
+    data.make_owned()?;
+    data.host_bytes().cloned().ok_or_else(|| {
         Status::unsupported(format!("output '{}' is not in CPU memory", name.to_string_lossy()))
     })
 }
@@ -313,7 +313,7 @@ impl Drop for OutputBuffer {
         // SAFETY: the buffer came from this allocator, whose creator guaranteed that the function
         // releases such buffers, and is released once.
         let result = unsafe {
-            error::take_c(release(
+            error::take_c_error(release(
                 self.allocator,
                 self.base,
                 self.userp,

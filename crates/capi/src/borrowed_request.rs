@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_abi::{TRITONSERVER_InferenceRequest, TRITONSERVER_REQUEST_RELEASE_ALL};
-use galatea_stdx::run_foreign;
+use galatea_stdx::run_foreign_code;
 
 use crate::ownership::ServerOwnership;
 use crate::request::{InputSegment, ReleaseCallback};
@@ -51,7 +51,7 @@ impl Drop for BorrowedRequest {
             let flags = TRITONSERVER_REQUEST_RELEASE_ALL.0;
             // SAFETY: the caller set a function that accepts these arguments on any thread. The
             // request was handed over together with it and is returned once.
-            run_foreign(|| unsafe { release(self.request.0, flags, self.release.userp) });
+            run_foreign_code(|| unsafe { release(self.request.0, flags, self.release.userp) });
         }
     }
 }

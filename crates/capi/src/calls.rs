@@ -2,8 +2,8 @@
 //! package.
 
 use galatea_codec::documents;
-use galatea_control::{LoadParameters, NameMapping};
-use galatea_infer::{ParameterValue, Pass, Status};
+use galatea_control::{LoadParameters, ModelNameMapping};
+use galatea_infer::{AccessPass, ParameterValue, Status};
 
 use crate::server::ServerRef;
 
@@ -19,39 +19,39 @@ fn document(json: Vec<u8>) -> Result<String, Status> {
 impl ServerRef {
     /// Returns true if the server is running.
     pub fn is_live(&self) -> Result<bool, Status> {
-        Ok(self.check_live()?.control.live(Pass::in_process()))
+        Ok(self.check_live()?.control.live(AccessPass::in_process()))
     }
 
     /// Returns true if the server accepts requests.
     pub fn is_ready(&self) -> Result<bool, Status> {
-        Ok(self.check_live()?.control.ready(Pass::in_process()).unwrap_or(false))
+        Ok(self.check_live()?.control.ready(AccessPass::in_process()).unwrap_or(false))
     }
 
     /// Returns true if a model accepts requests.
     pub fn model_is_ready(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
         let control = &self.check_ready()?.control;
-        Ok(control.model_ready(Pass::in_process(), name, version).unwrap_or(false))
+        Ok(control.model_ready(AccessPass::in_process(), name, version).unwrap_or(false))
     }
 
     /// The server's name, version and extensions, as JSON.
     pub fn metadata(&self) -> Result<String, Status> {
-        document(documents::encode_server_metadata(
-            &self.control.server_metadata(Pass::in_process()),
+        document(documents::encode_server_metadata_json(
+            &self.control.server_metadata(AccessPass::in_process()),
         ))
     }
 
     /// A model's interface, as JSON.
     pub fn model_metadata(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
-        let metadata = self.control.model_metadata(Pass::in_process(), name, version)?;
-        document(documents::encode_model_metadata(&metadata))
+        let metadata = self.control.model_metadata(AccessPass::in_process(), name, version)?;
+        document(documents::encode_model_metadata_json(&metadata))
     }
 
     /// The statistics of a model, or of all models if the name is empty, as JSON.
     pub fn model_statistics(&self, name: &str, version: Option<i64>) -> Result<String, Status> {
         let name = Some(name).filter(|name| !name.is_empty());
         let control = &self.check_ready()?.control;
-        document(documents::encode_statistics(&control.statistics(
-            Pass::in_process(),
+        document(documents::encode_statistics_json(&control.statistics(
+            AccessPass::in_process(),
             name,
             version,
         )?))
@@ -69,20 +69,24 @@ impl ServerRef {
                 "model configuration version {config_version} is not supported, only 1 is"
             )));
         }
-        let config = self.control.model_config(Pass::in_process(), name, version)?;
+        let config = self.control.model_config(AccessPass::in_process(), name, version)?;
         Ok(config.json.clone())
     }
 
     /// The index of the repositories, as JSON.
     pub fn model_index(&self, only_ready: bool) -> Result<String, Status> {
         let control = &self.check_ready()?.control;
-        let index = control.repository_index(Pass::in_process(), only_ready)?;
-        document(documents::encode_repository_index(&index))
+        let index = control.repository_index(AccessPass::in_process(), only_ready)?;
+        document(documents::encode_repository_index_json(&index))
     }
 
     /// Returns true if the first dimension of a model's tensors is the batch dimension.
-    pub fn model_batches(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
-        let config = self.control.model_config(Pass::in_process(), name, version)?;
+    pub fn model_supports_batching(
+        &self,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<bool, Status> {
+        let config = self.control.model_config(AccessPass::in_process(), name, version)?;
         let config: serde_json::Value = serde_json::from_str(&config.json)
             .map_err(|error| Status::internal(error.to_string()))?;
         let max_batch_size = config.get("max_batch_size").and_then(serde_json::Value::as_i64);
@@ -91,22 +95,26 @@ impl ServerRef {
 
     /// Returns true if a model may send any number of responses per request.
     pub fn model_is_decoupled(&self, name: &str, version: Option<i64>) -> Result<bool, Status> {
-        let model = self.control.model_for_inference(Pass::in_process(), name, version)?;
+        let model = self.control.model_for_inference(AccessPass::in_process(), name, version)?;
         Ok(model.is_decoupled())
     }
 
     /// Loads a model and waits until loading completes.
     pub fn load_model(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
-        self.check_ready()?.control.load_model(Pass::in_process(), name, parameters)
+        self.check_ready()?.control.load_model(AccessPass::in_process(), name, parameters)
     }
 
     /// Takes a model out of service, and optionally also the models that only this one requires.
     pub fn unload_model(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
-        self.check_ready()?.control.unload_model(Pass::in_process(), name, unload_dependents)
+        self.check_ready()?.control.unload_model(AccessPass::in_process(), name, unload_dependents)
     }
 
     /// Adds a repository whose directory names may differ from the model names.
-    pub fn register_repository(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
+    pub fn register_repository(
+        &self,
+        path: &str,
+        names: &[ModelNameMapping],
+    ) -> Result<(), Status> {
         for (index, mapping) in names.iter().enumerate() {
             if names.iter().take(index).any(|known| known.name == mapping.name) {
                 return Err(Status::invalid_argument(format!(
@@ -115,18 +123,18 @@ impl ServerRef {
                 )));
             }
         }
-        self.control.register_repository(Pass::in_process(), path, names)
+        self.control.register_repository(AccessPass::in_process(), path, names)
     }
 
     /// Removes a repository.
     pub fn unregister_repository(&self, path: &str) -> Result<(), Status> {
-        self.control.unregister_repository(Pass::in_process(), path)
+        self.control.unregister_repository(AccessPass::in_process(), path)
     }
 }
 
 /// A load parameter's value.
 #[derive(Copy, Clone, Debug)]
-pub enum LoadValue<'a> {
+pub enum LoadParameterValue<'a> {
     /// A string, a number or a boolean.
     Value(&'a ParameterValue),
     /// A file's contents.
@@ -138,18 +146,18 @@ pub enum LoadValue<'a> {
 ///
 /// # Errors
 ///
-/// The reason, for [`wrong_load_parameter`].
+/// The reason, for [`load_parameter_error`].
 pub fn add_load_parameter(
     load: &mut LoadParameters,
     name: &str,
-    value: LoadValue<'_>,
+    value: LoadParameterValue<'_>,
 ) -> Result<(), String> {
     match (value, name.strip_prefix("file:")) {
-        (LoadValue::Value(ParameterValue::String(config)), None) if name == "config" => {
+        (LoadParameterValue::Value(ParameterValue::String(config)), None) if name == "config" => {
             load.config.get_or_insert_with(|| config.clone());
             Ok(())
         }
-        (LoadValue::Bytes(bytes), Some(path)) => {
+        (LoadParameterValue::Bytes(bytes), Some(path)) => {
             load.files.push((path.to_owned(), bytes.to_vec()));
             Ok(())
         }
@@ -157,11 +165,11 @@ pub fn add_load_parameter(
         (_, None) if load.config.is_some() => Ok(()),
         (value, None) => {
             let kind = match value {
-                LoadValue::Value(ParameterValue::String(_)) => "STRING",
-                LoadValue::Value(ParameterValue::Int64(_)) => "INT",
-                LoadValue::Value(ParameterValue::Bool(_)) => "BOOL",
-                LoadValue::Value(ParameterValue::Double(_)) => "DOUBLE",
-                LoadValue::Bytes(_) => "BYTES",
+                LoadParameterValue::Value(ParameterValue::String(_)) => "STRING",
+                LoadParameterValue::Value(ParameterValue::Int64(_)) => "INT",
+                LoadParameterValue::Value(ParameterValue::Bool(_)) => "BOOL",
+                LoadParameterValue::Value(ParameterValue::Double(_)) => "DOUBLE",
+                LoadParameterValue::Bytes(_) => "BYTES",
             };
             Err(format!("Unrecognized load parameter '{name}' with type '{kind}'"))
         }
@@ -170,7 +178,7 @@ pub fn add_load_parameter(
 
 /// The error for loading a model with an invalid parameter.
 #[must_use]
-pub fn wrong_load_parameter(name: &str, reason: &str) -> Status {
+pub fn load_parameter_error(name: &str, reason: &str) -> Status {
     Status::internal(format!(
         "failed to load '{name}', failed to poll from model repository: {reason}"
     ))

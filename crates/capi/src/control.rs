@@ -5,11 +5,11 @@ use core::ffi::{c_char, c_void};
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
-use galatea_c_objects::{guard, handle, message, pointer};
-use galatea_control::{LoadParameters, NameMapping};
+use galatea_c_objects::{catch_panic, handle, message, pointer};
+use galatea_control::{LoadParameters, ModelNameMapping};
 use galatea_infer::{ParameterValue, Status};
 
-use crate::calls::{self, LoadValue};
+use crate::calls::{self, LoadParameterValue};
 use crate::server::{ServerRef, model_name, running, version};
 
 /// Defines functions that query a server. `$body` receives the running server and the arguments.
@@ -30,7 +30,7 @@ macro_rules! getters {
                 $($argument: $kind,)*
                 $out: *mut $result,
             ) -> *mut TRITONSERVER_Error {
-                guard(stringify!($function), || {
+                catch_panic(stringify!($function), || {
                     // SAFETY: guaranteed by the caller.
                     let server = unsafe { running(server)? };
                     pointer::check_not_null($out, stringify!($out))?;
@@ -114,7 +114,7 @@ macro_rules! properties {
                 flags: *mut u32,
                 voidp: *mut *mut c_void,
             ) -> *mut TRITONSERVER_Error {
-                guard(stringify!($function), || {
+                catch_panic(stringify!($function), || {
                     // SAFETY: guaranteed by the caller.
                     unsafe {
                         if !voidp.is_null() {
@@ -135,7 +135,7 @@ macro_rules! properties {
 properties! {
     TRITONSERVER_ServerModelBatchProperties {
         |server, name, number| {
-            let batches = server.model_batches(name, number)?;
+            let batches = server.model_supports_batching(name, number)?;
             let flag =
                 if batches { TRITONSERVER_BATCH_FIRST_DIM } else { TRITONSERVER_BATCH_UNKNOWN };
             Ok(flag.0)
@@ -166,7 +166,7 @@ macro_rules! commands {
                 server: *mut TRITONSERVER_Server,
                 name: *const c_char,
             ) -> *mut TRITONSERVER_Error {
-                guard(stringify!($function), || {
+                catch_panic(stringify!($function), || {
                     // SAFETY: guaranteed by the caller.
                     let (server, name) = unsafe { (running(server)?, model_name(name)?) };
                     let command: fn(&ServerRef, &str) -> Result<(), Status> = $body;
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
     parameters: *mut *const TRITONSERVER_Parameter,
     parameter_count: u64,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ServerLoadModelWithParameters", || {
+    catch_panic("TRITONSERVER_ServerLoadModelWithParameters", || {
         let count = usize::try_from(parameter_count)
             .map_err(|_| Status::invalid_argument("parameter_count is too large"))?;
         if parameters.is_null() && count > 0 {
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerLoadModelWithParameters(
                 unsafe { handle::borrow::<ParameterObject>(*pointer, "a load parameter")? }
             };
             add(&mut load, parameter)
-                .map_err(|reason| calls::wrong_load_parameter(name, &reason))?;
+                .map_err(|reason| calls::load_parameter_error(name, &reason))?;
         }
         server.load_model(name, load)
     })
@@ -230,14 +230,14 @@ fn add(load: &mut LoadParameters, parameter: &ParameterObject) -> Result<(), Str
     let name = &parameter.name;
     match &parameter.value {
         ParameterContents::Value(value) => {
-            calls::add_load_parameter(load, name, LoadValue::Value(value))
+            calls::add_load_parameter(load, name, LoadParameterValue::Value(value))
         }
         ParameterContents::Bytes(base, size) => {
             let size = usize::try_from(*size).map_err(|_| format!("'{name}' is too large"))?;
             // SAFETY: the parameter's creator guaranteed `size` bytes for the parameter's lifetime.
             let bytes = unsafe { pointer::slice(base.cast::<u8>(), size, "a file's bytes") };
             let bytes = bytes.map_err(|error| error.message().to_owned())?;
-            calls::add_load_parameter(load, name, LoadValue::Bytes(bytes))
+            calls::add_load_parameter(load, name, LoadParameterValue::Bytes(bytes))
         }
     }
 }
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
     name_mapping: *mut *const TRITONSERVER_Parameter,
     mapping_count: u32,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ServerRegisterModelRepository", || {
+    catch_panic("TRITONSERVER_ServerRegisterModelRepository", || {
         let count = usize::try_from(mapping_count)
             .map_err(|_| Status::invalid_argument("mapping_count is too large"))?;
         if name_mapping.is_null() && count > 0 {
@@ -269,11 +269,11 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
         let (server, path, pointers) = unsafe {
             (
                 running(server)?,
-                pointer::required_text(repository_path, "repository_path")?,
+                pointer::required_c_str(repository_path, "repository_path")?,
                 pointer::slice(name_mapping, count, "name_mapping")?,
             )
         };
-        let mut names: Vec<NameMapping> = Vec::new();
+        let mut names: Vec<ModelNameMapping> = Vec::new();
         for pointer in pointers {
             // SAFETY: guaranteed by the caller.
             let parameter = unsafe { handle::borrow(*pointer, "a name mapping")? };
@@ -283,11 +283,11 @@ pub unsafe extern "C" fn TRITONSERVER_ServerRegisterModelRepository(
     })
 }
 
-fn name_mapping_of(parameter: &ParameterObject) -> Result<NameMapping, Status> {
+fn name_mapping_of(parameter: &ParameterObject) -> Result<ModelNameMapping, Status> {
     let directory = parameter.name.clone();
     match &parameter.value {
         ParameterContents::Value(ParameterValue::String(name)) => {
-            Ok(NameMapping { directory, name: name.clone() })
+            Ok(ModelNameMapping { directory, name: name.clone() })
         }
         ParameterContents::Value(_) | ParameterContents::Bytes(..) => {
             Err(Status::invalid_argument(format!(
@@ -308,10 +308,10 @@ const _: TRITONSERVER_ServerPollModelRepository = TRITONSERVER_ServerPollModelRe
 pub unsafe extern "C" fn TRITONSERVER_ServerPollModelRepository(
     server: *mut TRITONSERVER_Server,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ServerPollModelRepository", || {
+    catch_panic("TRITONSERVER_ServerPollModelRepository", || {
         // SAFETY: guaranteed by the caller.
         let server = unsafe { running(server)? };
-        server.poll()
+        server.poll_repositories()
     })
 }
 
@@ -335,7 +335,7 @@ pub unsafe extern "C" fn TRITONSERVER_MetricsFormatted(
     base: *mut *const c_char,
     byte_size: *mut usize,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_MetricsFormatted", || {
+    catch_panic("TRITONSERVER_MetricsFormatted", || {
         if format != TRITONSERVER_METRIC_PROMETHEUS {
             let text = format!("unknown metrics format '{}'", format.0);
             return Err(Status::invalid_argument(text));
@@ -359,7 +359,7 @@ const _: TRITONSERVER_MetricsDelete = TRITONSERVER_MetricsDelete;
 pub unsafe extern "C" fn TRITONSERVER_MetricsDelete(
     metrics: *mut TRITONSERVER_Metrics,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_MetricsDelete", || {
+    catch_panic("TRITONSERVER_MetricsDelete", || {
         // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<MetricsObject>(metrics, "metrics") }
     })

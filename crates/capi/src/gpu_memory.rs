@@ -5,7 +5,7 @@ use std::any::Any;
 
 use galatea_devices::{Device, DeviceBuffer, Devices, Error};
 use galatea_infer::Status;
-use galatea_tensor::{Buffer, ForeignError};
+use galatea_tensor::{Buffer, ForeignMemoryError};
 
 /// A region of the caller's GPU memory.
 pub(crate) struct GpuMemory {
@@ -28,7 +28,7 @@ impl GpuMemory {
         let address = u64::try_from(base.addr())
             .map_err(|_| Status::invalid_argument("an address of a GPU has 64 bits"))?;
         // SAFETY: guaranteed by the caller.
-        let memory = unsafe { device.foreign(address, byte_size, owner) };
+        let memory = unsafe { device.wrap_foreign_memory(address, byte_size, owner) };
         Ok(Self { devices: devices.clone(), memory })
     }
 
@@ -37,7 +37,7 @@ impl GpuMemory {
         if self.memory.is_empty() {
             return Buffer::empty();
         }
-        self.devices.tensor(self.memory)
+        self.devices.wrap_as_tensor(self.memory)
     }
 
     /// Replaces the contents with a tensor's contents. A tensor that is on a GPU is copied
@@ -46,7 +46,7 @@ impl GpuMemory {
         if tensor.is_empty() {
             return Ok(());
         }
-        Ok(self.devices.put(tensor, &self.memory, failed)?)
+        Ok(self.devices.copy_tensor_to(tensor, &self.memory, failed)?)
     }
 }
 
@@ -58,6 +58,6 @@ pub(crate) fn device(devices: &Devices, number: i64) -> Result<&Device, Status> 
     })
 }
 
-fn failed(error: &Error) -> ForeignError {
-    ForeignError::Device(format!("failed to use CUDA copy: {error}"))
+fn failed(error: &Error) -> ForeignMemoryError {
+    ForeignMemoryError::Device(format!("failed to use CUDA copy: {error}"))
 }

@@ -6,15 +6,15 @@ use std::thread::{self, ThreadId};
 use bytes::Bytes;
 use galatea_abi::server::TRITONSERVER_ServerInferAsync;
 use galatea_abi::*;
-use galatea_c_objects::{guard, handle, log};
-use galatea_codec::raw::{RawInputInfo, raw_input};
+use galatea_c_objects::{catch_panic, handle, log};
+use galatea_codec::raw::{RawInputInfo, tensor_from_raw_body};
 use galatea_control::ServerControl;
 use galatea_devices::Devices;
 use galatea_infer::{
-    CancelToken, ClassesCell, CorrelationId, DeviceOutputs, Finality, InferenceRequest,
-    InputTensor, Pass, Reply, ResponseSender, ResponseSink, SequenceFlags, Status,
+    AccessPass, CancelToken, ClassificationCell, CorrelationId, DeviceOutputs, Finality,
+    InferenceRequest, InputTensor, Reply, ResponseSender, ResponseSink, SequenceFlags, Status,
 };
-use galatea_stdx::{Lock, run_foreign};
+use galatea_stdx::{Lock, run_foreign_code};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::borrowed_request::{BorrowedBytes, BorrowedRequest};
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
     request: *mut TRITONSERVER_InferenceRequest,
     trace: *mut TRITONSERVER_InferenceTrace,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ServerInferAsync", || {
+    catch_panic("TRITONSERVER_ServerInferAsync", || {
         // SAFETY: guaranteed by the caller.
         let server = unsafe { running(server)? };
         // SAFETY: as above.
@@ -78,13 +78,14 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             infer.device_outputs = DeviceOutputs::All;
         }
         infer.output_query = Some(Arc::new(response.allocator.output_query()));
-        let classes = ClassesCell::default();
+        let classes = ClassificationCell::default();
         infer.classes = Some(classes.clone());
-        let caller = Arc::new(Caller { identity, classes, response, call: HandoverCall::begin() });
+        let caller =
+            Arc::new(Caller { identity, classes, response, call: InferAsyncCall::begin() });
         let sink = CallbackSink(caller.clone());
         let sender = ResponseSender::new(Box::new(sink));
-        server.service.infer(Pass::in_process(), Box::new(infer), sender);
-        match caller.call.end() {
+        server.service.infer(AccessPass::in_process(), Box::new(infer), sender);
+        match caller.call.finish() {
             Some(status) => refuse(borrowed, &caller, status),
             None => {
                 // SAFETY: as above; the server has accepted the request.
@@ -185,9 +186,10 @@ fn raw_tensor(
     control: &dyn ServerControl,
 ) -> Result<InputTensor, Status> {
     let name = &object.model_name;
-    let model = control.model_for_inference(Pass::in_process(), name, object.model_version)?;
+    let model =
+        control.model_for_inference(AccessPass::in_process(), name, object.model_version)?;
     let given = RawInputInfo { name: given_name, input_count: object.inputs.len() };
-    raw_input(data, given, name, &model.config(), None)
+    tensor_from_raw_body(data, given, name, &model.config(), None)
 }
 
 /// Adds an input's data for host policies. The model checks the data against the input's shape. As
@@ -204,7 +206,7 @@ fn with_host_policies(
     let own = own
         .map(|(policy, segments)| Ok((policy.clone(), Buffer::from_bytes(bytes(segments)?))))
         .collect::<Result<_, Status>>()?;
-    Ok(data.with_host_policies(own))
+    Ok(data.with_host_policy_buffers(own))
 }
 
 /// Returns an input that is a single segment of GPU memory, without copying it.
@@ -232,8 +234,8 @@ fn input_bytes(
         }
         let one = std::slice::from_ref(segment);
         let mut tensor = gpu_tensor(one, devices, borrowed)?.unwrap_or_else(Buffer::empty);
-        tensor.own()?;
-        Ok(tensor.host().cloned().unwrap_or_default())
+        tensor.make_owned()?;
+        Ok(tensor.host_bytes().cloned().unwrap_or_default())
     };
     match segments {
         [only] => bytes(only),
@@ -259,7 +261,7 @@ fn refuse(borrowed: Arc<BorrowedRequest>, caller: &Caller, status: Status) -> Re
 
 /// The state of the call that hands over a request. If the request fails before the call returns,
 /// the call reports the failure instead of a response.
-pub struct HandoverCall {
+pub struct InferAsyncCall {
     thread: ThreadId,
     state: Lock<HandoverState>,
 }
@@ -273,7 +275,7 @@ enum HandoverState {
     Returned,
 }
 
-impl HandoverCall {
+impl InferAsyncCall {
     /// Begins a call on the current thread.
     #[must_use]
     pub fn begin() -> Self {
@@ -282,7 +284,7 @@ impl HandoverCall {
 
     /// Returns the reply if it is to be passed to the callback.
     #[must_use]
-    pub fn intercept(&self, reply: Reply) -> Option<Reply> {
+    pub fn intercept_early_error(&self, reply: Reply) -> Option<Reply> {
         let mut state = self.state.lock("take a reply");
         match (&*state, reply) {
             (
@@ -301,7 +303,7 @@ impl HandoverCall {
 
     /// Ends the call. Returns the error if the request has already failed.
     #[must_use]
-    pub fn end(&self) -> Option<Status> {
+    pub fn finish(&self) -> Option<Status> {
         match core::mem::replace(&mut *self.state.lock("end the call"), HandoverState::Returned) {
             HandoverState::Failed(status) => Some(status),
             HandoverState::Open | HandoverState::Returned => None,
@@ -313,9 +315,9 @@ impl HandoverCall {
 struct Caller {
     identity: RequestIdentity,
     /// The class labels of the model's outputs, which the caller may request later.
-    classes: ClassesCell,
+    classes: ClassificationCell,
     response: ResponseCallback,
-    call: HandoverCall,
+    call: InferAsyncCall,
 }
 
 impl Caller {
@@ -349,8 +351,8 @@ struct CallbackSink(Arc<Caller>);
 
 impl ResponseSink for CallbackSink {
     fn deliver(&mut self, reply: Reply) {
-        if let Some(reply) = self.0.call.intercept(reply) {
-            run_foreign(|| self.0.deliver(reply));
+        if let Some(reply) = self.0.call.intercept_early_error(reply) {
+            run_foreign_code(|| self.0.deliver(reply));
         }
     }
 }

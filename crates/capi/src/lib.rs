@@ -41,8 +41,9 @@ pub mod server;
 pub mod trace;
 
 pub use galatea_c_objects::log::install_factory as install_log_factory;
-pub use infer::HandoverCall;
-pub use options::ChosenOptions;
+pub use infer::InferAsyncCall;
+pub use options::ServerCreateOptions;
 pub use server::{
-    ReservedAddress, RunningServer, ServerFactory, ServerRef, install_server_factory, into_address,
+    ReservedServerPointer, RunningServer, ServerFactory, ServerRef, install_server_factory,
+    into_server_pointer,
 };

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
-use galatea_c_objects::log::{self, Format, Level, Setting};
-use galatea_c_objects::{guard, handle, pointer};
+use galatea_c_objects::log::{self, ApiLogFormat, ApiLogLevel, ApiLogSetting};
+use galatea_c_objects::{catch_panic, handle, pointer};
 use galatea_infer::Status;
 
 /// The options for a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ChosenOptions {
+pub struct ServerCreateOptions {
     /// The command-line flags, which represent most options.
     pub flags: Vec<String>,
     /// The response cache's name and its configuration, unchanged.
@@ -51,8 +51,8 @@ impl Default for OptionsObject {
 
 impl OptionsObject {
     /// The options for creating a server.
-    pub(crate) fn chosen(&self) -> ChosenOptions {
-        ChosenOptions {
+    pub(crate) fn chosen(&self) -> ServerCreateOptions {
+        ServerCreateOptions {
             flags: self.flags(),
             cache: self.caches.iter().next().map(|(name, text)| (name.clone(), text.clone())),
             host_policies: self.host_policies.clone(),
@@ -98,7 +98,7 @@ const _: TRITONSERVER_ServerOptionsNew = TRITONSERVER_ServerOptionsNew;
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsNew(
     options: *mut *mut TRITONSERVER_ServerOptions,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ServerOptionsNew", || {
+    catch_panic("TRITONSERVER_ServerOptionsNew", || {
         pointer::check_not_null(options, "options")?;
         let made = handle::into_raw(OptionsObject::default());
         // SAFETY: guaranteed by the caller.
@@ -116,7 +116,7 @@ const _: TRITONSERVER_ServerOptionsDelete = TRITONSERVER_ServerOptionsDelete;
 pub unsafe extern "C" fn TRITONSERVER_ServerOptionsDelete(
     options: *mut TRITONSERVER_ServerOptions,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ServerOptionsDelete", || {
+    catch_panic("TRITONSERVER_ServerOptionsDelete", || {
         // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<OptionsObject>(options, "options") }
     })
@@ -139,7 +139,7 @@ macro_rules! setters {
                 options: *mut TRITONSERVER_ServerOptions,
                 $($argument: setters!(@type $kind)),*
             ) -> *mut TRITONSERVER_Error {
-                guard(stringify!($function), || {
+                catch_panic(stringify!($function), || {
                     let options = {
                         // SAFETY: guaranteed by the caller.
                         unsafe { handle::borrow_mut::<OptionsObject>(options, "options")? }
@@ -160,7 +160,7 @@ macro_rules! setters {
     (@parameter $kind:ident) => { $kind };
     (@value text $argument:ident) => {
         // SAFETY: the caller guarantees valid strings.
-        unsafe { pointer::required_text($argument, stringify!($argument))? }
+        unsafe { pointer::required_c_str($argument, stringify!($argument))? }
     };
     (@value $kind:ident $argument:ident) => { $argument };
 }
@@ -285,12 +285,12 @@ macro_rules! log_setters {
                 options: *mut TRITONSERVER_ServerOptions,
                 $argument: $kind,
             ) -> *mut TRITONSERVER_Error {
-                guard(stringify!($function), || {
+                catch_panic(stringify!($function), || {
                     if !options.is_null() {
                         // SAFETY: guaranteed by the caller.
                         unsafe { handle::borrow::<OptionsObject>(options, "options")? };
                     }
-                    let setting: unsafe fn($kind) -> Result<Option<Setting>, Status> = $body;
+                    let setting: unsafe fn($kind) -> Result<Option<ApiLogSetting>, Status> = $body;
                     // SAFETY: as above.
                     unsafe { setting($argument)? }.map_or(Ok(()), |setting| log::set(&setting))
                 })
@@ -302,22 +302,22 @@ macro_rules! log_setters {
 log_setters! {
     TRITONSERVER_ServerOptionsSetLogFile(file: *const c_char) |file| {
         if file.is_null() {
-            return Ok(Some(Setting::File(String::new())));
+            return Ok(Some(ApiLogSetting::File(String::new())));
         }
         // SAFETY: the caller of the exported function guarantees a valid string.
-        let file = unsafe { pointer::required_text(file, "file")? };
-        Ok(Some(Setting::File(file.to_owned())))
+        let file = unsafe { pointer::required_c_str(file, "file")? };
+        Ok(Some(ApiLogSetting::File(file.to_owned())))
     };
     TRITONSERVER_ServerOptionsSetLogInfo(log_: bool)
-        |on| Ok(Some(Setting::Enabled(Level::Info, on)));
+        |on| Ok(Some(ApiLogSetting::Enabled(ApiLogLevel::Info, on)));
     TRITONSERVER_ServerOptionsSetLogWarn(log_: bool)
-        |on| Ok(Some(Setting::Enabled(Level::Warning, on)));
+        |on| Ok(Some(ApiLogSetting::Enabled(ApiLogLevel::Warning, on)));
     TRITONSERVER_ServerOptionsSetLogError(log_: bool)
-        |on| Ok(Some(Setting::Enabled(Level::Error, on)));
+        |on| Ok(Some(ApiLogSetting::Enabled(ApiLogLevel::Error, on)));
     TRITONSERVER_ServerOptionsSetLogFormat(format: TRITONSERVER_LogFormat)
-        |format| Ok(log_format(format).map(Setting::Format));
+        |format| Ok(log_format(format).map(ApiLogSetting::Format));
     TRITONSERVER_ServerOptionsSetLogVerbose(level: c_int)
-        |level| Ok(Some(Setting::VerboseLevel(u32::try_from(level).unwrap_or(0))));
+        |level| Ok(Some(ApiLogSetting::VerboseLevel(u32::try_from(level).unwrap_or(0))));
 }
 
 fn control_mode(
@@ -348,10 +348,10 @@ fn rate_limit(options: &mut OptionsObject, mode: TRITONSERVER_RateLimitMode) -> 
 }
 
 /// The log format. As in Triton, an unknown format changes nothing.
-fn log_format(format: TRITONSERVER_LogFormat) -> Option<Format> {
+fn log_format(format: TRITONSERVER_LogFormat) -> Option<ApiLogFormat> {
     match format {
-        TRITONSERVER_LOG_DEFAULT => Some(Format::Default),
-        TRITONSERVER_LOG_ISO8601 => Some(Format::Iso8601),
+        TRITONSERVER_LOG_DEFAULT => Some(ApiLogFormat::Default),
+        TRITONSERVER_LOG_ISO8601 => Some(ApiLogFormat::Iso8601),
         TRITONSERVER_LogFormat(_) => None,
     }
 }
@@ -458,7 +458,7 @@ mod tests {
                 ),
             ];
             for error in bad {
-                assert!(galatea_c_objects::error::take_c(error).is_err());
+                assert!(galatea_c_objects::error::take_c_error(error).is_err());
             }
             let taken = handle::take::<OptionsObject>(options, "options").unwrap();
             let expected = [

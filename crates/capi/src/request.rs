@@ -9,10 +9,10 @@ use galatea_c_objects::buffer_attributes::BufferAttributesObject;
 use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::names::data_type_from_c;
 use galatea_c_objects::pointer::OutPointer;
-use galatea_c_objects::{guard, handle, pointer};
+use galatea_c_objects::{catch_panic, handle, pointer};
 use galatea_control::PriorityLevels;
 use galatea_devices::Devices;
-use galatea_infer::{Parameter, ParameterValue, Pass, Status};
+use galatea_infer::{AccessPass, Parameter, ParameterValue, Status};
 use galatea_tensor::DataType;
 
 use crate::allocator::Allocator;
@@ -182,12 +182,12 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
     name: *const c_char,
     number: i64,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_InferenceRequestNew", || {
+    catch_panic("TRITONSERVER_InferenceRequestNew", || {
         // SAFETY: guaranteed by the caller.
         let (server, name) = unsafe { (running(server)?, model_name(name)?) };
         // As in Triton, a request for a missing model is rejected here.
         let model =
-            server.control.model_for_inference(Pass::in_process(), name, version(number))?;
+            server.control.model_for_inference(AccessPass::in_process(), name, version(number))?;
         let levels = model.priority_levels();
         pointer::check_not_null(request, "inference_request")?;
         let made = handle::into_raw(RequestObject {
@@ -222,7 +222,7 @@ const _: TRITONSERVER_InferenceRequestDelete = TRITONSERVER_InferenceRequestDele
 pub unsafe extern "C" fn TRITONSERVER_InferenceRequestDelete(
     request: *mut TRITONSERVER_InferenceRequest,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_InferenceRequestDelete", || {
+    catch_panic("TRITONSERVER_InferenceRequestDelete", || {
         // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<RequestObject>(request, "inference_request") }
     })
@@ -256,7 +256,7 @@ macro_rules! request_functions {
                 request: *mut TRITONSERVER_InferenceRequest,
                 $($argument: request_functions!(@type $kind)),*
             ) -> *mut TRITONSERVER_Error {
-                guard(stringify!($function), || {
+                catch_panic(stringify!($function), || {
                     // SAFETY: guaranteed by the caller.
                     let request = unsafe {
                         handle::$borrow::<RequestObject>(request, "inference_request")?
@@ -282,7 +282,7 @@ macro_rules! request_functions {
     (@parameter {$kind:ty}) => { OutPointer<$kind> };
     (@value text $argument:ident) => {
         // SAFETY: the caller guarantees valid strings.
-        unsafe { pointer::required_text($argument, stringify!($argument))? }
+        unsafe { pointer::required_c_str($argument, stringify!($argument))? }
     };
     (@value {$kind:ty} $argument:ident) => {
         // SAFETY: the caller guarantees that the pointers are null or valid for writes.
@@ -359,11 +359,11 @@ request_functions! { changes {
         Ok(())
     };
     TRITONSERVER_InferenceRequestSetPriority(priority: u32) |request, priority| {
-        request.priority = request.priority_levels.settle(u64::from(priority));
+        request.priority = request.priority_levels.effective_priority(u64::from(priority));
         Ok(())
     };
     TRITONSERVER_InferenceRequestSetPriorityUInt64(priority: u64) |request, priority| {
-        request.priority = request.priority_levels.settle(priority);
+        request.priority = request.priority_levels.effective_priority(priority);
         Ok(())
     };
     TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(timeout_us: u64) |request, timeout_us| {

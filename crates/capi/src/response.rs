@@ -8,8 +8,8 @@ use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::names::data_type_to_c;
-use galatea_c_objects::{guard, handle, list, pointer};
-use galatea_infer::{InferenceResponse, ModelClasses, Parameter, ParameterValue, Status};
+use galatea_c_objects::{catch_panic, handle, list, pointer};
+use galatea_infer::{ClassificationInfo, InferenceResponse, Parameter, ParameterValue, Status};
 use galatea_stdx::len64;
 
 use crate::allocator::{Allocator, OutputBuffer};
@@ -23,7 +23,7 @@ pub(crate) struct ResponseObject {
     parameters: Vec<ResponseParameter>,
     outputs: Vec<ResponseOutput>,
     /// The class labels of the version that responded. Kept because C receives pointers to them.
-    classes: Option<Arc<ModelClasses>>,
+    classes: Option<Arc<ClassificationInfo>>,
 }
 galatea_c_objects::object!(ResponseObject as TRITONSERVER_InferenceResponse, kind 44);
 
@@ -52,7 +52,7 @@ impl ResponseObject {
     pub(crate) fn new(
         result: Result<InferenceResponse, Status>,
         request: &RequestIdentity,
-        classes: Option<Arc<ModelClasses>>,
+        classes: Option<Arc<ClassificationInfo>>,
         allocator: &Allocator,
     ) -> Self {
         let mut object = Self {
@@ -127,7 +127,7 @@ macro_rules! readers {
                 response: *mut TRITONSERVER_InferenceResponse,
                 $($argument: $kind),*
             ) -> *mut TRITONSERVER_Error {
-                guard(stringify!($function), || {
+                catch_panic(stringify!($function), || {
                     let response = {
                         // SAFETY: guaranteed by the caller.
                         unsafe { handle::borrow::<ResponseObject>(response, "response")? }
@@ -191,7 +191,7 @@ unsafe fn read_id(response: &ResponseObject, id: *mut *const c_char) -> Result<(
 
 unsafe fn read_parameter_count(response: &ResponseObject, count: *mut u32) -> Result<(), Status> {
     // SAFETY: guaranteed by the caller.
-    unsafe { pointer::write(count, list::count(&response.parameters), "count") }
+    unsafe { pointer::write(count, list::len_u32(&response.parameters), "count") }
 }
 
 unsafe fn read_parameter(
@@ -224,7 +224,7 @@ unsafe fn read_parameter(
 
 unsafe fn read_output_count(response: &ResponseObject, count: *mut u32) -> Result<(), Status> {
     // SAFETY: guaranteed by the caller.
-    unsafe { pointer::write(count, list::count(&response.outputs), "count") }
+    unsafe { pointer::write(count, list::len_u32(&response.outputs), "count") }
 }
 
 #[expect(clippy::too_many_arguments, reason = "the header has that many")]
@@ -273,7 +273,7 @@ unsafe fn read_label(
 }
 
 fn at<'a, T>(items: &'a [T], index: u32, what: &str) -> Result<&'a T, Status> {
-    list::get(items, index).ok_or_else(|| {
+    list::get_u32(items, index).ok_or_else(|| {
         Status::invalid_argument(format!(
             "out of bounds index {index}: response has {} {what}s",
             items.len()
@@ -291,7 +291,7 @@ const _: TRITONSERVER_InferenceResponseError = TRITONSERVER_InferenceResponseErr
 pub unsafe extern "C" fn TRITONSERVER_InferenceResponseError(
     response: *mut TRITONSERVER_InferenceResponse,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_InferenceResponseError", || {
+    catch_panic("TRITONSERVER_InferenceResponseError", || {
         // SAFETY: guaranteed by the caller.
         let response = unsafe { handle::borrow::<ResponseObject>(response, "response")? };
         response.status.clone()
@@ -308,7 +308,7 @@ const _: TRITONSERVER_InferenceResponseDelete = TRITONSERVER_InferenceResponseDe
 pub unsafe extern "C" fn TRITONSERVER_InferenceResponseDelete(
     response: *mut TRITONSERVER_InferenceResponse,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_InferenceResponseDelete", || {
+    catch_panic("TRITONSERVER_InferenceResponseDelete", || {
         // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<ResponseObject>(response, "response") }
     })

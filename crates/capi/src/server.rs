@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use galatea_abi::server::*;
 use galatea_abi::*;
-use galatea_c_objects::{guard, handle, pointer};
+use galatea_c_objects::{catch_panic, handle, pointer};
 use galatea_control::ServerControl;
 use galatea_devices::Devices;
 use galatea_infer::{InferenceService, Status};
 use galatea_stdx::Lock;
 
-use crate::options::{ChosenOptions, OptionsObject};
+use crate::options::{OptionsObject, ServerCreateOptions};
 
 /// A server that is running in this process.
 pub struct RunningServer {
@@ -38,7 +38,7 @@ pub struct RunningServer {
 /// Creates a server from options, without its network doors, and sets it at the reserved address.
 /// The function may set it before models are loaded, so that backends can use the address during
 /// loading.
-pub type ServerFactory = fn(&ChosenOptions, &ReservedAddress) -> Result<(), Status>;
+pub type ServerFactory = fn(&ServerCreateOptions, &ReservedServerPointer) -> Result<(), Status>;
 
 static FACTORY: OnceLock<ServerFactory> = OnceLock::new();
 
@@ -75,7 +75,7 @@ impl ServerObject {
 /// An address that will identify a server to C code. It is reserved before the server exists,
 /// because backends receive it before their models are loaded. Dropping the value releases the
 /// address.
-pub struct ReservedAddress {
+pub struct ReservedServerPointer {
     /// Null once the address has been handed over to C code.
     address: *mut TRITONSERVER_Server,
     object: ServerObject,
@@ -83,11 +83,11 @@ pub struct ReservedAddress {
 
 // SAFETY: the address is only passed on. Any thread may use the object behind it, and the object is
 // released once, either here or by the code that the address was handed to.
-unsafe impl Send for ReservedAddress {}
+unsafe impl Send for ReservedServerPointer {}
 // SAFETY: as above.
-unsafe impl Sync for ReservedAddress {}
+unsafe impl Sync for ReservedServerPointer {}
 
-impl ReservedAddress {
+impl ReservedServerPointer {
     /// Reserves an address without a server. Calls that use the address fail until the server
     /// exists.
     #[must_use]
@@ -100,7 +100,7 @@ impl ReservedAddress {
 
     /// The address.
     #[must_use]
-    pub const fn address(&self) -> *mut TRITONSERVER_Server {
+    pub const fn pointer(&self) -> *mut TRITONSERVER_Server {
         self.address
     }
 
@@ -111,7 +111,7 @@ impl ReservedAddress {
 
     /// The server at this address, if there is one.
     #[must_use]
-    pub fn running(&self) -> Option<&Arc<RunningServer>> {
+    pub fn running_server(&self) -> Option<&Arc<RunningServer>> {
         self.object.running.get()
     }
 
@@ -120,7 +120,7 @@ impl ReservedAddress {
     /// # Errors
     ///
     /// `Unavailable` while the server is being created.
-    pub fn server(&self) -> Result<ServerRef, Status> {
+    pub fn server_ref(&self) -> Result<ServerRef, Status> {
         self.object.server()
     }
 
@@ -135,18 +135,18 @@ impl ReservedAddress {
 
     /// Hands the address to C code, which will delete the server.
     #[must_use]
-    pub fn into_address(mut self) -> *mut TRITONSERVER_Server {
+    pub fn into_pointer(mut self) -> *mut TRITONSERVER_Server {
         std::mem::replace(&mut self.address, core::ptr::null_mut())
     }
 }
 
-impl Default for ReservedAddress {
+impl Default for ReservedServerPointer {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for ReservedAddress {
+impl Drop for ReservedServerPointer {
     fn drop(&mut self) {
         if self.address.is_null() {
             return;
@@ -159,10 +159,10 @@ impl Drop for ReservedAddress {
 
 /// Returns the address of a running server, which is valid until C code deletes the server.
 #[must_use]
-pub fn into_address(running: Arc<RunningServer>) -> *mut TRITONSERVER_Server {
-    let reserved = ReservedAddress::new();
+pub fn into_server_pointer(running: Arc<RunningServer>) -> *mut TRITONSERVER_Server {
+    let reserved = ReservedServerPointer::new();
     reserved.set_server(running);
-    reserved.into_address()
+    reserved.into_pointer()
 }
 
 /// The server that a call uses.
@@ -205,7 +205,7 @@ impl ServerRef {
     /// # Errors
     ///
     /// `Unavailable` unless the server is in poll mode.
-    pub fn poll(&self) -> Result<(), Status> {
+    pub fn poll_repositories(&self) -> Result<(), Status> {
         if self.exiting { Ok(()) } else { (self.running.poll)() }
     }
 }
@@ -239,18 +239,18 @@ pub unsafe extern "C" fn TRITONSERVER_ServerNew(
     server: *mut *mut TRITONSERVER_Server,
     options: *mut TRITONSERVER_ServerOptions,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ServerNew", || {
+    catch_panic("TRITONSERVER_ServerNew", || {
         // SAFETY: guaranteed by the caller.
         let options = unsafe { handle::borrow::<OptionsObject>(options, "options")? };
         pointer::check_not_null(server, "server")?;
         let factory = FACTORY
             .get()
             .ok_or_else(|| Status::unavailable("this program does not make servers"))?;
-        let reserved = ReservedAddress::new();
+        let reserved = ReservedServerPointer::new();
         options.check()?;
         factory(&options.chosen(), &reserved)?;
         // SAFETY: guaranteed by the caller.
-        unsafe { pointer::write(server, reserved.into_address(), "server") }
+        unsafe { pointer::write(server, reserved.into_pointer(), "server") }
     })
 }
 
@@ -264,7 +264,7 @@ const _: TRITONSERVER_ServerStop = TRITONSERVER_ServerStop;
 pub unsafe extern "C" fn TRITONSERVER_ServerStop(
     server: *mut TRITONSERVER_Server,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ServerStop", || {
+    catch_panic("TRITONSERVER_ServerStop", || {
         // SAFETY: guaranteed by the caller.
         let object = unsafe { handle::borrow::<ServerObject>(server, "server")? }.clone();
         object.stop()
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerSetExitTimeout(
     server: *mut TRITONSERVER_Server,
     timeout: core::ffi::c_uint,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ServerSetExitTimeout", || {
+    catch_panic("TRITONSERVER_ServerSetExitTimeout", || {
         // SAFETY: guaranteed by the caller.
         let object = unsafe { handle::borrow::<ServerObject>(server, "server")? };
         *object.exit_timeout.lock("set the exit timeout") =
@@ -301,7 +301,7 @@ const _: TRITONSERVER_ServerDelete = TRITONSERVER_ServerDelete;
 pub unsafe extern "C" fn TRITONSERVER_ServerDelete(
     server: *mut TRITONSERVER_Server,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_ServerDelete", || {
+    catch_panic("TRITONSERVER_ServerDelete", || {
         if server.is_null() {
             return Ok(());
         }
@@ -324,5 +324,5 @@ pub(crate) fn version(number: i64) -> Option<i64> {
 /// `name` must be null or a string that outlives the result.
 pub(crate) unsafe fn model_name<'a>(name: *const c_char) -> Result<&'a str, Status> {
     // SAFETY: guaranteed by the caller.
-    unsafe { pointer::required_text(name, "model_name") }
+    unsafe { pointer::required_c_str(name, "model_name") }
 }

@@ -13,7 +13,7 @@ use galatea_abi::*;
 use galatea_c_objects::buffer_attributes::{
     TRITONSERVER_BufferAttributesDelete, TRITONSERVER_BufferAttributesNew,
 };
-use galatea_c_objects::error::take_c;
+use galatea_c_objects::error::take_c_error;
 use galatea_capi::allocator::*;
 use galatea_capi::metric::functions::*;
 use galatea_capi::options::*;
@@ -29,14 +29,14 @@ fn check<T>(
     let slot = || {
         let mut made = null_mut();
         unsafe {
-            take_c(make(&raw mut made)).unwrap();
-            take_c(release(made)).unwrap();
+            take_c_error(make(&raw mut made)).unwrap();
+            take_c_error(release(made)).unwrap();
         }
         // The lower bits distinguish the objects that share a slot.
         made.addr() & !63
     };
     let before = slot();
-    let status = unsafe { take_c(make(null_mut())) }.unwrap_err();
+    let status = unsafe { take_c_error(make(null_mut())) }.unwrap_err();
     assert!(status.message().ends_with(" must not be null"), "{status}");
     assert_eq!(slot(), before);
 }
@@ -85,7 +85,7 @@ fn no_object_is_made_without_an_out_pointer() {
     let made = unsafe {
         TRITONSERVER_InferenceTraceNew(&raw mut parent, level, 0, None, None, null_mut())
     };
-    unsafe { take_c(made) }.unwrap();
+    unsafe { take_c_error(made) }.unwrap();
     check(
         |place| unsafe { TRITONSERVER_InferenceTraceSpawnChildTrace(parent, place) },
         TRITONSERVER_InferenceTraceDelete,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_gate::ledger::{Account, Charge};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 use galatea_infer::Status;
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType};
@@ -26,7 +26,7 @@ pub(super) struct TypedContents {
     fp64s: Vec<u8>,
     bytes: Vec<u8>,
     /// The charge for the memory of all lists.
-    charge: Option<Charge>,
+    charge: Option<MemoryCharge>,
 }
 
 /// The factor by which decoding may grow data: a one-byte varint becomes an element of at most
@@ -42,7 +42,7 @@ impl TypedContents {
     pub(super) fn merge(
         &mut self,
         message: &[u8],
-        account: Option<&Arc<Account>>,
+        account: Option<&Arc<MemoryAccount>>,
     ) -> Result<(), ParseError> {
         self.charge(message.len(), account)?;
         let mut reader = WireReader::new(message);
@@ -72,12 +72,12 @@ impl TypedContents {
     fn charge(
         &mut self,
         message_bytes: usize,
-        account: Option<&Arc<Account>>,
+        account: Option<&Arc<MemoryAccount>>,
     ) -> Result<(), ParseError> {
         let added = message_bytes.saturating_mul(DECODED_FACTOR);
         let Some(account) = account.filter(|_| added > UNCHARGED_BYTES_MAX) else { return Ok(()) };
         let bytes = self.capacity().saturating_add(added);
-        let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
+        let charge = self.charge.get_or_insert_with(|| MemoryCharge::nothing(account.clone()));
         charge.set(bytes).map_err(|exhausted| ParseError::Refused(exhausted.into()))
     }
 
@@ -149,7 +149,7 @@ impl TypedContents {
         let Some(mut charge) = self.charge else { return Ok(Buffer::from_vec(data)) };
         data.shrink_to_fit();
         charge.shrink(data.capacity());
-        Ok(Buffer::from_bytes(Bytes::from_owner(charge.hold(data))).charged())
+        Ok(Buffer::from_bytes(Bytes::from_owner(charge.attach_to(data))).mark_charged())
     }
 }
 

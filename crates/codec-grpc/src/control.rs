@@ -1,9 +1,9 @@
 //! Converts metadata, statistics and model control to and from gRPC messages.
 
 use galatea_control::{
-    BatchStatistics, CudaRegion, DurationStatistic, InferenceStatistics, LoadParameters,
+    BatchStatistics, CudaShmRegion, DurationStatistic, InferenceStatistics, LoadParameters,
     ModelMetadata, ModelStatistics, RepositoryEntry, ResponseStatistics, ServerMetadata,
-    SystemRegion, TensorMetadata,
+    SystemShmRegion, TensorMetadata,
 };
 use galatea_infer::{MemoryUsage, Status};
 use galatea_protocol::inference as message;
@@ -17,11 +17,11 @@ pub use super::response::encode_config_response;
 
 use super::parse_error::ParseError;
 use super::wire::WireReader;
-use galatea_codec::limits::FileCount;
+use galatea_codec::limits::LoadFileCount;
 
 /// Creates the response to `ServerMetadata`.
 #[must_use]
-pub fn server_metadata(metadata: ServerMetadata) -> message::ServerMetadataResponse {
+pub fn server_metadata_response(metadata: ServerMetadata) -> message::ServerMetadataResponse {
     message::ServerMetadataResponse {
         name: metadata.name,
         version: metadata.version,
@@ -31,8 +31,10 @@ pub fn server_metadata(metadata: ServerMetadata) -> message::ServerMetadataRespo
 
 /// Creates the response to `SystemSharedMemoryStatus`.
 #[must_use]
-pub fn system_regions(regions: Vec<SystemRegion>) -> message::SystemSharedMemoryStatusResponse {
-    let regions = regions.into_iter().map(|SystemRegion { name, key, offset, byte_size }| {
+pub fn system_shm_status_response(
+    regions: Vec<SystemShmRegion>,
+) -> message::SystemSharedMemoryStatusResponse {
+    let regions = regions.into_iter().map(|SystemShmRegion { name, key, offset, byte_size }| {
         let key_of_map = name.clone();
         (key_of_map, SystemRegionMessage { name, key, offset, byte_size })
     });
@@ -41,8 +43,10 @@ pub fn system_regions(regions: Vec<SystemRegion>) -> message::SystemSharedMemory
 
 /// Creates the response to `CudaSharedMemoryStatus`.
 #[must_use]
-pub fn cuda_regions(regions: Vec<CudaRegion>) -> message::CudaSharedMemoryStatusResponse {
-    let regions = regions.into_iter().map(|CudaRegion { name, device_id, byte_size }| {
+pub fn cuda_shm_status_response(
+    regions: Vec<CudaShmRegion>,
+) -> message::CudaSharedMemoryStatusResponse {
+    let regions = regions.into_iter().map(|CudaShmRegion { name, device_id, byte_size }| {
         (name.clone(), CudaRegionMessage { name, device_id, byte_size })
     });
     message::CudaSharedMemoryStatusResponse { regions: regions.collect() }
@@ -50,7 +54,7 @@ pub fn cuda_regions(regions: Vec<CudaRegion>) -> message::CudaSharedMemoryStatus
 
 /// Creates the response to `ModelMetadata`.
 #[must_use]
-pub fn model_metadata(metadata: ModelMetadata) -> message::ModelMetadataResponse {
+pub fn model_metadata_response(metadata: ModelMetadata) -> message::ModelMetadataResponse {
     message::ModelMetadataResponse {
         name: metadata.name,
         versions: metadata.versions.iter().map(i64::to_string).collect(),
@@ -70,7 +74,7 @@ fn tensor_metadata(tensor: TensorMetadata) -> TensorMetadataMessage {
 
 /// Creates the response to `ModelStatistics`.
 #[must_use]
-pub fn statistics(models: &[ModelStatistics]) -> message::ModelStatisticsResponse {
+pub fn statistics_response(models: &[ModelStatistics]) -> message::ModelStatisticsResponse {
     message::ModelStatisticsResponse { model_stats: models.iter().map(model_statistics).collect() }
 }
 
@@ -141,7 +145,9 @@ const fn duration(statistic: DurationStatistic) -> Option<message::StatisticDura
 
 /// Creates the response to `RepositoryIndex`.
 #[must_use]
-pub fn repository_index(entries: Vec<RepositoryEntry>) -> message::RepositoryIndexResponse {
+pub fn repository_index_response(
+    entries: Vec<RepositoryEntry>,
+) -> message::RepositoryIndexResponse {
     let models = entries.into_iter().map(|entry| ModelIndex {
         name: entry.name,
         version: entry.version.map(|version| version.to_string()).unwrap_or_default(),
@@ -169,9 +175,9 @@ pub fn refuse_repository_name(name: &str) -> Result<(), Status> {
 /// # Errors
 ///
 /// `InvalidArgument` if there are too many files or a path is too deep.
-pub fn check_load_request(body: &[u8]) -> Result<(), Status> {
-    let mut files = FileCount::default();
-    match visit_parameters(body, &mut |name| files.add(name)) {
+pub fn check_load_files(body: &[u8]) -> Result<(), Status> {
+    let mut files = LoadFileCount::default();
+    match visit_parameters(body, &mut |name| files.count_if_file(name)) {
         // A malformed message is refused when it is decoded.
         Ok(()) | Err(ParseError::Malformed) => Ok(()),
         Err(ParseError::Refused(status)) => Err(status),
@@ -205,7 +211,7 @@ fn visit_parameters(
 /// # Errors
 ///
 /// `InvalidArgument` for unknown parameters and parameters of the wrong type.
-pub fn load_parameters(
+pub fn parse_load_parameters(
     request: message::RepositoryModelLoadRequest,
 ) -> Result<LoadParameters, Status> {
     let mut parameters = LoadParameters::default();
@@ -239,7 +245,9 @@ pub fn load_parameters(
 /// # Errors
 ///
 /// `InvalidArgument` if the parameter is not a boolean.
-pub fn unload_dependents(request: &message::RepositoryModelUnloadRequest) -> Result<bool, Status> {
+pub fn parse_unload_dependents(
+    request: &message::RepositoryModelUnloadRequest,
+) -> Result<bool, Status> {
     match request.parameters.get("unload_dependents").map(|value| &value.parameter_choice) {
         None => Ok(false),
         Some(Some(ParameterChoice::BoolParam(unload))) => Ok(*unload),

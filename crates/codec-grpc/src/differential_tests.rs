@@ -22,10 +22,10 @@ use prost::bytes::Buf as _;
 
 use super::infer_message::{Parameters, WireParameter};
 use super::stream::{
-    RequestTag, encode_stream_end, encode_stream_failure, encode_stream_refusal,
-    encode_stream_response,
+    RequestNames, encode_empty_final_response, encode_stream_failure, encode_stream_response,
+    encode_unrouted_error,
 };
-use super::{InferMessage, encode_infer_response};
+use super::{InferRequestMessage, encode_infer_response};
 use galatea_codec::parse_version;
 
 /// A small seeded generator that makes failures reproducible.
@@ -142,7 +142,7 @@ fn to_generated_parameters(parameters: &Parameters<'_>) -> BTreeMap<String, Infe
 
 /// Converts a parsed message to the generated one. The typed lists are compared
 /// separately.
-fn to_generated(message: &InferMessage<'_>) -> ModelInferRequest {
+fn to_generated(message: &InferRequestMessage<'_>) -> ModelInferRequest {
     ModelInferRequest {
         model_name: message.model_name.to_owned(),
         model_version: message.model_version.to_owned(),
@@ -200,7 +200,7 @@ enum ParseOutcome {
 /// Compares both parsers on one body.
 fn check(body: &Bytes, seed: u64) -> ParseOutcome {
     let reference = ModelInferRequest::decode(body.clone());
-    let message = InferMessage::parse(body);
+    let message = InferRequestMessage::parse(body);
     let (mut reference, message) = match (reference, message) {
         (Ok(reference), Ok(message)) => (reference, message),
         (Err(_), Err(_)) => return ParseOutcome::Refused,
@@ -219,9 +219,9 @@ fn check(body: &Bytes, seed: u64) -> ParseOutcome {
     assert_eq!(format!("{:?}", to_generated(&message)), format!("{reference:?}"), "seed {seed}");
     assert_eq!(lists, reference_lists, "seed {seed}");
     let version = parse_version(message.model_version()).unwrap_or_default();
-    let account = std::sync::Arc::new(galatea_gate::ledger::Account::unlimited());
-    let regions = galatea_control::Regions::none();
-    let access = galatea_codec::regions::RegionAccess { regions, account: &account };
+    let account = std::sync::Arc::new(galatea_gate::ledger::MemoryAccount::unlimited());
+    let regions = galatea_control::RequestShmRegions::none();
+    let access = galatea_codec::regions::SharedMemoryAccess { regions, account: &account };
     let _ = message.into_request(version, &access);
     ParseOutcome::Read
 }
@@ -397,7 +397,7 @@ fn the_generated_message_decodes_stream_responses() {
 fn stream_errors_and_ends_name_their_request() {
     for seed in 1..300 {
         let mut random = Random::new(seed);
-        let tag = RequestTag {
+        let tag = RequestNames {
             id: random.text().repeat(random.below(40) as usize),
             model_name: random.text(),
             model_version: random.text(),
@@ -412,12 +412,12 @@ fn stream_errors_and_ends_name_their_request() {
             error_message: error_message.into(),
             infer_response: Some(with_finality(named.clone(), is_final)),
         };
-        let end = encode_stream_end(&tag).unwrap();
+        let end = encode_empty_final_response(&tag).unwrap();
         assert_eq!(framed(&mut random, end), expected("", true), "seed {seed}");
         let (text, is_final) = (random.text().repeat(50), random.one_in(2));
         let failure = encode_stream_failure(&tag, &text, is_final).unwrap();
         assert_eq!(framed(&mut random, failure), expected(&text, is_final), "seed {seed}");
-        let refusal = encode_stream_refusal(&tag.id, &text).unwrap();
+        let refusal = encode_unrouted_error(&tag.id, &text).unwrap();
         let expected = ModelStreamInferResponse {
             error_message: text,
             infer_response: Some(ModelInferResponse { id: tag.id, ..Default::default() }),
@@ -452,7 +452,7 @@ fn expected_response(response: &InferenceResponse) -> ModelInferResponse {
         raw_output_contents: response
             .outputs
             .iter()
-            .map(|output| output.data.host().unwrap().clone())
+            .map(|output| output.data.host_bytes().unwrap().clone())
             .collect(),
     }
 }
@@ -492,7 +492,7 @@ fn messages_report_retained_memory_and_can_be_copied() {
     let parts = [whole.slice(..2000), whole.slice(5000..9000), whole.slice(..50_000)];
     let mut response = response_of(parts.to_vec());
     for output in &mut response.outputs {
-        output.data = output.data.clone().retaining(whole.len());
+        output.data = output.data.clone().with_retained_bytes(whole.len());
     }
     let encode: [fn(&_) -> _; 2] =
         [encode_infer_response, |response| encode_stream_response(response, true)];

@@ -1,8 +1,8 @@
 //! Parses a `ModelInferRequest` from its wire form.
 //!
 //! The generated message would allocate a copy of every name, a vector for every shape and a map
-//! for every tensor's parameters, only to be taken apart again. [`InferMessage`] borrows from the
-//! body. It refuses a body that has more tensors, dimensions, parameters or strings than [`Limits`]
+//! for every tensor's parameters, only to be taken apart again. [`InferRequestMessage`] borrows from the
+//! body. It refuses a body that has more tensors, dimensions, parameters or strings than [`MessageLimits`]
 //! allow before it allocates memory for them: a tensor takes two bytes on the wire and a hundred in
 //! memory.
 
@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::Status;
 use smallvec::SmallVec;
 
 use super::contents::TypedContents;
 use super::parse_error::ParseError;
 use super::wire::{MalformedMessage, WireReader, WireValue};
-use galatea_codec::limits::Limits;
-use galatea_codec::limits::{check_name, too_many_dims, too_many_parameters};
+use galatea_codec::limits::MessageLimits;
+use galatea_codec::limits::{check_name_length, too_many_dims_error, too_many_parameters_error};
 
 /// The only parameter with the reserved prefix that clients may set. It concerns streams, so only
 /// its type is checked here.
@@ -26,7 +26,7 @@ pub(super) const EMPTY_FINAL_RESPONSE: &str = "triton_enable_empty_final_respons
 
 /// A `ModelInferRequest` whose strings and tensors are slices of its body.
 #[derive(Debug)]
-pub struct InferMessage<'a> {
+pub struct InferRequestMessage<'a> {
     pub(super) body: &'a Bytes,
     pub(super) model_name: &'a str,
     pub(super) model_version: &'a str,
@@ -69,13 +69,13 @@ pub(super) struct WireOutput<'a> {
     pub(super) parameters: Parameters<'a>,
 }
 
-impl<'a> InferMessage<'a> {
+impl<'a> InferRequestMessage<'a> {
     /// Parses a message.
     ///
     /// # Errors
     ///
     /// `Internal` with gRPC's message if the body is not a `ModelInferRequest`; `InvalidArgument`
-    /// if it exceeds one of the [`Limits`].
+    /// if it exceeds one of the [`MessageLimits`].
     pub fn parse(body: &'a Bytes) -> Result<Self, Status> {
         Self::parse_charged(body, None)
     }
@@ -85,8 +85,11 @@ impl<'a> InferMessage<'a> {
     ///
     /// # Errors
     ///
-    /// As [`InferMessage::parse`], and `Exhausted` if there is no memory for the tensors.
-    pub fn parse_charged(body: &'a Bytes, account: Option<&Arc<Account>>) -> Result<Self, Status> {
+    /// As [`InferRequestMessage::parse`], and `Exhausted` if there is no memory for the tensors.
+    pub fn parse_charged(
+        body: &'a Bytes,
+        account: Option<&Arc<MemoryAccount>>,
+    ) -> Result<Self, Status> {
         Self::read(body, account).map_err(|error| match error {
             ParseError::Malformed => Status::internal("Unable to parse request"),
             ParseError::Refused(status) => status,
@@ -119,7 +122,7 @@ impl<'a> InferMessage<'a> {
         self.parameters.get(EMPTY_FINAL_RESPONSE) == Some(&WireParameter::Bool(true))
     }
 
-    fn read(body: &'a Bytes, account: Option<&Arc<Account>>) -> Result<Self, ParseError> {
+    fn read(body: &'a Bytes, account: Option<&Arc<MemoryAccount>>) -> Result<Self, ParseError> {
         let mut message = Self {
             body,
             model_name: "",
@@ -142,7 +145,7 @@ impl<'a> InferMessage<'a> {
         &mut self,
         number: u32,
         value: WireValue<'a>,
-        account: Option<&Arc<Account>>,
+        account: Option<&Arc<MemoryAccount>>,
     ) -> Result<(), ParseError> {
         match number {
             1 => self.model_name = name("model", value)?,
@@ -168,24 +171,24 @@ impl<'a> InferMessage<'a> {
 }
 
 fn check_count(count: usize, what: &'static str) -> Result<(), ParseError> {
-    if count < Limits::TENSORS_MAX {
+    if count < MessageLimits::TENSORS_MAX {
         return Ok(());
     }
-    let text = format!("request has more than {} {what}", Limits::TENSORS_MAX);
+    let text = format!("request has more than {} {what}", MessageLimits::TENSORS_MAX);
     Err(ParseError::Refused(Status::invalid_argument(text)))
 }
 
 /// Reads a name of limited length.
 fn name<'a>(what: &str, value: WireValue<'a>) -> Result<&'a str, ParseError> {
     let name = value.text()?;
-    check_name(what, name.len()).map_err(ParseError::Refused)?;
+    check_name_length(what, name.len()).map_err(ParseError::Refused)?;
     Ok(name)
 }
 
 fn read_input<'a>(
     value: WireValue<'a>,
     parameter_count: &mut usize,
-    account: Option<&Arc<Account>>,
+    account: Option<&Arc<MemoryAccount>>,
 ) -> Result<WireInput<'a>, ParseError> {
     let mut input = WireInput::default();
     let mut reader = WireReader::new(value.bytes()?);
@@ -194,8 +197,8 @@ fn read_input<'a>(
             1 => input.name = name("input", value)?,
             2 => input.datatype = value.text()?,
             3 => value.varints(|dim| {
-                if input.shape.len() >= Limits::DIMS_MAX {
-                    return Err(ParseError::Refused(too_many_dims()));
+                if input.shape.len() >= MessageLimits::DIMS_MAX {
+                    return Err(ParseError::Refused(too_many_dims_error()));
                 }
                 input.shape.push(dim.cast_signed());
                 Ok(())
@@ -229,8 +232,8 @@ fn insert_parameter<'a>(
     value: WireValue<'a>,
     count: &mut usize,
 ) -> Result<(), ParseError> {
-    if *count >= Limits::PARAMETERS_MAX {
-        return Err(ParseError::Refused(too_many_parameters()));
+    if *count >= MessageLimits::PARAMETERS_MAX {
+        return Err(ParseError::Refused(too_many_parameters_error()));
     }
     *count = count.saturating_add(1);
     let (mut key, mut choice) = ("", WireParameter::Unset);

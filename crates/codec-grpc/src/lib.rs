@@ -1,6 +1,6 @@
 //! Converts gRPC messages of the inference protocol to and from requests and responses.
 //!
-//! Inference messages bypass the generated types. [`InferMessage`] parses a `ModelInferRequest`
+//! Inference messages bypass the generated types. [`InferRequestMessage`] parses a `ModelInferRequest`
 //! directly from its wire form. [`encode_infer_response`] writes a `ModelInferResponse` without
 //! copying its large tensors, and [`stream`] does the same for stream responses. All other messages
 //! use the generated types, which [`control`] fills.
@@ -35,10 +35,10 @@ mod differential_tests;
 #[cfg(test)]
 mod request_tests;
 
-pub use infer_message::InferMessage;
+pub use infer_message::InferRequestMessage;
 pub use message::{
     COMPRESSED, MESSAGE_BYTES_MAX, MESSAGE_PREFIX_BYTES, MessageChunks, frame_message,
 };
 pub use response::encode_infer_response;
 pub use status::{GrpcCode, grpc_code};
-pub use trace::{trace_change, trace_settings};
+pub use trace::{parse_trace_change, trace_settings_response};

@@ -1,6 +1,6 @@
 //! Log settings as gRPC messages.
 
-use galatea_control::{LogChange, LogFormat, LogSettings, LogUpdate};
+use galatea_control::{LogFormat, LogSettingChange, LogSettings, LogSettingsUpdate};
 use galatea_infer::Status;
 use galatea_protocol::inference as message;
 use message::log_settings_request::SettingValue;
@@ -11,8 +11,8 @@ use response::setting_value::ParameterChoice as ResponseChoice;
 /// Returns the changes that a request asks for. As in Triton, settings that don't exist are
 /// ignored.
 #[must_use]
-pub fn log_update(request: &message::LogSettingsRequest) -> LogUpdate {
-    let mut update = LogUpdate::default();
+pub fn parse_log_update(request: &message::LogSettingsRequest) -> LogSettingsUpdate {
+    let mut update = LogSettingsUpdate::default();
     update.mistake = add_changes(request, &mut update.changes).err();
     update
 }
@@ -20,7 +20,7 @@ pub fn log_update(request: &message::LogSettingsRequest) -> LogUpdate {
 /// Adds the changes in Triton's order, up to the first error.
 fn add_changes(
     request: &message::LogSettingsRequest,
-    changes: &mut Vec<LogChange>,
+    changes: &mut Vec<LogSettingChange>,
 ) -> Result<(), Status> {
     let settings = &request.settings;
     if settings.contains_key("log_file") {
@@ -29,19 +29,19 @@ fn add_changes(
         ));
     }
     if let Some(value) = settings.get("log_info") {
-        changes.push(LogChange::Info(boolean("log_info", value)?));
+        changes.push(LogSettingChange::Info(boolean("log_info", value)?));
     }
     if let Some(value) = settings.get("log_warning") {
-        changes.push(LogChange::Warning(boolean("log_warning", value)?));
+        changes.push(LogSettingChange::Warning(boolean("log_warning", value)?));
     }
     if let Some(value) = settings.get("log_error") {
-        changes.push(LogChange::Error(boolean("log_error", value)?));
+        changes.push(LogSettingChange::Error(boolean("log_error", value)?));
     }
     if let Some(value) = settings.get("log_verbose_level") {
         changes.push(level(value)?);
     }
     if let Some(value) = settings.get("log_format") {
-        changes.push(LogChange::Format(format(value)?));
+        changes.push(LogSettingChange::Format(format(value)?));
     }
     Ok(())
 }
@@ -57,9 +57,11 @@ fn boolean(name: &str, value: &SettingValue) -> Result<bool, Status> {
     }
 }
 
-fn level(value: &SettingValue) -> Result<LogChange, Status> {
+fn level(value: &SettingValue) -> Result<LogSettingChange, Status> {
     match value.parameter_choice {
-        Some(ParameterChoice::Uint32Param(value)) => Ok(LogChange::verbose_level(value.into())),
+        Some(ParameterChoice::Uint32Param(value)) => {
+            Ok(LogSettingChange::verbose_level(value.into()))
+        }
         // The text is Triton's, although the field is unsigned.
         _ => Err(expected("int32", "log_verbose_level")),
     }
@@ -76,7 +78,7 @@ fn format(value: &SettingValue) -> Result<LogFormat, Status> {
 
 /// Creates the response with the current log settings.
 #[must_use]
-pub fn log_settings(settings: LogSettings) -> message::LogSettingsResponse {
+pub fn log_settings_response(settings: LogSettings) -> message::LogSettingsResponse {
     let setting = |name: &str, choice| {
         (name.to_owned(), response::SettingValue { parameter_choice: Some(choice) })
     };
@@ -107,13 +109,13 @@ mod tests {
     }
 
     fn mistake(settings: &[(&str, ParameterChoice)]) -> String {
-        log_update(&request(settings)).mistake.unwrap().to_string()
+        parse_log_update(&request(settings)).mistake.unwrap().to_string()
     }
 
     #[test]
     fn settings_are_changed_in_tritons_order() {
         use ParameterChoice::{BoolParam, StringParam, Uint32Param};
-        let update = log_update(&request(&[
+        let update = parse_log_update(&request(&[
             ("log_format", StringParam("ISO8601".into())),
             ("log_verbose_level", Uint32Param(2)),
             ("log_error", BoolParam(true)),
@@ -122,13 +124,13 @@ mod tests {
             ("unknown", BoolParam(false)),
         ]));
         let expected = vec![
-            LogChange::Info(false),
-            LogChange::Warning(false),
-            LogChange::Error(true),
-            LogChange::VerboseLevel(2),
-            LogChange::Format(LogFormat::Iso8601),
+            LogSettingChange::Info(false),
+            LogSettingChange::Warning(false),
+            LogSettingChange::Error(true),
+            LogSettingChange::VerboseLevel(2),
+            LogSettingChange::Format(LogFormat::Iso8601),
         ];
-        assert_eq!(update, LogUpdate { changes: expected, mistake: None });
+        assert_eq!(update, LogSettingsUpdate { changes: expected, mistake: None });
     }
 
     #[test]
@@ -143,8 +145,9 @@ mod tests {
         assert!(format.contains("expect string for 'log_format'"), "{format}");
         let format = mistake(&[("log_format", text())]);
         assert!(format.contains("invalid argument for log_format, got: x"), "{format}");
-        let update = log_update(&request(&[("log_info", BoolParam(false)), ("log_error", text())]));
-        assert_eq!(update.changes, [LogChange::Info(false)]);
+        let update =
+            parse_log_update(&request(&[("log_info", BoolParam(false)), ("log_error", text())]));
+        assert_eq!(update.changes, [LogSettingChange::Info(false)]);
         assert!(update.mistake.is_some());
     }
 }

@@ -8,7 +8,7 @@ use galatea_tensor::Buffer;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
-use galatea_codec::compression::{ContentCoding, Level, deflate};
+use galatea_codec::compression::{ContentCoding, DeflateLevel, compress};
 
 /// The length of the prefix of every message, which contains a compression flag and a length.
 pub const MESSAGE_PREFIX_BYTES: usize = 5;
@@ -55,7 +55,7 @@ impl MessageChunks {
         let content = self.head.slice(MESSAGE_PREFIX_BYTES.min(self.head.len())..);
         let parts: Vec<Bytes> =
             std::iter::once(content).chain(self.tail.as_slice().iter().cloned()).collect();
-        let compressed = deflate(&parts, coding, Level::DEFAULT);
+        let compressed = compress(&parts, coding, DeflateLevel::DEFAULT);
         if compressed.len() >= length {
             return self;
         }

@@ -1,9 +1,9 @@
 //! Converts request and tensor parameters.
 
-use galatea_codec::limits::Limits;
+use galatea_codec::limits::MessageLimits;
 use galatea_infer::{CorrelationId, InferenceRequest, Parameter, ParameterValue, Status};
 
-use galatea_codec::regions::RegionPart;
+use galatea_codec::regions::SharedMemoryRange;
 
 use super::infer_message::{EMPTY_FINAL_RESPONSE, Parameters, WireParameter};
 
@@ -43,7 +43,7 @@ fn correlation_id(choice: WireParameter<'_>) -> Result<CorrelationId, Status> {
         // As in Triton, a negative number is the correlation ID with the same bits.
         WireParameter::Int64(0) | WireParameter::Text("") => Ok(CorrelationId::None),
         WireParameter::Int64(number) => Ok(CorrelationId::Number(number.cast_unsigned())),
-        WireParameter::Text(text) if text.len() > Limits::CORRELATION_ID_BYTES_MAX => {
+        WireParameter::Text(text) if text.len() > MessageLimits::CORRELATION_ID_BYTES_MAX => {
             Err(Status::unsupported("string correlation ID cannot be longer than 128 characters"))
         }
         WireParameter::Text(text) => Ok(CorrelationId::Text(text.to_owned())),
@@ -113,7 +113,7 @@ fn wrong_type(name: &str, expected: &str) -> Status {
 pub(super) fn region_part(
     tensor: &str,
     parameters: &Parameters<'_>,
-) -> Result<Option<RegionPart>, Status> {
+) -> Result<Option<SharedMemoryRange>, Status> {
     if parameters.is_empty() {
         return Ok(None);
     }
@@ -135,7 +135,9 @@ pub(super) fn region_part(
     let byte_size = number("shared_memory_byte_size")?;
     match (region, byte_size) {
         (None, _) => Ok(None),
-        (Some(region), Some(byte_size)) => Ok(Some(RegionPart { region, offset, byte_size })),
+        (Some(region), Some(byte_size)) => {
+            Ok(Some(SharedMemoryRange { region, offset, byte_size }))
+        }
         (Some(_), None) => Err(Status::invalid_argument(format!(
             "'shared_memory_byte_size' must be specified along with 'shared_memory_region' \
              parameter for tensor '{tensor}'"

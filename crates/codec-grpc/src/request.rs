@@ -1,19 +1,19 @@
 //! Converts a message to a request.
 
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{InferenceRequest, InputTensor, MalformedInput, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use galatea_codec::classification::Classification;
 
-use galatea_codec::regions::{RegionAccess, ReplacedOutputs};
+use galatea_codec::regions::{OutputPostprocessing, SharedMemoryAccess};
 
-use super::infer_message::{InferMessage, WireInput};
+use super::infer_message::{InferRequestMessage, WireInput};
 use super::parameters;
 
-impl InferMessage<'_> {
+impl InferRequestMessage<'_> {
     /// Converts the message to a request, and returns the outputs that the client receives in
-    /// another form. `version` is the model version from [`parse_version`](super::parse_version).
+    /// another form. `version` is the model version from [`parse_version`](galatea_codec::numbers::parse_version).
     ///
     /// Tensors from raw contents remain slices of the body. Typed contents were copied when the
     /// message was parsed. Tensors in regions stay there.
@@ -26,8 +26,8 @@ impl InferMessage<'_> {
     pub fn into_request(
         mut self,
         version: Option<i64>,
-        access: &RegionAccess<'_>,
-    ) -> Result<(Box<InferenceRequest>, ReplacedOutputs), Status> {
+        access: &SharedMemoryAccess<'_>,
+    ) -> Result<(Box<InferenceRequest>, OutputPostprocessing), Status> {
         let mut request = Box::<InferenceRequest>::default();
         request.id = self.id.to_owned();
         request.model_name = self.model_name.to_owned();
@@ -35,15 +35,15 @@ impl InferMessage<'_> {
         parameters::apply(&mut request, &self.parameters)?;
         self.take_inputs(&mut request, access)?;
         let replaced = self.read_outputs(&mut request.outputs, &request.inputs, access)?;
-        request.classes = replaced.classification().map(Classification::cell);
-        request.device_outputs = replaced.device_outputs();
+        request.classes = replaced.classification().map(Classification::class_labels_cell);
+        request.device_outputs = replaced.outputs_on_device();
         Ok((request, replaced))
     }
 
     fn take_inputs(
         &mut self,
         request: &mut InferenceRequest,
-        access: &RegionAccess<'_>,
+        access: &SharedMemoryAccess<'_>,
     ) -> Result<(), Status> {
         let inputs = std::mem::take(&mut self.inputs);
         let mut raw = self.raw.iter();
@@ -77,7 +77,7 @@ impl InferMessage<'_> {
         input: WireInput<'_>,
         datatype: Option<DataType>,
         raw: &mut impl Iterator<Item = &'r &'r [u8]>,
-        access: &RegionAccess<'_>,
+        access: &SharedMemoryAccess<'_>,
     ) -> Result<Buffer, Status> {
         let (name, model) = (input.name, self.model_name);
         if let Some(part) = parameters::region_part(name, &input.parameters)? {
@@ -87,7 +87,7 @@ impl InferMessage<'_> {
                      '{name}' for model '{model}'"
                 )));
             }
-            return access.input(&part);
+            return access.input_buffer(&part);
         }
         match input.contents {
             Some(_) if !self.raw.is_empty() => Err(Status::invalid_argument(format!(
@@ -98,10 +98,10 @@ impl InferMessage<'_> {
             None => match raw.next() {
                 Some(bytes) => {
                     let slice = Buffer::from_bytes(self.body.slice_ref(bytes));
-                    let slice = slice.retaining(self.body.len());
+                    let slice = slice.with_retained_bytes(self.body.len());
                     // The door charges the owner of a longer message.
-                    let is_charged = self.body.len() > Account::SMALL_BYTES_MAX;
-                    Ok(if is_charged { slice.charged() } else { slice })
+                    let is_charged = self.body.len() > MemoryAccount::SMALL_BYTES_MAX;
+                    Ok(if is_charged { slice.mark_charged() } else { slice })
                 }
                 None => Err(Status::invalid_argument(format!(
                     "unable to find data for input tensor '{name}' for model '{model}' in request."
@@ -114,8 +114,8 @@ impl InferMessage<'_> {
         &self,
         names: &mut Vec<String>,
         inputs: &[InputTensor],
-        access: &RegionAccess<'_>,
-    ) -> Result<ReplacedOutputs, Status> {
+        access: &SharedMemoryAccess<'_>,
+    ) -> Result<OutputPostprocessing, Status> {
         let (mut counts, mut regions) = (Vec::new(), Vec::new());
         names.reserve(self.outputs.len());
         for output in &self.outputs {
@@ -128,12 +128,12 @@ impl InferMessage<'_> {
                 }
                 (count @ Some(_), None) => counts.push((output.name, count)),
                 (None, Some(part)) => {
-                    regions.push((output.name.to_owned(), access.output(&part)?));
+                    regions.push((output.name.to_owned(), access.output_region(&part)?));
                 }
                 (None, None) => {}
             }
             names.push(output.name.to_owned());
         }
-        Ok(ReplacedOutputs::new(Classification::new(counts.into_iter()), regions, inputs))
+        Ok(OutputPostprocessing::new(Classification::new(counts.into_iter()), regions, inputs))
     }
 }

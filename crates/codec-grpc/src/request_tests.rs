@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_control::Regions;
+use galatea_control::RequestShmRegions;
 use galatea_infer::{
     Code, CorrelationId, InferenceRequest, MalformedInput, Parameter, ParameterValue,
     SequenceFlags, Status,
@@ -17,18 +17,18 @@ use galatea_protocol::inference::{InferParameter, InferTensorContents, ModelInfe
 use galatea_tensor::DataType;
 use prost::Message as _;
 
-use super::InferMessage;
-use galatea_codec::limits::Limits;
+use super::InferRequestMessage;
+use galatea_codec::limits::MessageLimits;
 use galatea_codec::parse_version;
-use galatea_codec::regions::RegionAccess;
-use galatea_gate::ledger::Account;
+use galatea_codec::regions::SharedMemoryAccess;
+use galatea_gate::ledger::MemoryAccount;
 
 fn decode(request: &ModelInferRequest) -> Result<InferenceRequest, Status> {
     let body = Bytes::from(request.encode_to_vec());
-    let message = InferMessage::parse(&body)?;
+    let message = InferRequestMessage::parse(&body)?;
     let version = parse_version(message.model_version())?;
-    let account = Arc::new(Account::unlimited());
-    let access = RegionAccess { regions: Regions::none(), account: &account };
+    let account = Arc::new(MemoryAccount::unlimited());
+    let access = SharedMemoryAccess { regions: RequestShmRegions::none(), account: &account };
     message.into_request(version, &access).map(|(request, _)| *request)
 }
 
@@ -86,7 +86,9 @@ fn a_complete_request_is_decoded() {
     let shown: Vec<String> = decoded
         .inputs
         .iter()
-        .map(|i| format!("{} {} {} {:?}", i.name, i.datatype, i.shape, i.data.host().unwrap()))
+        .map(|i| {
+            format!("{} {} {} {:?}", i.name, i.datatype, i.shape, i.data.host_bytes().unwrap())
+        })
         .collect();
     assert_eq!(shown, ["A FP32 [1,2] b\"12345678\"", "B BYTES [1] b\"\\x01\\0\\0\\0x\""]);
 }
@@ -96,24 +98,24 @@ fn a_stream_may_enable_empty_final_responses() {
     let name = "triton_enable_empty_final_response";
     let asks = |choice| {
         let body = Bytes::from(with_parameter(name, choice).encode_to_vec());
-        InferMessage::parse(&body).unwrap().enables_empty_final_response()
+        InferRequestMessage::parse(&body).unwrap().enables_empty_final_response()
     };
     assert!(asks(Choice::BoolParam(true)));
     assert!(!asks(Choice::BoolParam(false)));
     assert!(!asks(Choice::Int64Param(1)));
     let plain = Bytes::from(request(Vec::new(), &[]).encode_to_vec());
-    assert!(!InferMessage::parse(&plain).unwrap().enables_empty_final_response());
+    assert!(!InferRequestMessage::parse(&plain).unwrap().enables_empty_final_response());
 }
 
 #[test]
 fn raw_contents_are_slices_of_the_body() {
     let body = Bytes::from(request(vec![input("A", "UINT8", &[3])], &[b"abc"]).encode_to_vec());
-    let message = InferMessage::parse(&body).unwrap();
-    let account = Arc::new(Account::unlimited());
-    let access = RegionAccess { regions: Regions::none(), account: &account };
+    let message = InferRequestMessage::parse(&body).unwrap();
+    let account = Arc::new(MemoryAccount::unlimited());
+    let access = SharedMemoryAccess { regions: RequestShmRegions::none(), account: &account };
     let (decoded, _) = message.into_request(None, &access).unwrap();
     let data = &decoded.inputs[0].data;
-    let place = data.host().unwrap().as_ptr();
+    let place = data.host_bytes().unwrap().as_ptr();
     assert!(body.as_ptr_range().contains(&place), "the contents were copied");
     assert_eq!((data.len(), data.retained_bytes()), (3, body.len()));
 }
@@ -284,7 +286,7 @@ fn typed(datatype: &str, contents: InferTensorContents) -> Result<InferenceReque
 fn typed_contents_become_little_endian_bytes() {
     let check = |datatype: &str, contents: InferTensorContents, expected: &[u8]| {
         let decoded = typed(datatype, contents).unwrap();
-        assert_eq!(decoded.inputs[0].data.host().unwrap().as_ref(), expected, "{datatype}");
+        assert_eq!(decoded.inputs[0].data.host_bytes().unwrap().as_ref(), expected, "{datatype}");
     };
     let contents = InferTensorContents::default;
     check("BOOL", InferTensorContents { bool_contents: vec![true, false], ..contents() }, &[1, 0]);
@@ -437,12 +439,12 @@ fn requested_outputs_select_classes() {
 fn too_many_tensors_are_refused_before_memory_is_allocated() {
     let cases = [(b"\x2a\0", "inputs"), (b"\x32\0", "outputs"), (b"\x3a\0", "raw_input_contents")];
     for (field, what) in cases {
-        let body = Bytes::from(field.repeat(Limits::TENSORS_MAX + 1));
-        let status = InferMessage::parse(&body).unwrap_err();
-        let expected = format!("request has more than {} {what}", Limits::TENSORS_MAX);
+        let body = Bytes::from(field.repeat(MessageLimits::TENSORS_MAX + 1));
+        let status = InferRequestMessage::parse(&body).unwrap_err();
+        let expected = format!("request has more than {} {what}", MessageLimits::TENSORS_MAX);
         assert_eq!((status.code(), status.message()), (Code::InvalidArgument, expected.as_str()));
         let most = body.slice(2..);
-        assert!(InferMessage::parse(&most).is_ok());
+        assert!(InferRequestMessage::parse(&most).is_ok());
     }
 }
 
@@ -460,7 +462,7 @@ fn other_bytes_are_malformed() {
         b"\x2a\x07\x2a\x05\x32\x03abc",                  // three bytes of a float
     ];
     for body in bodies {
-        let status = InferMessage::parse(&Bytes::from_static(body)).unwrap_err();
+        let status = InferRequestMessage::parse(&Bytes::from_static(body)).unwrap_err();
         let expected = (Code::Internal, "Unable to parse request");
         assert_eq!((status.code(), status.message()), expected, "{body:?}");
     }
@@ -472,10 +474,10 @@ fn unknown_fields_of_every_wire_type_are_skipped() {
     let body = b"\xa0\x06\x96\x01\xa1\x0612345678\xa2\x06\x02hi\xa3\x06\x0b\x08\x01\x0c\xa4\x06\
                  \xa5\x061234\x0a\x01m";
     let body = Bytes::from_static(body);
-    assert_eq!(InferMessage::parse(&body).unwrap().model_name(), "m");
+    assert_eq!(InferRequestMessage::parse(&body).unwrap().model_name(), "m");
     // A group with the wrong end, and groups that are nested too deeply.
     for body in [b"\x0b\x14".to_vec(), b"\x0b".repeat(5000)] {
-        assert!(InferMessage::parse(&Bytes::from(body)).is_err());
+        assert!(InferRequestMessage::parse(&Bytes::from(body)).is_err());
     }
 }
 
@@ -487,9 +489,9 @@ fn dimensions_parameters_names_and_strings_are_limited() {
         assert!(status.message().contains(text), "{status}");
         assert!(status.message().len() < 500);
     };
-    let most = vec![1; Limits::DIMS_MAX];
+    let most = vec![1; MessageLimits::DIMS_MAX];
     assert!(decode(&request(vec![input("A", "BOOL", &most)], &[b"\0"])).is_ok());
-    let dims = vec![1; Limits::DIMS_MAX + 1];
+    let dims = vec![1; MessageLimits::DIMS_MAX + 1];
     refused(&request(vec![input("A", "BOOL", &dims)], &[b"\0"]), "more than 256 dimensions");
 
     let many = |from: usize, count: usize| {
@@ -498,7 +500,7 @@ fn dimensions_parameters_names_and_strings_are_limited() {
         };
         (from..from + count).map(numbered).collect::<BTreeMap<_, _>>()
     };
-    let half = Limits::PARAMETERS_MAX / 2;
+    let half = MessageLimits::PARAMETERS_MAX / 2;
     let mut crowded = request(vec![input("A", "BOOL", &[1])], &[b"\0"]);
     crowded.parameters = many(0, half);
     crowded.inputs[0].parameters = many(0, half);
@@ -507,7 +509,7 @@ fn dimensions_parameters_names_and_strings_are_limited() {
     crowded.outputs[0].parameters = many(0, 1);
     refused(&crowded, "more than 65536 parameters");
 
-    let long = "n".repeat(Limits::NAME_BYTES_MAX + 1);
+    let long = "n".repeat(MessageLimits::NAME_BYTES_MAX + 1);
     refused(&request(vec![input(&long, "BOOL", &[1])], &[b"\0"]), "input name of 4097 bytes");
     refused(&with_parameter(&long, text("x")), "parameter name of 4097 bytes");
     let named = ModelInferRequest { model_name: long, ..Default::default() };

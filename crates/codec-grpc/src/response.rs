@@ -49,7 +49,7 @@ pub(super) fn put_outputs(
         put_output(writer, output);
     }
     for output in &response.outputs {
-        let bytes = output.data.host().ok_or_else(|| {
+        let bytes = output.data.host_bytes().ok_or_else(|| {
             Status::internal(format!("output '{}' is not in CPU memory", output.name))
         })?;
         writer.bytes_field(6, bytes, &output.data);

@@ -5,7 +5,7 @@
 
 use galatea_infer::{InferenceResponse, Status};
 
-use super::infer_message::InferMessage;
+use super::infer_message::InferRequestMessage;
 use super::message::{MessageChunks, MessageWriter, put_length, put_text};
 use super::response::{field_length, fields_bytes_estimate, put_names, put_outputs, text_length};
 
@@ -18,7 +18,7 @@ const INFER_RESPONSE: u32 = 2;
 
 /// Identifies a request in messages that its model did not produce.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequestTag {
+pub struct RequestNames {
     /// The client's identifier.
     pub id: String,
     /// The model's name.
@@ -27,10 +27,10 @@ pub struct RequestTag {
     pub model_version: String,
 }
 
-impl RequestTag {
+impl RequestNames {
     /// Creates the tag of a request.
     #[must_use]
-    pub fn new(message: &InferMessage<'_>) -> Self {
+    pub fn new(message: &InferRequestMessage<'_>) -> Self {
         Self {
             id: message.id().to_owned(),
             model_name: message.model_name().to_owned(),
@@ -62,7 +62,7 @@ pub fn encode_stream_response(
 /// # Errors
 ///
 /// `InvalidArgument` if the message exceeds gRPC's size limit.
-pub fn encode_stream_end(tag: &RequestTag) -> Result<MessageChunks, Status> {
+pub fn encode_empty_final_response(tag: &RequestNames) -> Result<MessageChunks, Status> {
     let mut writer = tagged(tag, true);
     writer.wrap_in_field(INFER_RESPONSE)?;
     writer.finish()
@@ -74,7 +74,7 @@ pub fn encode_stream_end(tag: &RequestTag) -> Result<MessageChunks, Status> {
 ///
 /// `InvalidArgument` if the message exceeds gRPC's size limit.
 pub fn encode_stream_failure(
-    tag: &RequestTag,
+    tag: &RequestNames,
     message: &str,
     is_final: bool,
 ) -> Result<MessageChunks, Status> {
@@ -90,7 +90,7 @@ pub fn encode_stream_failure(
 /// # Errors
 ///
 /// `InvalidArgument` if the message exceeds gRPC's size limit.
-pub fn encode_stream_refusal(id: &str, message: &str) -> Result<MessageChunks, Status> {
+pub fn encode_unrouted_error(id: &str, message: &str) -> Result<MessageChunks, Status> {
     let mut writer = MessageWriter::with_outer_field(id.len().saturating_add(64));
     writer.string_field(3, id);
     writer.wrap_in_field(INFER_RESPONSE)?;
@@ -98,7 +98,7 @@ pub fn encode_stream_refusal(id: &str, message: &str) -> Result<MessageChunks, S
     writer.finish()
 }
 
-fn tagged(tag: &RequestTag, is_final: bool) -> MessageWriter {
+fn tagged(tag: &RequestNames, is_final: bool) -> MessageWriter {
     let names = [&tag.id, &tag.model_name, &tag.model_version];
     let bytes = names.iter().fold(64_usize, |sum, name| sum.saturating_add(name.len()));
     let mut writer = MessageWriter::with_outer_field(bytes);

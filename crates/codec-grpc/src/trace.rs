@@ -1,6 +1,6 @@
 //! Trace settings as gRPC messages.
 
-use galatea_control::{FieldChange, TraceChange, TraceMode, TraceSettings};
+use galatea_control::{FieldChange, TraceMode, TraceSettings, TraceSettingsChange};
 use galatea_infer::Status;
 use galatea_protocol::inference as message;
 use message::trace_setting_request::SettingValue as RequestValue;
@@ -14,18 +14,20 @@ use galatea_codec::trace_fields;
 ///
 /// `Unsupported` for an attempt to change the file; `InvalidArgument` for wrong values, and for
 /// several values of one field. Unknown fields change nothing.
-pub fn trace_change(request: &message::TraceSettingRequest) -> Result<Option<TraceChange>, Status> {
+pub fn parse_trace_change(
+    request: &message::TraceSettingRequest,
+) -> Result<Option<TraceSettingsChange>, Status> {
     if request.settings.is_empty() {
         return Ok(None);
     }
     if request.settings.contains_key("trace_file") {
         return Err(trace_fields::fixed_trace_file_error());
     }
-    let mut change = TraceChange::default();
+    let mut change = TraceSettingsChange::default();
     if let Some(RequestValue { value }) = request.settings.get("trace_level") {
         let mut levels = None;
         for name in value {
-            trace_fields::add_level(&mut levels, name, value.len())?;
+            trace_fields::add_trace_level(&mut levels, name, value.len())?;
         }
         change.levels = match levels {
             _ if value.is_empty() => FieldChange::Clear,
@@ -33,11 +35,14 @@ pub fn trace_change(request: &message::TraceSettingRequest) -> Result<Option<Tra
             None => FieldChange::Keep,
         };
     }
-    change.rate = field(request, "trace_rate", |text| trace_fields::unsigned("trace_rate", text))?;
+    change.rate = field(request, "trace_rate", |text| {
+        trace_fields::parse_unsigned_field("trace_rate", text)
+    })?;
     change.count =
         field(request, "trace_count", |text| trace_fields::parse_trace_count(text, " "))?;
-    change.log_frequency =
-        field(request, "log_frequency", |text| trace_fields::unsigned("log_frequency", text))?;
+    change.log_frequency = field(request, "log_frequency", |text| {
+        trace_fields::parse_unsigned_field("log_frequency", text)
+    })?;
     Ok(Some(change))
 }
 
@@ -56,7 +61,7 @@ fn field<T>(
 
 /// Creates the response with the current settings.
 #[must_use]
-pub fn trace_settings(settings: TraceSettings) -> message::TraceSettingResponse {
+pub fn trace_settings_response(settings: TraceSettings) -> message::TraceSettingResponse {
     let mut response = message::TraceSettingResponse::default();
     let mut add = |name: &str, value: String| {
         let entry: &mut SettingValue = response.settings.entry(name.to_owned()).or_default();
@@ -84,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    fn change(settings: &[(&str, &[&str])]) -> Result<Option<TraceChange>, String> {
+    fn change(settings: &[(&str, &[&str])]) -> Result<Option<TraceSettingsChange>, String> {
         let value = |texts: &[&str]| RequestValue {
             value: texts.iter().map(|text| (*text).to_owned()).collect(),
         };
@@ -93,13 +98,13 @@ mod tests {
             settings: settings.collect(),
             model_name: String::new(),
         };
-        trace_change(&request).map_err(|status| status.message().to_owned())
+        parse_trace_change(&request).map_err(|status| status.message().to_owned())
     }
 
     #[test]
     fn each_field_is_set_cleared_or_kept() {
         assert_eq!(change(&[]), Ok(None));
-        assert_eq!(change(&[("more", &["1", "2"])]), Ok(Some(TraceChange::default())));
+        assert_eq!(change(&[("more", &["1", "2"])]), Ok(Some(TraceSettingsChange::default())));
         let fields: [(&str, &[&str]); 3] = [
             ("trace_level", &["TIMESTAMPS", "TENSORS"]),
             ("trace_rate", &[]),
@@ -107,7 +112,8 @@ mod tests {
         ];
         let levels = FieldChange::Set(TraceLevels { timestamps: true, tensors: true });
         let (rate, count) = (FieldChange::Clear, FieldChange::Set(7));
-        let expected = TraceChange { levels, rate, count, log_frequency: FieldChange::Keep };
+        let expected =
+            TraceSettingsChange { levels, rate, count, log_frequency: FieldChange::Keep };
         assert_eq!(change(&fields), Ok(Some(expected)));
         assert_eq!(change(&[("trace_level", &[])]).unwrap().unwrap().levels, FieldChange::Clear);
         let unknown = change(&[("trace_level", &["x"])]).unwrap().unwrap();
@@ -140,7 +146,7 @@ mod tests {
         let further = ["a", "b"].map(|value| (String::from("resource"), value.to_owned())).to_vec();
         let settings =
             TraceSettings { mode: TraceMode::OpenTelemetry, further, ..Default::default() };
-        let response = trace_settings(settings);
+        let response = trace_settings_response(settings);
         assert_eq!(response.settings["resource"].value, ["a", "b"]);
         assert_eq!(response.settings["trace_level"].value, ["OFF"]);
         assert!(!response.settings.contains_key("trace_file"));

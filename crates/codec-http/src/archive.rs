@@ -6,28 +6,28 @@
 
 use std::fmt;
 
-use galatea_codec::limits::Limits;
+use galatea_codec::limits::MessageLimits;
 use galatea_infer::Status;
 
-use super::json::{JsonReader, JsonType, push_string};
+use super::json::{JsonReader, JsonType, push_json_string};
 use super::repository::read_object;
 
 /// A request to load an archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LoadArchiveRequest {
+pub struct SageMakerLoadRequest {
     /// The name by which SageMaker knows the model.
     pub model_name: String,
     /// The directory of the archive.
     pub url: String,
 }
 
-impl LoadArchiveRequest {
+impl SageMakerLoadRequest {
     /// Decodes the body. As in Triton, a missing name or directory is empty.
     ///
     /// # Errors
     ///
     /// `Internal` for malformed JSON, or if the name or directory isn't a string.
-    pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
+    pub fn decode(body: &[u8], limits: &MessageLimits) -> Result<Self, Status> {
         let (mut model_name, mut url) = (None, None);
         read_object(body, limits, |reader, name| {
             let member = match name {
@@ -59,14 +59,14 @@ const ARCHIVES: &str = "/opt/ml/models/";
 
 /// The directory of an archive: `/opt/ml/models/HASH/model`, or a directory inside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ArchivePath {
+pub struct SageMakerModelPath {
     /// The directory.
     pub directory: String,
     /// `/opt/ml/models/HASH`.
     pub parent: String,
 }
 
-impl ArchivePath {
+impl SageMakerModelPath {
     /// The name of an archive's directory within its parent.
     pub const MODEL: &str = "model";
 
@@ -75,12 +75,12 @@ impl ArchivePath {
     /// # Errors
     ///
     /// If the directory is not an archive's directory.
-    pub fn of(url: &str) -> Result<Self, ArchiveUrlError> {
-        let Some(directory) = normalized(url) else { return Err(ArchiveUrlError::form(url)) };
+    pub fn of(url: &str) -> Result<Self, SageMakerUrlError> {
+        let Some(directory) = normalized(url) else { return Err(SageMakerUrlError::form(url)) };
         if ["/dev/", "/proc/", "/sys/"].iter().any(|start| directory.starts_with(start)) {
-            return Err(ArchiveUrlError::System);
+            return Err(SageMakerUrlError::System);
         }
-        let parent = parent(&directory).ok_or_else(|| ArchiveUrlError::form(url))?;
+        let parent = parent(&directory).ok_or_else(|| SageMakerUrlError::form(url))?;
         Ok(Self { parent: parent.to_owned(), directory })
     }
 }
@@ -89,7 +89,7 @@ impl ArchivePath {
 /// name after it.
 fn parent(directory: &str) -> Option<&str> {
     let (hash, rest) = directory.strip_prefix(ARCHIVES)?.split_once('/')?;
-    let name = rest.strip_prefix(ArchivePath::MODEL)?;
+    let name = rest.strip_prefix(SageMakerModelPath::MODEL)?;
     let name = name.strip_prefix('/').unwrap_or(name);
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_');
     if hash.is_empty() || !hash.bytes().chain(name.bytes()).all(is_plain) {
@@ -116,20 +116,20 @@ fn normalized(url: &str) -> Option<String> {
 
 /// The reason why a directory isn't accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ArchiveUrlError {
+pub enum SageMakerUrlError {
     /// It belongs to the system. The client receives no message.
     System,
     /// It isn't a location of archives.
     Form(String),
 }
 
-impl ArchiveUrlError {
+impl SageMakerUrlError {
     fn form(url: &str) -> Self {
         Self::Form(url.to_owned())
     }
 }
 
-impl fmt::Display for ArchiveUrlError {
+impl fmt::Display for SageMakerUrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::System => f.write_str("\"url\" can't start with /dev/, /proc/, or /sys/"),
@@ -143,11 +143,11 @@ impl fmt::Display for ArchiveUrlError {
     }
 }
 
-impl std::error::Error for ArchiveUrlError {}
+impl std::error::Error for SageMakerUrlError {}
 
 /// Returns the beginning of a text, as much as error messages quote.
 fn shown(text: &str) -> &str {
-    let mut end = text.len().min(Limits::NAME_BYTES_MAX);
+    let mut end = text.len().min(MessageLimits::NAME_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end = end.saturating_sub(1);
     }
@@ -156,7 +156,7 @@ fn shown(text: &str) -> &str {
 
 /// An archive in the list.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct ListedArchive<'a> {
+pub struct SageMakerModelEntry<'a> {
     /// The name by which SageMaker knows the model.
     pub name: &'a str,
     /// The repository from which it was loaded.
@@ -165,7 +165,7 @@ pub struct ListedArchive<'a> {
 
 /// Encodes one archive.
 #[must_use]
-pub fn encode_archive(archive: ListedArchive<'_>) -> Vec<u8> {
+pub fn encode_sagemaker_model(archive: SageMakerModelEntry<'_>) -> Vec<u8> {
     let mut json = Vec::new();
     push_archive(&mut json, Some(archive));
     json
@@ -173,8 +173,8 @@ pub fn encode_archive(archive: ListedArchive<'_>) -> Vec<u8> {
 
 /// Encodes the list. As in Triton, an archive that isn't ready is an empty object.
 #[must_use]
-pub fn encode_archives<'a>(
-    archives: impl IntoIterator<Item = Option<ListedArchive<'a>>>,
+pub fn encode_sagemaker_models<'a>(
+    archives: impl IntoIterator<Item = Option<SageMakerModelEntry<'a>>>,
 ) -> Vec<u8> {
     let mut json = Vec::from(b"{\"models\":[");
     for (index, archive) in archives.into_iter().enumerate() {
@@ -187,13 +187,13 @@ pub fn encode_archives<'a>(
     json
 }
 
-fn push_archive(json: &mut Vec<u8>, archive: Option<ListedArchive<'_>>) {
+fn push_archive(json: &mut Vec<u8>, archive: Option<SageMakerModelEntry<'_>>) {
     json.push(b'{');
-    if let Some(ListedArchive { name, url }) = archive {
+    if let Some(SageMakerModelEntry { name, url }) = archive {
         json.extend_from_slice(b"\"modelName\":");
-        push_string(json, name.as_bytes());
+        push_json_string(json, name.as_bytes());
         json.extend_from_slice(b",\"modelUrl\":");
-        push_string(json, url.as_bytes());
+        push_json_string(json, url.as_bytes());
     }
     json.push(b'}');
 }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     fn decoded(body: &str) -> Result<(String, String), String> {
-        LoadArchiveRequest::decode(body.as_bytes(), &Limits::default())
+        SageMakerLoadRequest::decode(body.as_bytes(), &MessageLimits::default())
             .map(|request| (request.model_name, request.url))
             .map_err(|status| status.message().to_owned())
     }
@@ -236,8 +236,8 @@ mod tests {
             ("//opt/./ml/x/../models//h/model", "/opt/ml/models/h/model", "/opt/ml/models/h"),
             ("/../opt/ml/models/h/model/x/..", "/opt/ml/models/h/model/", "/opt/ml/models/h"),
         ] {
-            let path = ArchivePath { directory: directory.into(), parent: parent.into() };
-            assert_eq!(ArchivePath::of(url), Ok(path), "{url}");
+            let path = SageMakerModelPath { directory: directory.into(), parent: parent.into() };
+            assert_eq!(SageMakerModelPath::of(url), Ok(path), "{url}");
         }
     }
 
@@ -265,7 +265,7 @@ mod tests {
             "s3://bucket/model",
             "/opt/ml/models/ü/model",
         ] {
-            let error = ArchivePath::of(url).unwrap_err();
+            let error = SageMakerModelPath::of(url).unwrap_err();
             let text = format!(
                 "Invalid \"url\" '{url}': expected a path of the form \
                  /opt/ml/models/<hash>/model[/<subdir>]"
@@ -273,19 +273,19 @@ mod tests {
             assert_eq!(error.to_string(), text);
         }
         for url in ["/dev/shm", "/proc/self/root/opt/ml/models/h/model", "/a/../sys/x", "//dev/x"] {
-            assert_eq!(ArchivePath::of(url), Err(ArchiveUrlError::System), "{url}");
+            assert_eq!(SageMakerModelPath::of(url), Err(SageMakerUrlError::System), "{url}");
         }
-        let long = ArchivePath::of(&"ü".repeat(1 << 20)).unwrap_err().to_string();
-        assert!(long.len() < 2 * Limits::NAME_BYTES_MAX);
+        let long = SageMakerModelPath::of(&"ü".repeat(1 << 20)).unwrap_err().to_string();
+        assert!(long.len() < 2 * MessageLimits::NAME_BYTES_MAX);
     }
 
     #[test]
     fn lists_have_gaps_where_models_are_not_ready() {
-        let archive = ListedArchive { name: "a\"", url: "/u" };
+        let archive = SageMakerModelEntry { name: "a\"", url: "/u" };
         let text = |json: Vec<u8>| String::from_utf8(json).unwrap();
-        assert_eq!(text(encode_archive(archive)), r#"{"modelName":"a\"","modelUrl":"/u"}"#);
-        assert_eq!(text(encode_archives([])), r#"{"models":[]}"#);
-        let list = text(encode_archives([None, Some(archive)]));
+        assert_eq!(text(encode_sagemaker_model(archive)), r#"{"modelName":"a\"","modelUrl":"/u"}"#);
+        assert_eq!(text(encode_sagemaker_models([])), r#"{"models":[]}"#);
+        let list = text(encode_sagemaker_models([None, Some(archive)]));
         assert_eq!(list, r#"{"models":[{},{"modelName":"a\"","modelUrl":"/u"}]}"#);
     }
 }

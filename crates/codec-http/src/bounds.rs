@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use galatea_codec::limits::Limits;
-use galatea_control::Regions;
-use galatea_gate::ledger::Account;
+use galatea_codec::limits::MessageLimits;
+use galatea_control::RequestShmRegions;
+use galatea_gate::ledger::MemoryAccount;
 
-use galatea_codec::regions::RegionAccess;
+use galatea_codec::regions::SharedMemoryAccess;
 
 /// The limits of a request, and the account to which its tensors are charged. The door that
 /// received the body charges the body itself.
 #[derive(Copy, Clone, Debug)]
-pub struct DecodeBounds<'a> {
+pub struct DecodeContext<'a> {
     /// Limits on sizes and counts.
-    pub limits: &'a Limits,
+    pub limits: &'a MessageLimits,
     /// The account of the connection.
-    pub account: &'a Arc<Account>,
+    pub account: &'a Arc<MemoryAccount>,
     /// The regions that tensors may be in.
-    pub regions: Regions<'a>,
+    pub regions: RequestShmRegions<'a>,
 }
 
-impl<'a> DecodeBounds<'a> {
-    pub(super) const fn region_access(&self) -> RegionAccess<'a> {
-        RegionAccess { regions: self.regions, account: self.account }
+impl<'a> DecodeContext<'a> {
+    pub(super) const fn region_access(&self) -> SharedMemoryAccess<'a> {
+        SharedMemoryAccess { regions: self.regions, account: self.account }
     }
 }

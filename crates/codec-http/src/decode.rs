@@ -4,14 +4,14 @@ use bytes::Bytes;
 use galatea_infer::{Code, InferenceRequest, Status};
 
 use galatea_codec::classification::Classification;
-use galatea_codec::limits::Limits;
-use galatea_codec::regions::ReplacedOutputs;
+use galatea_codec::limits::MessageLimits;
+use galatea_codec::regions::OutputPostprocessing;
 
-use super::bounds::DecodeBounds;
+use super::bounds::DecodeContext;
 use super::fields;
 use super::input::{BinaryTensorReader, check_inputs, read_inputs};
 use super::json::{JsonReader, JsonType, depth_exceeded};
-use super::output::{OutputEncoding, OutputForm, RequestedOutputs, read_outputs};
+use super::output::{OutputFormat, OutputFormatMap, RequestedOutputs, read_outputs};
 use super::parameters::{RequestParameters, read_parameters};
 
 /// The model that a request's path names.
@@ -38,8 +38,8 @@ pub fn decode_infer(
     body: &Bytes,
     header_length: usize,
     target: TargetModel,
-    bounds: &DecodeBounds<'_>,
-) -> Result<(Box<InferenceRequest>, OutputEncoding), Status> {
+    bounds: &DecodeContext<'_>,
+) -> Result<(Box<InferenceRequest>, OutputFormatMap), Status> {
     check_json_size(header_length, bounds.limits)?;
     let Some((json, binary)) = body.split_at_checked(header_length) else {
         return Err(Status::invalid_argument(format!(
@@ -60,14 +60,14 @@ pub fn decode_infer(
     request.outputs = names;
     let requests = request.outputs.iter().map(String::as_str).zip(classes);
     let classification = Classification::new(requests);
-    request.classes = classification.as_ref().map(Classification::cell);
-    let encoding = OutputEncoding::new(default, &request.outputs, &forms);
-    let replaced = ReplacedOutputs::new(classification, regions, &request.inputs);
-    request.device_outputs = replaced.device_outputs();
+    request.classes = classification.as_ref().map(Classification::class_labels_cell);
+    let encoding = OutputFormatMap::new(default, &request.outputs, &forms);
+    let replaced = OutputPostprocessing::new(classification, regions, &request.inputs);
+    request.device_outputs = replaced.outputs_on_device();
     Ok((request, encoding.replacing(replaced)))
 }
 
-pub(super) fn check_json_size(length: usize, limits: &Limits) -> Result<(), Status> {
+pub(super) fn check_json_size(length: usize, limits: &MessageLimits) -> Result<(), Status> {
     let length = u64::try_from(length).unwrap_or(u64::MAX);
     if length <= limits.input_bytes_max {
         return Ok(());
@@ -86,7 +86,7 @@ fn read_members(
     json: &[u8],
     request: &mut InferenceRequest,
     tail: &mut BinaryTensorReader<'_>,
-    bounds: &DecodeBounds<'_>,
+    bounds: &DecodeContext<'_>,
 ) -> Result<Members, Status> {
     let mut reader = JsonReader::new(json);
     let mut seen = SeenMembers::default();
@@ -190,7 +190,7 @@ impl Default for RequestParameters {
             sequence_flags: Default::default(),
             priority: 0,
             timeout_microseconds: 0,
-            default_form: OutputForm::Json,
+            default_form: OutputFormat::Json,
             others: Vec::new(),
         }
     }

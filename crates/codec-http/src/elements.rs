@@ -6,9 +6,9 @@ use galatea_tensor::{DataType, Shape};
 
 use galatea_codec::charged_vec::ChargedVec;
 
-use super::bounds::DecodeBounds;
+use super::bounds::DecodeContext;
 use super::json::{JsonReader, Number, depth_exceeded};
-use galatea_codec::limits::Limits;
+use galatea_codec::limits::MessageLimits;
 
 /// Reads the array `data` into the bytes of a tensor in row-major order. The array is either flat
 /// or nested like the shape.
@@ -19,7 +19,7 @@ pub(super) fn read_elements(
     name: &str,
     datatype: DataType,
     shape: &Shape,
-    bounds: &DecodeBounds<'_>,
+    bounds: &DecodeContext<'_>,
 ) -> Result<ChargedVec, Status> {
     let expected = match datatype.byte_size() {
         None => None,
@@ -76,7 +76,7 @@ struct ExpectedSize {
 struct ElementWalk<'r, 'a> {
     reader: &'r mut JsonReader<'a>,
     expected: ExpectedSize,
-    bounds: &'r DecodeBounds<'r>,
+    bounds: &'r DecodeContext<'r>,
 }
 
 impl ElementWalk<'_, '_> {
@@ -92,7 +92,7 @@ impl ElementWalk<'_, '_> {
         charged.reserve(bytes.min(text_max), self.bounds.account)?;
         let out = charged.bytes_mut();
         walk_leaves(self.reader, |reader, depth| {
-            if depth >= Limits::JSON_DEPTH_MAX {
+            if depth >= MessageLimits::JSON_DEPTH_MAX {
                 return Err(depth_exceeded().prefixed(CONTEXT));
             }
             let Some(after) = left.checked_sub(1) else {
@@ -143,7 +143,7 @@ fn walk_leaves<'a>(
     loop {
         if reader.peek() == Some(b'[') {
             depth = depth.saturating_add(1);
-            if depth > Limits::JSON_DEPTH_MAX {
+            if depth > MessageLimits::JSON_DEPTH_MAX {
                 return Err(WalkError::TooDeep);
             }
             if !reader.open_array() {
@@ -165,7 +165,7 @@ fn walk_leaves<'a>(
 fn read_byte_strings(
     reader: &mut JsonReader<'_>,
     name: &str,
-    bounds: &DecodeBounds<'_>,
+    bounds: &DecodeContext<'_>,
 ) -> Result<ChargedVec, Status> {
     read_strings(reader, bounds, |length| {
         check_limit(name, u64::try_from(length).unwrap_or(u64::MAX), bounds.limits)
@@ -176,12 +176,12 @@ fn read_byte_strings(
 /// bytes before each string is added.
 pub(super) fn read_strings(
     reader: &mut JsonReader<'_>,
-    bounds: &DecodeBounds<'_>,
+    bounds: &DecodeContext<'_>,
     check: impl Fn(usize) -> Result<(), Status>,
 ) -> Result<ChargedVec, Status> {
     let mut charged = ChargedVec::default();
     walk_leaves(reader, |reader, depth| {
-        if depth >= Limits::JSON_DEPTH_MAX {
+        if depth >= MessageLimits::JSON_DEPTH_MAX {
             return Err(depth_exceeded());
         }
         if reader.peek() != Some(b'"') {
@@ -218,7 +218,7 @@ fn checked_byte_size(
     })
 }
 
-fn check_limit(name: &str, bytes: u64, limits: &Limits) -> Result<(), Status> {
+fn check_limit(name: &str, bytes: u64, limits: &MessageLimits) -> Result<(), Status> {
     if bytes <= limits.input_bytes_max {
         return Ok(());
     }

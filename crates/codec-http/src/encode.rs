@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue, Status};
 use galatea_tensor::elements::BytesElements;
 use galatea_tensor::{DataType, Shape};
 use smallvec::SmallVec;
 
-use super::json::{push_double, push_signed, push_string, push_unsigned};
-use super::output::{OutputEncoding, OutputForm};
+use super::json::{push_json_f64, push_json_i64, push_json_string, push_json_u64};
+use super::output::{OutputFormat, OutputFormatMap};
 use super::response_charge::ResponseCharge;
 
 /// The body of a response, ready to be sent.
@@ -37,8 +37,8 @@ pub struct EncodedResponse {
 /// don't fit its shape.
 pub fn encode_infer_response(
     response: &InferenceResponse,
-    encoding: &OutputEncoding,
-    account: &Arc<Account>,
+    encoding: &OutputFormatMap,
+    account: &Arc<MemoryAccount>,
 ) -> Result<EncodedResponse, Status> {
     match encoding.classification() {
         None => encode(response, encoding, account),
@@ -48,8 +48,8 @@ pub fn encode_infer_response(
 
 fn encode(
     response: &InferenceResponse,
-    encoding: &OutputEncoding,
-    account: &Arc<Account>,
+    encoding: &OutputFormatMap,
+    account: &Arc<MemoryAccount>,
 ) -> Result<EncodedResponse, Status> {
     let (mut json, charge) = match ResponseCharge::new(response, encoding, account)? {
         None => (Vec::with_capacity(json_bytes_estimate(response, encoding)), None),
@@ -60,13 +60,13 @@ fn encode(
     json.push(b'{');
     if !response.id.is_empty() {
         json.extend_from_slice(b"\"id\":");
-        push_string(&mut json, response.id.as_bytes());
+        push_json_string(&mut json, response.id.as_bytes());
         json.push(b',');
     }
     json.extend_from_slice(b"\"model_name\":");
-    push_string(&mut json, response.model_name.as_bytes());
+    push_json_string(&mut json, response.model_name.as_bytes());
     json.extend_from_slice(b",\"model_version\":\"");
-    push_signed(&mut json, response.model_version);
+    push_json_i64(&mut json, response.model_version);
     json.push(b'"');
     push_parameters(&mut json, &response.parameters);
     json.extend_from_slice(b",\"outputs\":[");
@@ -74,7 +74,7 @@ fn encode(
         if index > 0 {
             json.push(b',');
         }
-        push_output(&mut json, &mut chunks, output, encoding.form(&output.name))?;
+        push_output(&mut json, &mut chunks, output, encoding.format_of(&output.name))?;
     }
     json.extend_from_slice(b"]}");
     let header_length = (chunks.len() > 1).then_some(json.len());
@@ -93,9 +93,11 @@ fn encode(
 
 /// Estimates the length of the JSON. The estimate is seldom too low.
 #[must_use]
-pub fn json_bytes_estimate(response: &InferenceResponse, encoding: &OutputEncoding) -> usize {
-    let text =
-        response.outputs.iter().filter(|output| encoding.form(&output.name) == OutputForm::Json);
+pub fn json_bytes_estimate(response: &InferenceResponse, encoding: &OutputFormatMap) -> usize {
+    let text = response
+        .outputs
+        .iter()
+        .filter(|output| encoding.format_of(&output.name) == OutputFormat::Json);
     let bytes = text.fold(0_usize, |sum, output| sum.saturating_add(output.data.len()));
     bytes.saturating_mul(3).saturating_add(256)
 }
@@ -109,7 +111,7 @@ fn push_parameters(json: &mut Vec<u8>, parameters: &[Parameter]) {
         if index > 0 {
             json.push(b',');
         }
-        push_string(json, parameter.name.as_bytes());
+        push_json_string(json, parameter.name.as_bytes());
         json.push(b':');
         push_parameter_value(json, &parameter.value);
     }
@@ -119,9 +121,9 @@ fn push_parameters(json: &mut Vec<u8>, parameters: &[Parameter]) {
 pub(super) fn push_parameter_value(json: &mut Vec<u8>, value: &ParameterValue) {
     match value {
         ParameterValue::Bool(value) => push_bool(json, *value),
-        ParameterValue::Int64(value) => push_signed(json, *value),
-        ParameterValue::Double(value) => push_double(json, *value),
-        ParameterValue::String(value) => push_string(json, value.as_bytes()),
+        ParameterValue::Int64(value) => push_json_i64(json, *value),
+        ParameterValue::Double(value) => push_json_f64(json, *value),
+        ParameterValue::String(value) => push_json_string(json, value.as_bytes()),
     }
 }
 
@@ -133,32 +135,32 @@ fn push_output(
     json: &mut Vec<u8>,
     chunks: &mut SmallVec<[Bytes; 2]>,
     output: &OutputTensor,
-    form: OutputForm,
+    form: OutputFormat,
 ) -> Result<(), Status> {
-    let data = output.data.host().ok_or_else(|| {
+    let data = output.data.host_bytes().ok_or_else(|| {
         Status::internal(format!("output '{}' is not in memory that the CPU can read", output.name))
     })?;
     json.extend_from_slice(b"{\"name\":");
-    push_string(json, output.name.as_bytes());
+    push_json_string(json, output.name.as_bytes());
     json.extend_from_slice(b",\"datatype\":\"");
     json.extend_from_slice(output.datatype.protocol_name().as_bytes());
     json.extend_from_slice(b"\",\"shape\":");
     push_shape(json, &output.shape);
     match form {
-        OutputForm::Binary => {
+        OutputFormat::Binary => {
             json.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
-            push_unsigned(json, u64::try_from(data.len()).unwrap_or(u64::MAX));
+            push_json_u64(json, u64::try_from(data.len()).unwrap_or(u64::MAX));
             json.extend_from_slice(b"}}");
             if !data.is_empty() {
                 chunks.push(data.clone());
             }
         }
-        OutputForm::Json => {
+        OutputFormat::Json => {
             json.extend_from_slice(b",\"data\":[");
             push_elements(json, output, data)?;
             json.extend_from_slice(b"]}");
         }
-        OutputForm::Region => json.push(b'}'),
+        OutputFormat::Region => json.push(b'}'),
     }
     Ok(())
 }
@@ -169,7 +171,7 @@ fn push_shape(json: &mut Vec<u8>, shape: &Shape) {
         if index > 0 {
             json.push(b',');
         }
-        push_signed(json, *dim);
+        push_json_i64(json, *dim);
     }
     json.push(b']');
 }
@@ -198,35 +200,35 @@ pub(super) fn push_elements(
     }
     match output.datatype {
         DataType::Bool => each(json, data, |json, [value]: [u8; 1]| push_bool(json, value != 0)),
-        DataType::Uint8 => each(json, data, |json, [value]| push_unsigned(json, value.into())),
+        DataType::Uint8 => each(json, data, |json, [value]| push_json_u64(json, value.into())),
         DataType::Uint16 => {
-            each(json, data, |json, bytes| push_unsigned(json, u16::from_le_bytes(bytes).into()));
+            each(json, data, |json, bytes| push_json_u64(json, u16::from_le_bytes(bytes).into()));
         }
         DataType::Uint32 => {
-            each(json, data, |json, bytes| push_unsigned(json, u32::from_le_bytes(bytes).into()));
+            each(json, data, |json, bytes| push_json_u64(json, u32::from_le_bytes(bytes).into()));
         }
         DataType::Uint64 => {
-            each(json, data, |json, bytes| push_unsigned(json, u64::from_le_bytes(bytes)));
+            each(json, data, |json, bytes| push_json_u64(json, u64::from_le_bytes(bytes)));
         }
         DataType::Int8 => {
-            each(json, data, |json, bytes| push_signed(json, i8::from_le_bytes(bytes).into()));
+            each(json, data, |json, bytes| push_json_i64(json, i8::from_le_bytes(bytes).into()));
         }
         DataType::Int16 => {
-            each(json, data, |json, bytes| push_signed(json, i16::from_le_bytes(bytes).into()));
+            each(json, data, |json, bytes| push_json_i64(json, i16::from_le_bytes(bytes).into()));
         }
         DataType::Int32 => {
-            each(json, data, |json, bytes| push_signed(json, i32::from_le_bytes(bytes).into()));
+            each(json, data, |json, bytes| push_json_i64(json, i32::from_le_bytes(bytes).into()));
         }
         DataType::Int64 => {
-            each(json, data, |json, bytes| push_signed(json, i64::from_le_bytes(bytes)));
+            each(json, data, |json, bytes| push_json_i64(json, i64::from_le_bytes(bytes)));
         }
         // As in Triton, a single-precision value is printed as the double that it widens to: 0.1
         // becomes 0.10000000149011612.
         DataType::Fp32 => {
-            each(json, data, |json, bytes| push_double(json, f32::from_le_bytes(bytes).into()));
+            each(json, data, |json, bytes| push_json_f64(json, f32::from_le_bytes(bytes).into()));
         }
         DataType::Fp64 => {
-            each(json, data, |json, bytes| push_double(json, f64::from_le_bytes(bytes)));
+            each(json, data, |json, bytes| push_json_f64(json, f64::from_le_bytes(bytes)));
         }
         DataType::Fp16 | DataType::Bf16 | DataType::Bytes => {}
     }
@@ -261,7 +263,7 @@ fn push_byte_strings(json: &mut Vec<u8>, output: &OutputTensor, data: &[u8]) -> 
         if count > 0 {
             json.push(b',');
         }
-        push_string(json, element.map_err(|_| mismatch())?);
+        push_json_string(json, element.map_err(|_| mismatch())?);
         count = count.saturating_add(1);
     }
     if count == output.shape.element_count() { Ok(()) } else { Err(mismatch()) }

@@ -2,7 +2,7 @@
 
 use galatea_infer::Status;
 
-use galatea_codec::numbers::{NumberError, leading_integer};
+use galatea_codec::numbers::{IntegerParseError, leading_integer};
 
 /// Parses the header `Inference-Header-Content-Length`, which states the length of the JSON at the
 /// start of a body of `body_length` bytes.
@@ -14,13 +14,13 @@ pub fn parse_header_length(value: &[u8], body_length: usize) -> Result<usize, St
     const NAME: &str = "Inference-Header-Content-Length";
     let length = match leading_integer(value).map(i32::try_from) {
         Ok(Ok(length)) => length,
-        Err(NumberError::Missing) => {
+        Err(IntegerParseError::Missing) => {
             return Err(Status::invalid_argument(format!(
                 "Unable to parse {NAME}, got: {}",
                 String::from_utf8_lossy(value)
             )));
         }
-        Ok(Err(_)) | Err(NumberError::TooLarge) => {
+        Ok(Err(_)) | Err(IntegerParseError::TooLarge) => {
             return Err(Status::invalid_argument(format!(
                 "Unable to parse {NAME}, value is out of range [ {}, {} ], got: {}",
                 i32::MIN,
@@ -39,7 +39,7 @@ pub fn parse_header_length(value: &[u8], body_length: usize) -> Result<usize, St
 ///
 /// `InvalidArgument` if the content type doesn't begin with the prefix, or if no whole number from
 /// 0 to the body's length follows it.
-pub fn parse_length_in_type(
+pub fn header_length_from_content_type(
     content_type: &[u8],
     prefix: &str,
     body_length: usize,
@@ -60,8 +60,8 @@ pub fn parse_length_in_type(
     };
     let length = match leading_integer(value).map(i32::try_from) {
         Ok(Ok(length)) => length,
-        Err(NumberError::Missing) => return Err(refused("got")),
-        Ok(Err(_)) | Err(NumberError::TooLarge) => {
+        Err(IntegerParseError::Missing) => return Err(refused("got")),
+        Ok(Err(_)) | Err(IntegerParseError::TooLarge) => {
             return Err(refused("value is out of range, got"));
         }
     };
@@ -84,7 +84,7 @@ mod tests {
     const PREFIX: &str = "a/b;size=";
 
     fn check(content_type: &str, expected: Result<Option<usize>, &str>) {
-        let parsed = parse_length_in_type(content_type.as_bytes(), PREFIX, 10);
+        let parsed = header_length_from_content_type(content_type.as_bytes(), PREFIX, 10);
         let parsed = parsed.as_ref().map_err(Status::message).copied();
         assert_eq!(parsed, expected, "{content_type}");
     }

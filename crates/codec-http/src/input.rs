@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{InputTensor, Status};
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use galatea_codec::limits::Limits;
+use galatea_codec::limits::MessageLimits;
 
 use galatea_codec::charged_vec::ChargedVec;
-use galatea_codec::limits::{check_name, too_many_dims};
+use galatea_codec::limits::{check_name_length, too_many_dims_error};
 
-use super::bounds::DecodeBounds;
+use super::bounds::DecodeContext;
 use super::elements::read_elements;
 use super::fields;
 use super::json::{JsonReader, JsonType};
@@ -51,7 +51,7 @@ impl<'a> BinaryTensorReader<'a> {
 
     /// Returns true if the body is charged by its owner.
     const fn is_charged(&self) -> bool {
-        self.body.len() > Account::SMALL_BYTES_MAX
+        self.body.len() > MemoryAccount::SMALL_BYTES_MAX
     }
 
     /// Checks that no bytes are left.
@@ -69,7 +69,7 @@ pub(super) fn read_inputs(
     reader: &mut JsonReader<'_>,
     tail: &mut BinaryTensorReader<'_>,
     model_name: &str,
-    bounds: &DecodeBounds<'_>,
+    bounds: &DecodeContext<'_>,
 ) -> Result<Vec<InputTensor>, Status> {
     fields::array(reader, "inputs")?;
     // Most models have one input.
@@ -77,7 +77,7 @@ pub(super) fn read_inputs(
     let mut progress = reader.open();
     while reader.next_element(&mut progress)? {
         tail.inputs = Some(inputs.len());
-        if inputs.len() >= Limits::TENSORS_MAX {
+        if inputs.len() >= MessageLimits::TENSORS_MAX {
             return Err(super::errors::too_many_tensors("inputs"));
         }
         let input = read_input(reader, bounds)?;
@@ -112,7 +112,7 @@ enum PartialData<'a> {
 
 fn read_input<'a>(
     reader: &mut JsonReader<'a>,
-    bounds: &DecodeBounds<'_>,
+    bounds: &DecodeContext<'_>,
 ) -> Result<PartialInput<'a>, Status> {
     let mut input = PartialInput::default();
     if reader.value_type()? != JsonType::Object {
@@ -123,7 +123,7 @@ fn read_input<'a>(
         match member.as_ref() {
             b"name" => {
                 let name = fields::string(reader, "name")?;
-                check_name("input", name.len())?;
+                check_name_length("input", name.len())?;
                 fields::keep_first(&mut input.name, name);
             }
             b"datatype" => {
@@ -147,7 +147,7 @@ fn read_input<'a>(
 fn read_data<'a>(
     reader: &mut JsonReader<'a>,
     input: &PartialInput<'_>,
-    bounds: &DecodeBounds<'_>,
+    bounds: &DecodeContext<'_>,
 ) -> Result<PartialData<'a>, Status> {
     if reader.value_type()? == JsonType::Array
         && let Some(name) = &input.name
@@ -231,8 +231,8 @@ fn read_shape(reader: &mut JsonReader<'_>) -> Result<Result<Shape, Status>, Stat
     let mut progress = reader.open();
     while reader.next_element(&mut progress)? {
         let dim = fields::unsigned(reader, "shape")?;
-        if dims.len() >= Limits::DIMS_MAX {
-            return Err(too_many_dims());
+        if dims.len() >= MessageLimits::DIMS_MAX {
+            return Err(too_many_dims_error());
         }
         match i64::try_from(dim) {
             Ok(dim) => dims.push(dim),
@@ -286,7 +286,7 @@ impl PartialInput<'_> {
         self,
         tail: &mut BinaryTensorReader<'_>,
         model_name: &str,
-        bounds: &DecodeBounds<'_>,
+        bounds: &DecodeContext<'_>,
     ) -> Result<InputTensor, Status> {
         self.check_sources()?;
         let name = self.name.ok_or_else(|| fields::missing("name"))?.into_owned();
@@ -301,7 +301,7 @@ impl PartialInput<'_> {
         if self.binary_size.is_none()
             && let Some(part) = self.region.part()?
         {
-            let data = bounds.region_access().input(&part)?;
+            let data = bounds.region_access().input_buffer(&part)?;
             return Ok(InputTensor { name, datatype, shape, data });
         }
         let data = match (self.data, self.binary_size) {
@@ -315,7 +315,7 @@ impl PartialInput<'_> {
                 let bytes = tail.take(size.unwrap_or(0));
                 let bytes = bytes.map_err(|missing| too_few_bytes(&name, missing, model_name))?;
                 let buffer = Buffer::from_bytes(bytes);
-                if tail.is_charged() { buffer.charged() } else { buffer }
+                if tail.is_charged() { buffer.mark_charged() } else { buffer }
             }
         };
         Ok(InputTensor { name, datatype, shape, data })

@@ -8,20 +8,20 @@
 //!
 //! ```
 //! use bytes::Bytes;
-//! use galatea_codec_http::{DecodeBounds, TargetModel, decode_infer};
-//! use galatea_gate::ledger::Account;
-//! use galatea_codec::limits::Limits;
-//! use galatea_control::Regions;
+//! use galatea_codec_http::{DecodeContext, TargetModel, decode_infer};
+//! use galatea_gate::ledger::MemoryAccount;
+//! use galatea_codec::limits::MessageLimits;
+//! use galatea_control::RequestShmRegions;
 //!
 //! let body = Bytes::from_static(
 //!     br#"{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[1,2]}]}"#,
 //! );
 //! let target = TargetModel { model_name: "m".into(), model_version: None };
-//! let account = std::sync::Arc::new(Account::unlimited());
-//! let regions = Regions::none();
-//! let bounds = DecodeBounds { limits: &Limits::default(), account: &account, regions };
+//! let account = std::sync::Arc::new(MemoryAccount::unlimited());
+//! let regions = RequestShmRegions::none();
+//! let bounds = DecodeContext { limits: &MessageLimits::default(), account: &account, regions };
 //! let (request, _) = decode_infer(&body, body.len(), target, &bounds)?;
-//! assert_eq!(request.inputs[0].data.host().unwrap()[..], [1, 0, 0, 0, 2, 0, 0, 0]);
+//! assert_eq!(request.inputs[0].data.host_bytes().unwrap()[..], [1, 0, 0, 0, 2, 0, 0, 0]);
 //! # Ok::<(), galatea_infer::Status>(())
 //! ```
 
@@ -62,19 +62,27 @@ mod trace;
 mod tests;
 
 pub use archive::{
-    ArchivePath, ArchiveUrlError, ListedArchive, LoadArchiveRequest, encode_archive,
-    encode_archives,
+    SageMakerLoadRequest, SageMakerModelEntry, SageMakerModelPath, SageMakerUrlError,
+    encode_sagemaker_model, encode_sagemaker_models,
 };
-pub use bounds::DecodeBounds;
+pub use bounds::DecodeContext;
 pub use decode::{TargetModel, decode_infer};
 pub use encode::{EncodedResponse, encode_infer_response, json_bytes_estimate};
-pub use errors::{body_too_large, check_stream_end, inflated_body_too_large, nothing_to_inflate};
-pub use generate::{GenerateForm, decode_generate, encode_generate, encode_generate_error};
-pub use header::{parse_header_length, parse_length_in_type};
+pub use errors::{
+    body_too_large_error, check_compressed_body_end, empty_compressed_body_error,
+    inflated_body_too_large_error,
+};
+pub use generate::{
+    GenerateBodyFormat, decode_generate, encode_generate_error, encode_generate_response,
+};
+pub use header::{header_length_from_content_type, parse_header_length};
 pub use load_report::{OrcaLoadReport, OrcaLoadReportFormat};
 pub use log::{decode_log_request, encode_log_settings};
-pub use output::{OutputEncoding, OutputForm};
+pub use output::{OutputFormat, OutputFormatMap};
 pub use raw::decode_raw_infer;
-pub use regions::{CudaRegisterRequest, RegisterRequest, encode_cuda_regions, encode_regions};
+pub use regions::{
+    CudaShmRegisterRequest, SystemShmRegisterRequest, encode_cuda_shm_status,
+    encode_system_shm_status,
+};
 pub use repository::{IndexRequest, UnloadRequest, decode_load_request};
 pub use trace::{decode_trace_change, encode_trace_settings};

@@ -1,6 +1,6 @@
 //! The load report that clients request with a header (Open Request Cost Aggregation).
 
-use super::json::push_double;
+use super::json::push_json_f64;
 
 /// The format of a report.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl OrcaLoadReport {
             ),
             OrcaLoadReportFormat::Json => {
                 let mut share = Vec::new();
-                push_double(&mut share, *kv_cache_utilization);
+                push_json_f64(&mut share, *kv_cache_utilization);
                 format!(
                     "JSON {{\"named_metrics\":{{\"kv_cache_utilization\":{},\
                      \"max_token_capacity\":{max_token_capacity}}}}}",

@@ -1,11 +1,11 @@
 //! Log settings as JSON.
 
-use galatea_codec::limits::Limits;
-use galatea_control::{LogChange, LogFormat, LogSettings, LogUpdate};
+use galatea_codec::limits::MessageLimits;
+use galatea_control::{LogFormat, LogSettingChange, LogSettings, LogSettingsUpdate};
 use galatea_infer::Status;
 
 use super::fields::keep_first;
-use super::json::{JsonReader, JsonType, push_string, push_unsigned};
+use super::json::{JsonReader, JsonType, push_json_string, push_json_u64};
 use super::repository::read_object;
 
 /// A value in the request, in a form that some setting can use.
@@ -38,9 +38,9 @@ impl LogValue {
     }
 
     /// Converts the value to a level.
-    fn level(self) -> Result<LogChange, Status> {
+    fn level(self) -> Result<LogSettingChange, Status> {
         match self {
-            Self::Unsigned(value) => Ok(LogChange::verbose_level(value)),
+            Self::Unsigned(value) => Ok(LogSettingChange::verbose_level(value)),
             _ => Err(Status::internal(
                 "attempt to access JSON non-unsigned-integer as unsigned-integer",
             )),
@@ -82,26 +82,26 @@ impl LogSettingValues {
     }
 
     /// Adds the changes to `changes`, in Triton's order, up to the first error.
-    fn add_to(self, changes: &mut Vec<LogChange>) -> Result<(), Status> {
+    fn add_to(self, changes: &mut Vec<LogSettingChange>) -> Result<(), Status> {
         if given(self.file).is_some() {
             return Err(Status::unsupported(
                 "log file location can not be updated through network protocol",
             ));
         }
         if let Some(value) = given(self.info) {
-            changes.push(LogChange::Info(value.boolean()?));
+            changes.push(LogSettingChange::Info(value.boolean()?));
         }
         if let Some(value) = given(self.warning) {
-            changes.push(LogChange::Warning(value.boolean()?));
+            changes.push(LogSettingChange::Warning(value.boolean()?));
         }
         if let Some(value) = given(self.error) {
-            changes.push(LogChange::Error(value.boolean()?));
+            changes.push(LogSettingChange::Error(value.boolean()?));
         }
         if let Some(value) = given(self.verbose_level) {
             changes.push(value.level()?);
         }
         if let Some(value) = given(self.format) {
-            changes.push(LogChange::Format(value.format()?));
+            changes.push(LogSettingChange::Format(value.format()?));
         }
         Ok(())
     }
@@ -118,7 +118,10 @@ fn given(value: Option<LogValue>) -> Option<LogValue> {
 /// # Errors
 ///
 /// `Internal` for malformed or empty JSON. Errors in individual settings are part of the result.
-pub fn decode_log_request(body: &[u8], limits: &Limits) -> Result<LogUpdate, Status> {
+pub fn decode_log_request(
+    body: &[u8],
+    limits: &MessageLimits,
+) -> Result<LogSettingsUpdate, Status> {
     let mut values = LogSettingValues::default();
     // Unlike an empty repository request body, an empty body is refused here.
     JsonReader::new(body).value_type()?;
@@ -127,7 +130,7 @@ pub fn decode_log_request(body: &[u8], limits: &Limits) -> Result<LogUpdate, Sta
         keep_first(place, LogValue::read(reader)?);
         Ok(())
     })?;
-    let mut update = LogUpdate::default();
+    let mut update = LogSettingsUpdate::default();
     update.mistake = values.add_to(&mut update.changes).err();
     Ok(update)
 }
@@ -137,7 +140,7 @@ pub fn decode_log_request(body: &[u8], limits: &Limits) -> Result<LogUpdate, Sta
 pub fn encode_log_settings(settings: &LogSettings) -> Vec<u8> {
     let mut json = Vec::with_capacity(192);
     json.extend_from_slice(b"{\"log_file\":");
-    push_string(&mut json, settings.file.as_bytes());
+    push_json_string(&mut json, settings.file.as_bytes());
     for (name, value) in [
         ("log_info", settings.info),
         ("log_warning", settings.warning),
@@ -146,9 +149,9 @@ pub fn encode_log_settings(settings: &LogSettings) -> Vec<u8> {
         json.extend_from_slice(format!(",\"{name}\":{value}").as_bytes());
     }
     json.extend_from_slice(b",\"log_verbose_level\":");
-    push_unsigned(&mut json, settings.verbose_level.into());
+    push_json_u64(&mut json, settings.verbose_level.into());
     json.extend_from_slice(b",\"log_format\":");
-    push_string(&mut json, settings.format.name().as_bytes());
+    push_json_string(&mut json, settings.format.name().as_bytes());
     json.push(b'}');
     json
 }
@@ -157,12 +160,12 @@ pub fn encode_log_settings(settings: &LogSettings) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn decoded(body: &str) -> LogUpdate {
-        decode_log_request(body.as_bytes(), &Limits::default()).unwrap()
+    fn decoded(body: &str) -> LogSettingsUpdate {
+        decode_log_request(body.as_bytes(), &MessageLimits::default()).unwrap()
     }
 
     /// Checks the changes of a request, and the beginning of its error message.
-    fn check(body: &str, changes: &[LogChange], mistake: &str) {
+    fn check(body: &str, changes: &[LogSettingChange], mistake: &str) {
         let update = decoded(body);
         assert_eq!(update.changes, changes, "{body}");
         let text = update.mistake.map(|status| status.to_string()).unwrap_or_default();
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn settings_are_decoded_in_tritons_order() {
-        use LogChange::{Error, Format, Info, VerboseLevel, Warning};
+        use LogSettingChange::{Error, Format, Info, VerboseLevel, Warning};
         check("{}", &[], "");
         check("[1]", &[], "");
         check(r#"{"unknown":1,"log_info":null}"#, &[], "");
@@ -195,7 +198,7 @@ mod tests {
     #[test]
     fn changes_before_a_mistake_are_kept() {
         let boolean = "attempt to access JSON non-boolean as boolean";
-        check(r#"{"log_error":"x","log_info":false}"#, &[LogChange::Info(false)], boolean);
+        check(r#"{"log_error":"x","log_info":false}"#, &[LogSettingChange::Info(false)], boolean);
         check(r#"{"log_file":"x","log_info":false}"#, &[], "log file location can not be updated");
         let unsigned = "attempt to access JSON non-unsigned-integer as unsigned-integer";
         for level in ["-1", "1.5", "\"1\"", "[]"] {
@@ -204,7 +207,7 @@ mod tests {
         check(r#"{"log_format":1}"#, &[], "attempt to access JSON non-string as string");
         check(r#"{"log_format":"x"}"#, &[], "invalid argument for --log_format, got: x");
         for malformed in [&b"{"[..], b"", b" "] {
-            assert!(decode_log_request(malformed, &Limits::default()).is_err());
+            assert!(decode_log_request(malformed, &MessageLimits::default()).is_err());
         }
     }
 

@@ -1,6 +1,6 @@
 //! Decodes the requested outputs and the forms in which they are sent.
 
-use galatea_codec::limits::Limits;
+use galatea_codec::limits::MessageLimits;
 use galatea_infer::{InferenceResponse, Status};
 use galatea_tensor::ForeignRegion;
 
@@ -8,12 +8,12 @@ use super::fields;
 use super::json::{JsonReader, JsonType};
 use super::region::RegionParameters;
 use galatea_codec::classification::Classification;
-use galatea_codec::limits::check_name;
-use galatea_codec::regions::{RegionAccess, RegionPart, ReplacedOutputs};
+use galatea_codec::limits::check_name_length;
+use galatea_codec::regions::{OutputPostprocessing, SharedMemoryAccess, SharedMemoryRange};
 
 /// The form in which the elements of an output are sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum OutputForm {
+pub enum OutputFormat {
     /// As a JSON array.
     Json,
     /// As bytes after the JSON.
@@ -22,7 +22,7 @@ pub enum OutputForm {
     Region,
 }
 
-impl OutputForm {
+impl OutputFormat {
     pub(super) const fn of_binary_flag(binary: bool) -> Self {
         if binary { Self::Binary } else { Self::Json }
     }
@@ -30,31 +30,31 @@ impl OutputForm {
 
 /// The form of each output of a response.
 #[derive(Clone, Debug)]
-pub struct OutputEncoding {
-    default: OutputForm,
+pub struct OutputFormatMap {
+    default: OutputFormat,
     /// The outputs that don't have the default form, sorted.
     exceptions: Vec<String>,
-    replaced: ReplacedOutputs,
+    replaced: OutputPostprocessing,
 }
 
-impl OutputEncoding {
+impl OutputFormatMap {
     /// Creates an encoding in which all outputs have the same form.
     #[must_use]
-    pub fn uniform(form: OutputForm) -> Self {
-        Self { default: form, exceptions: Vec::new(), replaced: ReplacedOutputs::default() }
+    pub fn uniform(form: OutputFormat) -> Self {
+        Self { default: form, exceptions: Vec::new(), replaced: OutputPostprocessing::default() }
     }
 
     /// Creates an encoding in which the listed outputs have these forms and all others have the
     /// `default`: a model may return outputs that were not requested.
-    pub(super) fn new(default: OutputForm, names: &[String], forms: &[OutputForm]) -> Self {
+    pub(super) fn new(default: OutputFormat, names: &[String], forms: &[OutputFormat]) -> Self {
         let listed = names.iter().zip(forms);
         let others = listed.filter(|(_, form)| **form != default);
         let mut exceptions: Vec<String> = others.map(|(name, _)| name.clone()).collect();
         exceptions.sort_unstable();
-        Self { default, exceptions, replaced: ReplacedOutputs::default() }
+        Self { default, exceptions, replaced: OutputPostprocessing::default() }
     }
 
-    pub(super) fn replacing(self, replaced: ReplacedOutputs) -> Self {
+    pub(super) fn replacing(self, replaced: OutputPostprocessing) -> Self {
         Self { replaced, ..self }
     }
 
@@ -67,23 +67,26 @@ impl OutputEncoding {
     ///
     /// # Errors
     ///
-    /// As [`ReplacedOutputs::place`].
-    pub fn place(&self, response: InferenceResponse) -> Result<InferenceResponse, Status> {
-        self.replaced.place(response)
+    /// As [`OutputPostprocessing::write_to_regions`].
+    pub fn write_shared_memory_outputs(
+        &self,
+        response: InferenceResponse,
+    ) -> Result<InferenceResponse, Status> {
+        self.replaced.write_to_regions(response)
     }
 
     /// Returns the form of the output with this name.
     #[must_use]
-    pub fn form(&self, name: &str) -> OutputForm {
-        if self.replaced.region(name).is_some() {
-            return OutputForm::Region;
+    pub fn format_of(&self, name: &str) -> OutputFormat {
+        if self.replaced.output_region(name).is_some() {
+            return OutputFormat::Region;
         }
         if self.exceptions.binary_search_by(|exception| exception.as_str().cmp(name)).is_err() {
             return self.default;
         }
         match self.default {
-            OutputForm::Json => OutputForm::Binary,
-            OutputForm::Binary | OutputForm::Region => OutputForm::Json,
+            OutputFormat::Json => OutputFormat::Binary,
+            OutputFormat::Binary | OutputFormat::Region => OutputFormat::Json,
         }
     }
 }
@@ -92,7 +95,7 @@ impl OutputEncoding {
 #[derive(Default)]
 pub(super) struct RequestedOutputs {
     pub(super) names: Vec<String>,
-    pub(super) forms: Vec<OutputForm>,
+    pub(super) forms: Vec<OutputFormat>,
     /// The number of requested classes for each output; `None` requests the output's elements.
     /// Trailing `None` entries may be missing, so the list is nearly always empty.
     pub(super) classes: Vec<Option<u32>>,
@@ -102,18 +105,18 @@ pub(super) struct RequestedOutputs {
 
 pub(super) fn read_outputs(
     reader: &mut JsonReader<'_>,
-    access: &RegionAccess<'_>,
+    access: &SharedMemoryAccess<'_>,
 ) -> Result<RequestedOutputs, Status> {
     fields::array(reader, "outputs")?;
     let mut outputs = RequestedOutputs::default();
     let mut progress = reader.open();
     while reader.next_element(&mut progress)? {
-        if outputs.names.len() >= Limits::TENSORS_MAX {
+        if outputs.names.len() >= MessageLimits::TENSORS_MAX {
             return Err(super::errors::too_many_tensors("outputs"));
         }
         let RequestedOutput { name, form, classes, part } = read_output(reader)?;
         if let Some(part) = part {
-            let region = access.output(&part)?;
+            let region = access.output_region(&part)?;
             outputs.regions.push((name.clone(), region));
         }
         if classes.is_some() {
@@ -129,9 +132,9 @@ pub(super) fn read_outputs(
 /// An output listed in the request.
 struct RequestedOutput {
     name: String,
-    form: OutputForm,
+    form: OutputFormat,
     classes: Option<u32>,
-    part: Option<RegionPart>,
+    part: Option<SharedMemoryRange>,
 }
 
 /// The parameters of a listed output.
@@ -154,7 +157,7 @@ fn read_output(reader: &mut JsonReader<'_>) -> Result<RequestedOutput, Status> {
         match member.as_ref() {
             b"name" => {
                 let text = fields::string(reader, "name")?;
-                check_name("output", text.len())?;
+                check_name_length("output", text.len())?;
                 fields::keep_first(&mut name, text);
             }
             b"parameters" if reader.value_type()? == JsonType::Object => {
@@ -185,7 +188,7 @@ fn read_output(reader: &mut JsonReader<'_>) -> Result<RequestedOutput, Status> {
     let part = parameters.region.part()?;
     let binary = parameters.binary.unwrap_or(Some(false));
     let wrong = || fields::wrong_type("binary_data", "non-boolean as boolean");
-    let form = OutputForm::of_binary_flag(binary.ok_or_else(wrong)?);
+    let form = OutputFormat::of_binary_flag(binary.ok_or_else(wrong)?);
     // As in Triton, the number is truncated to 32 bits, which clients can observe.
     let classes =
         parameters.classes.and_then(|count| u32::try_from(count & u64::from(u32::MAX)).ok());
@@ -222,12 +225,12 @@ mod tests {
 
     #[test]
     fn unlisted_outputs_have_the_default_form() {
-        use OutputForm::{Binary, Json};
-        let check = |default, listed: &[(&str, OutputForm)], expected: [OutputForm; 3]| {
+        use OutputFormat::{Binary, Json};
+        let check = |default, listed: &[(&str, OutputFormat)], expected: [OutputFormat; 3]| {
             let names: Vec<String> = listed.iter().map(|(name, _)| String::from(*name)).collect();
-            let forms: Vec<OutputForm> = listed.iter().map(|(_, form)| *form).collect();
-            let encoding = OutputEncoding::new(default, &names, &forms);
-            assert_eq!(["a", "b", "c"].map(|name| encoding.form(name)), expected);
+            let forms: Vec<OutputFormat> = listed.iter().map(|(_, form)| *form).collect();
+            let encoding = OutputFormatMap::new(default, &names, &forms);
+            assert_eq!(["a", "b", "c"].map(|name| encoding.format_of(name)), expected);
         };
         check(Json, &[], [Json, Json, Json]);
         check(Binary, &[], [Binary, Binary, Binary]);
@@ -237,8 +240,11 @@ mod tests {
     }
 
     fn read(json: &str) -> Result<RequestedOutputs, Status> {
-        let account = std::sync::Arc::new(galatea_gate::ledger::Account::unlimited());
-        let access = RegionAccess { regions: galatea_control::Regions::none(), account: &account };
+        let account = std::sync::Arc::new(galatea_gate::ledger::MemoryAccount::unlimited());
+        let access = SharedMemoryAccess {
+            regions: galatea_control::RequestShmRegions::none(),
+            account: &account,
+        };
         read_outputs(&mut JsonReader::new(json.as_bytes()), &access)
     }
 

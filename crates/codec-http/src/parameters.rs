@@ -1,11 +1,11 @@
 //! Decodes the parameters of an inference request.
 
-use galatea_codec::limits::Limits;
+use galatea_codec::limits::MessageLimits;
 use galatea_infer::{CorrelationId, Parameter, ParameterValue, SequenceFlags, Status};
 
 use super::fields;
 use super::json::{JsonReader, JsonType, Number};
-use super::output::OutputForm;
+use super::output::OutputFormat;
 use galatea_codec::limits;
 
 /// A request's parameters, divided into those with a meaning to the server and the rest.
@@ -14,7 +14,7 @@ pub(super) struct RequestParameters {
     pub(super) sequence_flags: SequenceFlags,
     pub(super) priority: u64,
     pub(super) timeout_microseconds: u64,
-    pub(super) default_form: OutputForm,
+    pub(super) default_form: OutputFormat,
     pub(super) others: Vec<Parameter>,
 }
 
@@ -47,7 +47,7 @@ fn read_parameter(
         "timeout" => parameters.timeout_microseconds = fields::unsigned(reader, name)?,
         "binary_data_output" => {
             let binary = fields::boolean(reader, name)?;
-            parameters.default_form = OutputForm::of_binary_flag(binary);
+            parameters.default_form = OutputFormat::of_binary_flag(binary);
         }
         _ if name.starts_with("triton_") => {
             return Err(Status::invalid_argument(
@@ -56,10 +56,10 @@ fn read_parameter(
             ));
         }
         _ => {
-            if parameters.others.len() >= Limits::PARAMETERS_MAX {
-                return Err(limits::too_many_parameters());
+            if parameters.others.len() >= MessageLimits::PARAMETERS_MAX {
+                return Err(limits::too_many_parameters_error());
             }
-            limits::check_name("parameter", name.len())?;
+            limits::check_name_length("parameter", name.len())?;
             let value = custom_value(reader, name)?;
             parameters.others.push(Parameter { name: name.to_owned(), value });
         }
@@ -76,7 +76,7 @@ fn correlation_id(reader: &mut JsonReader<'_>) -> Result<CorrelationId, Status> 
         },
         JsonType::Object | JsonType::Array | JsonType::String | JsonType::Bool | JsonType::Null => {
             let text = fields::string(reader, "sequence_id")?;
-            if text.len() > Limits::CORRELATION_ID_BYTES_MAX {
+            if text.len() > MessageLimits::CORRELATION_ID_BYTES_MAX {
                 return Err(Status::unsupported(
                     "string correlation ID cannot be longer than 128 characters",
                 ));

@@ -1,13 +1,13 @@
 //! Decodes raw requests, in which the body contains the bytes of the only input.
 
 use bytes::Bytes;
-use galatea_codec::raw::{RawInputInfo, raw_input};
+use galatea_codec::raw::{RawInputInfo, tensor_from_raw_body};
 use galatea_control::ModelConfigDocument;
 use galatea_infer::{InferenceRequest, Status};
 
-use super::bounds::DecodeBounds;
+use super::bounds::DecodeContext;
 use super::decode::TargetModel;
-use super::output::{OutputEncoding, OutputForm};
+use super::output::{OutputFormat, OutputFormatMap};
 
 /// The name of a raw request's input before it gets its name from the model's configuration. As in
 /// Triton, errors about the number of its bytes contain this name.
@@ -24,8 +24,8 @@ pub fn decode_raw_infer(
     body: &Bytes,
     target: TargetModel,
     config: &ModelConfigDocument,
-    bounds: &DecodeBounds<'_>,
-) -> Result<(Box<InferenceRequest>, OutputEncoding), Status> {
+    bounds: &DecodeContext<'_>,
+) -> Result<(Box<InferenceRequest>, OutputFormatMap), Status> {
     let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
     if length > bounds.limits.input_bytes_max {
         return Err(super::errors::raw_too_large(length, bounds.limits));
@@ -34,8 +34,9 @@ pub fn decode_raw_infer(
     request.model_name = target.model_name;
     request.model_version = target.model_version;
     let given = RawInputInfo { name: RAW_INPUT, input_count: 1 };
-    let input = raw_input(body, given, &request.model_name, config, Some(bounds.account))
-        .map_err(|status| status.prefixed(request.log_prefix()))?;
+    let input =
+        tensor_from_raw_body(body, given, &request.model_name, config, Some(bounds.account))
+            .map_err(|status| status.prefixed(request.log_prefix()))?;
     request.inputs.push(input);
-    Ok((request, OutputEncoding::uniform(OutputForm::Binary)))
+    Ok((request, OutputFormatMap::uniform(OutputFormat::Binary)))
 }

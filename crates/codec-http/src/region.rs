@@ -4,7 +4,7 @@ use galatea_infer::Status;
 
 use super::fields;
 use super::json::JsonReader;
-use galatea_codec::regions::RegionPart;
+use galatea_codec::regions::SharedMemoryRange;
 
 /// The parameters of a tensor in a region, or their errors. Among several errors in a request, the
 /// first in Triton's order is reported, so these are kept until then.
@@ -46,10 +46,10 @@ impl RegionParameters {
     }
 
     /// Returns the part of a region, if the parameters name one. As in Triton, a missing size is 0.
-    pub(super) fn part(self) -> Result<Option<RegionPart>, Status> {
+    pub(super) fn part(self) -> Result<Option<SharedMemoryRange>, Status> {
         let region = self.region.transpose()?;
         let offset = self.offset.transpose()?.unwrap_or(0);
         let byte_size = self.byte_size.transpose()?.unwrap_or(0);
-        Ok(region.map(|region| RegionPart { region, offset, byte_size }))
+        Ok(region.map(|region| SharedMemoryRange { region, offset, byte_size }))
     }
 }

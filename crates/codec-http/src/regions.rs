@@ -1,17 +1,17 @@
 //! The bodies for the shared-memory endpoints.
 
-use galatea_codec::limits::Limits;
-use galatea_control::{CudaRegion, SystemRegion};
+use galatea_codec::limits::MessageLimits;
+use galatea_control::{CudaShmRegion, SystemShmRegion};
 use galatea_infer::Status;
 
 use super::base64;
-use super::json::{JsonReader, JsonType, push_string, push_unsigned};
+use super::json::{JsonReader, JsonType, push_json_string, push_json_u64};
 use super::repository::read_object;
-use galatea_codec::json::push_list;
+use galatea_codec::json::push_json_array;
 
 /// A request to register a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegisterRequest {
+pub struct SystemShmRegisterRequest {
     /// The name of the shared memory object.
     pub key: String,
     /// The offset of the region in the object.
@@ -23,14 +23,14 @@ pub struct RegisterRequest {
 /// A member, or its error. Among several errors, the first in Triton's order is reported.
 type Member<T> = Option<Result<T, Status>>;
 
-impl RegisterRequest {
+impl SystemShmRegisterRequest {
     /// Decodes the body.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` for a missing member. As in Triton, `Internal` for malformed JSON and for
     /// members of the wrong type.
-    pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
+    pub fn decode(body: &[u8], limits: &MessageLimits) -> Result<Self, Status> {
         let (mut key, mut offset, mut byte_size) = (None, None, None);
         read_object(body, limits, |reader, name| match name {
             b"key" if key.is_none() => read_text(reader, &mut key),
@@ -47,15 +47,15 @@ impl RegisterRequest {
 
     /// Returns the region under this name.
     #[must_use]
-    pub fn named(self, name: &str) -> SystemRegion {
+    pub fn into_region(self, name: &str) -> SystemShmRegion {
         let Self { key, offset, byte_size } = self;
-        SystemRegion { name: name.to_owned(), key, offset, byte_size }
+        SystemShmRegion { name: name.to_owned(), key, offset, byte_size }
     }
 }
 
 /// A request to register a region in GPU memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CudaRegisterRequest {
+pub struct CudaShmRegisterRequest {
     /// The handle that the driver gave the client.
     pub raw_handle: Vec<u8>,
     /// The number of the GPU.
@@ -64,7 +64,7 @@ pub struct CudaRegisterRequest {
     pub byte_size: u64,
 }
 
-impl CudaRegisterRequest {
+impl CudaShmRegisterRequest {
     /// The length of a handle.
     const HANDLE_BYTES: usize = 64;
 
@@ -72,8 +72,8 @@ impl CudaRegisterRequest {
     ///
     /// # Errors
     ///
-    /// As [`RegisterRequest::decode`], and `InvalidArgument` for an impossible handle.
-    pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
+    /// As [`SystemShmRegisterRequest::decode`], and `InvalidArgument` for an impossible handle.
+    pub fn decode(body: &[u8], limits: &MessageLimits) -> Result<Self, Status> {
         let (mut raw_handle, mut device_id, mut byte_size) = (None, None, None);
         read_object(body, limits, |reader, name| match name {
             b"raw_handle" if raw_handle.is_none() => {
@@ -97,9 +97,9 @@ impl CudaRegisterRequest {
 
     /// Returns the region under this name, along with its handle.
     #[must_use]
-    pub fn named(self, name: &str) -> (CudaRegion, Vec<u8>) {
+    pub fn into_region(self, name: &str) -> (CudaShmRegion, Vec<u8>) {
         let Self { raw_handle, device_id, byte_size } = self;
-        (CudaRegion { name: name.to_owned(), device_id, byte_size }, raw_handle)
+        (CudaShmRegion { name: name.to_owned(), device_id, byte_size }, raw_handle)
     }
 }
 
@@ -155,17 +155,17 @@ fn read_number(reader: &mut JsonReader<'_>, member: &mut Member<u64>) -> Result<
 
 /// Encodes the registered regions.
 #[must_use]
-pub fn encode_regions(regions: &[SystemRegion]) -> Vec<u8> {
+pub fn encode_system_shm_status(regions: &[SystemShmRegion]) -> Vec<u8> {
     let mut json = Vec::with_capacity(512);
-    push_list(&mut json, regions, |json, region| {
+    push_json_array(&mut json, regions, |json, region| {
         json.extend_from_slice(b"{\"name\":");
-        push_string(json, region.name.as_bytes());
+        push_json_string(json, region.name.as_bytes());
         json.extend_from_slice(b",\"key\":");
-        push_string(json, region.key.as_bytes());
+        push_json_string(json, region.key.as_bytes());
         json.extend_from_slice(b",\"offset\":");
-        push_unsigned(json, region.offset);
+        push_json_u64(json, region.offset);
         json.extend_from_slice(b",\"byte_size\":");
-        push_unsigned(json, region.byte_size);
+        push_json_u64(json, region.byte_size);
         json.push(b'}');
     });
     json
@@ -173,15 +173,15 @@ pub fn encode_regions(regions: &[SystemRegion]) -> Vec<u8> {
 
 /// Encodes the registered regions in GPU memory.
 #[must_use]
-pub fn encode_cuda_regions(regions: &[CudaRegion]) -> Vec<u8> {
+pub fn encode_cuda_shm_status(regions: &[CudaShmRegion]) -> Vec<u8> {
     let mut json = Vec::with_capacity(512);
-    push_list(&mut json, regions, |json, region| {
+    push_json_array(&mut json, regions, |json, region| {
         json.extend_from_slice(b"{\"name\":");
-        push_string(json, region.name.as_bytes());
+        push_json_string(json, region.name.as_bytes());
         json.extend_from_slice(b",\"device_id\":");
-        push_unsigned(json, region.device_id);
+        push_json_u64(json, region.device_id);
         json.extend_from_slice(b",\"byte_size\":");
-        push_unsigned(json, region.byte_size);
+        push_json_u64(json, region.byte_size);
         json.push(b'}');
     });
     json

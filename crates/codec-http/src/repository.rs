@@ -3,9 +3,9 @@
 use galatea_control::LoadParameters;
 use galatea_infer::Status;
 
-use galatea_codec::limits::Limits;
+use galatea_codec::limits::MessageLimits;
 
-use galatea_codec::limits::FileCount;
+use galatea_codec::limits::LoadFileCount;
 
 use super::json::{JsonReader, JsonType};
 use super::{base64, fields};
@@ -23,7 +23,7 @@ impl IndexRequest {
     /// # Errors
     ///
     /// As in Triton, `Internal` for malformed JSON. `InvalidArgument` if `ready` is not a boolean.
-    pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
+    pub fn decode(body: &[u8], limits: &MessageLimits) -> Result<Self, Status> {
         let mut request = Self::default();
         read_object(body, limits, |reader, name| {
             if name != b"ready" {
@@ -55,7 +55,7 @@ impl UnloadRequest {
     ///
     /// `Internal` for malformed JSON. As in Triton, the request unloads only the model itself if
     /// `parameters` is not an object or `unload_dependents` is not a boolean.
-    pub fn decode(body: &[u8], limits: &Limits) -> Result<Self, Status> {
+    pub fn decode(body: &[u8], limits: &MessageLimits) -> Result<Self, Status> {
         let mut parameters = None;
         read_object(body, limits, |reader, name| {
             if name != b"parameters" || parameters.is_some() {
@@ -95,12 +95,12 @@ impl UnloadRequest {
 ///
 /// As in Triton, `Internal` for malformed JSON and unknown parameters, and if `parameters` is not
 /// an object or a parameter is not a string. `InvalidArgument` if a file is not in base64.
-pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameters, Status> {
+pub fn decode_load_request(body: &[u8], limits: &MessageLimits) -> Result<LoadParameters, Status> {
     let mut parameters = LoadParameters::default();
-    let mut files = FileCount::default();
+    let mut files = LoadFileCount::default();
     read_parameters(body, limits, |reader, name| {
         let name = String::from_utf8_lossy(name);
-        files.add(&name)?;
+        files.count_if_file(&name)?;
         if reader.value_type()? != JsonType::String {
             return Err(Status::internal("attempt to access JSON non-string as string"));
         }
@@ -126,7 +126,7 @@ pub fn decode_load_request(body: &[u8], limits: &Limits) -> Result<LoadParameter
 /// members.
 pub(super) fn read_object<'a>(
     body: &'a [u8],
-    limits: &Limits,
+    limits: &MessageLimits,
     mut member: impl FnMut(&mut JsonReader<'a>, &[u8]) -> Result<(), Status>,
 ) -> Result<(), Status> {
     if body.is_empty() {
@@ -152,7 +152,7 @@ pub(super) fn read_object<'a>(
 /// is not executed without its parameters.
 fn read_parameters<'a>(
     body: &'a [u8],
-    limits: &Limits,
+    limits: &MessageLimits,
     mut parameter: impl FnMut(&mut JsonReader<'a>, &[u8]) -> Result<(), Status>,
 ) -> Result<(), Status> {
     read_object(body, limits, |reader, name| {

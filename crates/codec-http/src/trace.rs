@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use galatea_codec::limits::Limits;
-use galatea_control::{FieldChange, TraceChange, TraceLevels, TraceMode, TraceSettings};
+use galatea_codec::limits::MessageLimits;
+use galatea_control::{FieldChange, TraceLevels, TraceMode, TraceSettings, TraceSettingsChange};
 use galatea_infer::Status;
 
 use super::fields::keep_first;
-use super::json::{JsonReader, JsonType, push_string};
+use super::json::{JsonReader, JsonType, push_json_string};
 use super::repository::read_object;
 use galatea_codec::trace_fields;
 
@@ -37,7 +37,10 @@ struct TraceFields<'a> {
 ///
 /// `Internal` for malformed JSON and wrong types, `Unsupported` for an attempt to change the file,
 /// and `InvalidArgument` for wrong values.
-pub fn decode_trace_change(body: &[u8], limits: &Limits) -> Result<TraceChange, Status> {
+pub fn decode_trace_change(
+    body: &[u8],
+    limits: &MessageLimits,
+) -> Result<TraceSettingsChange, Status> {
     if body.is_empty() {
         // Other endpoints accept an empty body, but Triton's trace endpoint refuses it.
         JsonReader::new(body).value_type()?;
@@ -59,12 +62,12 @@ pub fn decode_trace_change(body: &[u8], limits: &Limits) -> Result<TraceChange, 
     if fields.file.is_some() {
         return Err(trace_fields::fixed_trace_file_error());
     }
-    Ok(TraceChange {
+    Ok(TraceSettingsChange {
         levels: levels(fields.levels)?,
-        rate: number(fields.rate, |text| trace_fields::unsigned("trace_rate", text))?,
+        rate: number(fields.rate, |text| trace_fields::parse_unsigned_field("trace_rate", text))?,
         count: number(fields.count, |text| trace_fields::parse_trace_count(text, ""))?,
         log_frequency: number(fields.log_frequency, |text| {
-            trace_fields::unsigned("log_frequency", text)
+            trace_fields::parse_unsigned_field("log_frequency", text)
         })?,
     })
 }
@@ -100,7 +103,7 @@ fn levels(value: Option<TraceValue<'_>>) -> Result<FieldChange<TraceLevels>, Sta
     let mut levels = None;
     for name in &list {
         let name = name.as_deref().ok_or_else(no_text)?;
-        trace_fields::add_level(&mut levels, &String::from_utf8_lossy(name), list.len())?;
+        trace_fields::add_trace_level(&mut levels, &String::from_utf8_lossy(name), list.len())?;
     }
     Ok(levels.map_or(FieldChange::Keep, FieldChange::Set))
 }
@@ -131,14 +134,14 @@ pub fn encode_trace_settings(settings: &TraceSettings) -> Vec<u8> {
         if index > 0 {
             json.push(b',');
         }
-        push_string(&mut json, level.as_bytes());
+        push_json_string(&mut json, level.as_bytes());
     }
     json.push(b']');
     let mut member = |name: &str, value: &str| {
         json.push(b',');
-        push_string(&mut json, name.as_bytes());
+        push_json_string(&mut json, name.as_bytes());
         json.push(b':');
-        push_string(&mut json, value.as_bytes());
+        push_json_string(&mut json, value.as_bytes());
     };
     member("trace_rate", &settings.rate.to_string());
     member("trace_count", &settings.count.to_string());
@@ -158,8 +161,8 @@ pub fn encode_trace_settings(settings: &TraceSettings) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn decode(body: &str) -> Result<TraceChange, String> {
-        decode_trace_change(body.as_bytes(), &Limits::default())
+    fn decode(body: &str) -> Result<TraceSettingsChange, String> {
+        decode_trace_change(body.as_bytes(), &MessageLimits::default())
             .map_err(|status| format!("{:?} {}", status.code(), status.message()))
     }
 
@@ -169,10 +172,11 @@ mod tests {
             "trace_count":null,"more":{"a":[1]}}"#;
         let levels = FieldChange::Set(TraceLevels { timestamps: true, tensors: true });
         let (rate, count) = (FieldChange::Set(5), FieldChange::Clear);
-        let expected = TraceChange { levels, rate, count, log_frequency: FieldChange::Keep };
+        let expected =
+            TraceSettingsChange { levels, rate, count, log_frequency: FieldChange::Keep };
         assert_eq!(decode(body), Ok(expected));
         for nothing in ["{}", "[]", r#"{"trace_level":[]}"#, r#"{"trace_level":["off"]}"#] {
-            assert_eq!(decode(nothing), Ok(TraceChange::default()), "{nothing}");
+            assert_eq!(decode(nothing), Ok(TraceSettingsChange::default()), "{nothing}");
         }
         let off = FieldChange::Set(TraceLevels::default());
         assert_eq!(decode(r#"{"trace_level":["OFF"]}"#).unwrap().levels, off);

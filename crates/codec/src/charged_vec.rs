@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_gate::ledger::{Account, Charge, LedgerExhausted};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge, MemoryLimitExceeded};
 use galatea_tensor::Buffer;
 
 /// A byte vector whose memory is charged before it is allocated, unless it is small.
 #[derive(Debug, Default)]
 pub struct ChargedVec {
     bytes: Vec<u8>,
-    charge: Option<Charge>,
+    charge: Option<MemoryCharge>,
 }
 
 impl ChargedVec {
@@ -18,8 +18,8 @@ impl ChargedVec {
     pub fn reserve(
         &mut self,
         length: usize,
-        account: &Arc<Account>,
-    ) -> Result<(), LedgerExhausted> {
+        account: &Arc<MemoryAccount>,
+    ) -> Result<(), MemoryLimitExceeded> {
         if length <= self.bytes.capacity() {
             return Ok(());
         }
@@ -30,11 +30,11 @@ impl ChargedVec {
     pub fn reserve_exact(
         &mut self,
         target: usize,
-        account: &Arc<Account>,
-    ) -> Result<(), LedgerExhausted> {
-        if target > Account::SMALL_BYTES_MAX {
-            let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
-            charge.reach(target)?;
+        account: &Arc<MemoryAccount>,
+    ) -> Result<(), MemoryLimitExceeded> {
+        if target > MemoryAccount::SMALL_BYTES_MAX {
+            let charge = self.charge.get_or_insert_with(|| MemoryCharge::nothing(account.clone()));
+            charge.grow_to(target)?;
         }
         self.bytes.reserve_exact(target.saturating_sub(self.bytes.len()));
         Ok(())
@@ -68,7 +68,7 @@ impl ChargedVec {
         let Self { bytes, charge } = self;
         match charge {
             None => Bytes::from(bytes),
-            Some(charge) => Bytes::from_owner(charge.hold(bytes)),
+            Some(charge) => Bytes::from_owner(charge.attach_to(bytes)),
         }
     }
 
@@ -76,6 +76,6 @@ impl ChargedVec {
     pub fn into_buffer(self) -> Buffer {
         let is_charged = self.charge.is_some();
         let buffer = Buffer::from_bytes(self.into_bytes());
-        if is_charged { buffer.charged() } else { buffer }
+        if is_charged { buffer.mark_charged() } else { buffer }
     }
 }

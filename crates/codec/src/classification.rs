@@ -12,9 +12,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use crate::limits::Limits;
+use crate::limits::MessageLimits;
 use galatea_infer::{
-    ClassLabels, ClassesCell, InferenceResponse, ModelClasses, OutputTensor, Status,
+    ClassLabels, ClassificationCell, ClassificationInfo, InferenceResponse, OutputTensor, Status,
 };
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -25,7 +25,7 @@ pub struct Classification {
     /// The number of requested classes for each output.
     counts: BTreeMap<String, u32>,
     /// The cell that the model version that serves the request sets.
-    model: ClassesCell,
+    model: ClassificationCell,
 }
 
 impl Classification {
@@ -43,12 +43,12 @@ impl Classification {
         }
         let counts: BTreeMap<_, _> =
             first.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?))).collect();
-        let model = ClassesCell::default();
+        let model = ClassificationCell::default();
         (!counts.is_empty()).then_some(Self { counts, model })
     }
 
     /// The request's cell, to be set by the model version that admits the request.
-    pub fn cell(&self) -> ClassesCell {
+    pub fn class_labels_cell(&self) -> ClassificationCell {
         self.model.clone()
     }
 
@@ -73,12 +73,12 @@ impl Classification {
 fn classes(
     output: &OutputTensor,
     count: u32,
-    model: &ModelClasses,
+    model: &ClassificationInfo,
 ) -> Result<OutputTensor, Status> {
     let rank = ranking(output.datatype)?;
     let Layout { items, elements } = Layout::of(output, model)?;
     let internal = |what: &str| Status::internal(format!("output '{}' {what}", output.name));
-    let data = output.data.host().ok_or_else(|| internal("is not in CPU memory"))?;
+    let data = output.data.host_bytes().ok_or_else(|| internal("is not in CPU memory"))?;
     if output.shape.byte_size(output.datatype) != u64::try_from(data.len()).ok() {
         return Err(internal("has another size than its shape says"));
     }
@@ -105,14 +105,14 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(output: &OutputTensor, model: &ModelClasses) -> Result<Self, Status> {
+    fn of(output: &OutputTensor, model: &ClassificationInfo) -> Result<Self, Status> {
         let dims = output.shape.dims();
-        let items = dims.first().copied().filter(|&items| model.batches() && items > 0);
+        let items = dims.first().copied().filter(|&items| model.has_batch_dimension() && items > 0);
         let own = dims.get(usize::from(items.is_some())..).unwrap_or_default();
         let elements = own
             .iter()
             .try_fold(1_usize, |count, &dim| count.checked_mul(usize::try_from(dim).ok()?))
-            .filter(|&elements| elements <= Limits::CLASSIFIED_ELEMENTS_MAX)
+            .filter(|&elements| elements <= MessageLimits::CLASSIFIED_ELEMENTS_MAX)
             .ok_or_else(too_large)?;
         Ok(Self { items, elements })
     }
@@ -220,7 +220,7 @@ impl ClassTexts<'_> {
             self.line.push(b':');
             self.line.extend_from_slice(label.to_bytes());
         }
-        if self.data.len().saturating_add(self.line.len()) > Limits::CLASS_BYTES_MAX {
+        if self.data.len().saturating_add(self.line.len()) > MessageLimits::CLASS_BYTES_MAX {
             return Err(too_large());
         }
         push_bytes_element(&mut self.data, &self.line).map_err(|_| too_large())

@@ -16,7 +16,7 @@ const RESERVED: [&str; 7] = [
 
 /// The form in which header values arrive.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum HeaderValueForm {
+pub enum HeaderWhitespace {
     /// As a line of an HTTP head. As in Triton, only the spaces before the value are not part of
     /// it, all other whitespace is, and an empty value is read as a space.
     HttpLine,
@@ -24,7 +24,7 @@ pub enum HeaderValueForm {
     Exact,
 }
 
-impl HeaderValueForm {
+impl HeaderWhitespace {
     fn value(self, sent: &[u8]) -> String {
         let value = match self {
             Self::Exact => sent,
@@ -40,11 +40,11 @@ impl HeaderValueForm {
 /// Selects the headers to forward, which are those whose names match the pattern. The match ignores
 /// case unless the pattern begins with `(?-i)`.
 #[derive(Clone, Debug)]
-pub struct HeaderForward {
+pub struct HeaderForwardPattern {
     pattern: Regex,
 }
 
-impl HeaderForward {
+impl HeaderForwardPattern {
     /// Compiles a pattern in the syntax that RE2 and `regex-lite` share.
     ///
     /// # Errors
@@ -61,10 +61,10 @@ impl HeaderForward {
     /// # Errors
     ///
     /// `InvalidArgument` for a header that has the name of a reserved parameter.
-    pub fn parameters<'a>(
+    pub fn parameters_from_headers<'a>(
         &self,
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
-        form: HeaderValueForm,
+        form: HeaderWhitespace,
     ) -> Result<Vec<Parameter>, Status> {
         let mut parameters: Vec<Parameter> = Vec::new();
         for (name, value) in headers.filter(|(name, _)| self.pattern.is_match(name)) {
@@ -81,7 +81,7 @@ impl HeaderForward {
 }
 
 /// Adds forwarded headers to a request's parameters. They replace parameters with the same names.
-pub fn forward(parameters: &mut Vec<Parameter>, headers: Vec<Parameter>) {
+pub fn add_header_parameters(parameters: &mut Vec<Parameter>, headers: Vec<Parameter>) {
     for header in headers {
         set(parameters, header);
     }
@@ -99,9 +99,9 @@ mod tests {
     #[track_caller]
     fn check(pattern: &str, headers: &[(&str, &str)], expected: &str) {
         let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
-        let forwarded = match HeaderForward::new(pattern)
+        let forwarded = match HeaderForwardPattern::new(pattern)
             .unwrap()
-            .parameters(headers, HeaderValueForm::Exact)
+            .parameters_from_headers(headers, HeaderWhitespace::Exact)
         {
             Ok(parameters) => parameters
                 .iter()
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn values_of_lines_keep_their_blanks() {
-        let value = |sent: &str| HeaderValueForm::HttpLine.value(sent.as_bytes());
+        let value = |sent: &str| HeaderWhitespace::HttpLine.value(sent.as_bytes());
         assert_eq!(value(" abc "), "abc ");
         assert_eq!(value("   x  y  "), "x  y  ");
         assert_eq!(value("\ta\tb\t "), "\ta\tb\t ");
@@ -141,8 +141,8 @@ mod tests {
         for empty in ["", " ", "   "] {
             assert_eq!(value(empty), " ");
         }
-        assert_eq!(HeaderValueForm::HttpLine.value(b" \xe9"), "\u{fffd}");
-        assert_eq!(HeaderValueForm::Exact.value(b" a "), " a ");
+        assert_eq!(HeaderWhitespace::HttpLine.value(b" \xe9"), "\u{fffd}");
+        assert_eq!(HeaderWhitespace::Exact.value(b" a "), " a ");
     }
 
     #[test]
@@ -162,12 +162,12 @@ mod tests {
             value: ParameterValue::Int64(value),
         };
         let mut parameters = vec![parameter("a", 1), parameter("b", 2)];
-        forward(&mut parameters, vec![parameter("a", 3), parameter("c", 4)]);
+        add_header_parameters(&mut parameters, vec![parameter("a", 3), parameter("c", 4)]);
         assert_eq!(parameters, [parameter("b", 2), parameter("a", 3), parameter("c", 4)]);
     }
 
     #[test]
     fn an_invalid_pattern_is_refused() {
-        assert!(HeaderForward::new("(").is_err());
+        assert!(HeaderForwardPattern::new("(").is_err());
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! Every item is a function from bytes to values or back. The crate has no sockets, runtime, clock
 //! or threads. A number sent by a client never determines the size of an allocation: sizes are
-//! first compared with the received bytes and with [`Limits`](crate::limits::Limits).
+//! first compared with the received bytes and with [`MessageLimits`](crate::limits::MessageLimits).
 //!
 //! The crate knows neither protocol: `galatea-codec-http` and `galatea-codec-grpc` read and write
 //! requests and responses. It does not know models either: admission, behind the doors, checks

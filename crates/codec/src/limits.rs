@@ -4,14 +4,14 @@ use galatea_infer::Status;
 
 /// The limits on the contents of a message. Flags change those that are fields.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct MessageLimits {
     /// The maximum length of a body, and of a tensor decoded from a body, in bytes. It also limits
     /// gRPC calls that load a model.
     pub input_bytes_max: u64,
 }
 
-impl Limits {
-    /// The default of [`Limits::input_bytes_max`]: 64 MiB, as in Triton.
+impl MessageLimits {
+    /// The default of [`MessageLimits::input_bytes_max`]: 64 MiB, as in Triton.
     pub const DEFAULT_INPUT_BYTES_MAX: u64 = 1 << 26;
     /// The maximum nesting depth of arrays and objects in JSON, as in Triton.
     pub const JSON_DEPTH_MAX: usize = 100;
@@ -51,55 +51,58 @@ impl Limits {
     pub const LOAD_FILE_DEPTH_MAX: usize = 16;
 }
 
-impl Default for Limits {
+impl Default for MessageLimits {
     fn default() -> Self {
         Self { input_bytes_max: Self::DEFAULT_INPUT_BYTES_MAX }
     }
 }
 
-/// The error for a shape with more than [`Limits::DIMS_MAX`] dimensions.
-pub fn too_many_dims() -> Status {
-    Status::invalid_argument(format!("shape has more than {} dimensions", Limits::DIMS_MAX))
+/// The error for a shape with more than [`MessageLimits::DIMS_MAX`] dimensions.
+pub fn too_many_dims_error() -> Status {
+    Status::invalid_argument(format!("shape has more than {} dimensions", MessageLimits::DIMS_MAX))
 }
 
-/// The error for a request with more than [`Limits::PARAMETERS_MAX`] parameters.
-pub fn too_many_parameters() -> Status {
-    Status::invalid_argument(format!("request has more than {} parameters", Limits::PARAMETERS_MAX))
+/// The error for a request with more than [`MessageLimits::PARAMETERS_MAX`] parameters.
+pub fn too_many_parameters_error() -> Status {
+    Status::invalid_argument(format!(
+        "request has more than {} parameters",
+        MessageLimits::PARAMETERS_MAX
+    ))
 }
 
 /// Refuses a name that is too long. The error does not repeat the name.
-pub fn check_name(what: &str, bytes: usize) -> Result<(), Status> {
-    if bytes <= Limits::NAME_BYTES_MAX {
+pub fn check_name_length(what: &str, bytes: usize) -> Result<(), Status> {
+    if bytes <= MessageLimits::NAME_BYTES_MAX {
         return Ok(());
     }
     Err(Status::invalid_argument(format!(
         "{what} name of {bytes} bytes is longer than {} bytes",
-        Limits::NAME_BYTES_MAX
+        MessageLimits::NAME_BYTES_MAX
     )))
 }
 
 /// Counts the files in a model load request.
 #[derive(Debug, Default)]
-pub struct FileCount(usize);
+pub struct LoadFileCount(usize);
 
-impl FileCount {
+impl LoadFileCount {
     /// Counts a parameter, identified by its name, if it is a file.
-    pub fn add(&mut self, parameter: &str) -> Result<(), Status> {
+    pub fn count_if_file(&mut self, parameter: &str) -> Result<(), Status> {
         if !parameter.starts_with("file:") {
             return Ok(());
         }
-        if self.0 >= Limits::LOAD_FILES_MAX {
+        if self.0 >= MessageLimits::LOAD_FILES_MAX {
             return Err(Status::invalid_argument(format!(
                 "load request has more than {} files",
-                Limits::LOAD_FILES_MAX
+                MessageLimits::LOAD_FILES_MAX
             )));
         }
         self.0 = self.0.saturating_add(1);
         let directories = parameter.bytes().filter(|byte| *byte == b'/').count();
-        if directories > Limits::LOAD_FILE_DEPTH_MAX {
+        if directories > MessageLimits::LOAD_FILE_DEPTH_MAX {
             return Err(Status::invalid_argument(format!(
                 "load parameter has a path of more than {} directories",
-                Limits::LOAD_FILE_DEPTH_MAX
+                MessageLimits::LOAD_FILE_DEPTH_MAX
             )));
         }
         Ok(())

@@ -5,7 +5,7 @@ use galatea_infer::Status;
 
 /// The reason why a text has no valid number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum NumberError {
+pub enum IntegerParseError {
     /// The text does not start with a digit.
     Missing,
     /// The number has more than 64 bits.
@@ -13,7 +13,7 @@ pub enum NumberError {
 }
 
 /// Parses the number at the start of a text.
-pub fn leading_integer(text: &[u8]) -> Result<i64, NumberError> {
+pub fn leading_integer(text: &[u8]) -> Result<i64, IntegerParseError> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r');
     let start = text.iter().position(|byte| !is_space(byte)).unwrap_or(text.len());
     let text = text.get(start..).unwrap_or_default();
@@ -24,14 +24,14 @@ pub fn leading_integer(text: &[u8]) -> Result<i64, NumberError> {
     };
     let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if count == 0 {
-        return Err(NumberError::Missing);
+        return Err(IntegerParseError::Missing);
     }
     let digits = digits.iter().take(count).map(|byte| i64::from(byte & 0x0f));
     let number = digits.into_iter().try_fold(0_i64, |number, digit| {
         let number = number.checked_mul(10)?;
         if is_negative { number.checked_sub(digit) } else { number.checked_add(digit) }
     });
-    number.ok_or(NumberError::TooLarge)
+    number.ok_or(IntegerParseError::TooLarge)
 }
 
 /// Parses a model version. An empty text selects the newest version.
@@ -49,7 +49,7 @@ pub fn parse_version(text: &str) -> Result<Option<i64>, Status> {
             "invalid model version specified '{text}' , version should be an integral value > 0"
         ))),
         // Triton's message names the C function `stol`.
-        Err(NumberError::Missing | NumberError::TooLarge) => {
+        Err(IntegerParseError::Missing | IntegerParseError::TooLarge) => {
             Err(Status::invalid_argument(format!(
                 "failed to get model version from specified version string '{text}' (details: stol), \
              version should be an integral value > 0"
@@ -74,13 +74,13 @@ mod tests {
             ("0x10", Ok(0)),
             ("9223372036854775807", Ok(i64::MAX)),
             ("-9223372036854775808", Ok(i64::MIN)),
-            ("9223372036854775808", Err(NumberError::TooLarge)),
-            ("-9223372036854775809", Err(NumberError::TooLarge)),
-            ("", Err(NumberError::Missing)),
-            ("x1", Err(NumberError::Missing)),
-            ("- 1", Err(NumberError::Missing)),
-            ("+-1", Err(NumberError::Missing)),
-            ("\u{663}", Err(NumberError::Missing)),
+            ("9223372036854775808", Err(IntegerParseError::TooLarge)),
+            ("-9223372036854775809", Err(IntegerParseError::TooLarge)),
+            ("", Err(IntegerParseError::Missing)),
+            ("x1", Err(IntegerParseError::Missing)),
+            ("- 1", Err(IntegerParseError::Missing)),
+            ("+-1", Err(IntegerParseError::Missing)),
+            ("\u{663}", Err(IntegerParseError::Missing)),
         ] {
             assert_eq!(leading_integer(text.as_bytes()), expected, "{text:?}");
         }

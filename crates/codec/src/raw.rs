@@ -9,7 +9,7 @@ use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::{Buffer, DataType, Shape};
 use prost::Message;
 
-use galatea_gate::ledger::{Account, Charge};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 
 /// The form of a raw input in its request.
 #[derive(Copy, Clone, Debug)]
@@ -27,12 +27,12 @@ pub struct RawInputInfo<'a> {
 ///
 /// `InvalidArgument` unless the model has exactly one input whose shape follows from
 /// the number of bytes.
-pub fn raw_input(
+pub fn tensor_from_raw_body(
     body: &Bytes,
     given: RawInputInfo<'_>,
     model_name: &str,
     config: &ModelConfigDocument,
-    account: Option<&Arc<Account>>,
+    account: Option<&Arc<MemoryAccount>>,
 ) -> Result<InputTensor, Status> {
     let config = ModelConfig::decode(config.protobuf.as_slice())
         .map_err(|error| Status::internal(format!("unreadable model configuration: {error}")))?;
@@ -68,8 +68,8 @@ pub fn raw_input(
     };
     let shape = Shape::new(&dims).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let data = Buffer::from_bytes(data);
-    let is_charged = account.is_some() && body.len() > Account::SMALL_BYTES_MAX;
-    let data = if is_charged { data.charged() } else { data };
+    let is_charged = account.is_some() && body.len() > MemoryAccount::SMALL_BYTES_MAX;
+    let data = if is_charged { data.mark_charged() } else { data };
     Ok(InputTensor { name: input.name.clone(), datatype, shape, data })
 }
 
@@ -121,18 +121,18 @@ fn deduce_variable_dim(
 }
 
 /// Encodes the body as the only element of a `BYTES` tensor.
-fn as_bytes_element(body: &Bytes, account: Option<&Arc<Account>>) -> Result<Bytes, Status> {
+fn as_bytes_element(body: &Bytes, account: Option<&Arc<MemoryAccount>>) -> Result<Bytes, Status> {
     let length = u32::try_from(body.len()).map_err(|_| {
         Status::invalid_argument("a BYTES element can't be longer than 4294967295 bytes")
     })?;
     let capacity = body.len().saturating_add(size_of::<u32>());
-    let charge = account.map(|account| Charge::new(account, capacity)).transpose()?;
+    let charge = account.map(|account| MemoryCharge::new(account, capacity)).transpose()?;
     let mut element = BytesMut::with_capacity(capacity);
     element.put_u32_le(length);
     element.put_slice(body);
     let element = element.freeze();
     Ok(match charge {
-        Some(charge) => Bytes::from_owner(charge.hold(element)),
+        Some(charge) => Bytes::from_owner(charge.attach_to(element)),
         None => element,
     })
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use galatea_control::Regions;
-use galatea_gate::ledger::{Account, Charge};
+use galatea_control::RequestShmRegions;
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 use galatea_infer::{DeviceOutputs, InferenceResponse, InputTensor, OutputTensor, Status};
 use galatea_tensor::{Buffer, ForeignRegion};
 
@@ -11,16 +11,16 @@ use crate::classification::Classification;
 
 /// Access to the regions that a request's tensors use.
 #[derive(Copy, Clone, Debug)]
-pub struct RegionAccess<'a> {
+pub struct SharedMemoryAccess<'a> {
     /// The regions that the client may use.
-    pub regions: Regions<'a>,
+    pub regions: RequestShmRegions<'a>,
     /// The account to which copies of inputs are charged.
-    pub account: &'a Arc<Account>,
+    pub account: &'a Arc<MemoryAccount>,
 }
 
 /// The part of a region that contains a tensor, according to the tensor's parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegionPart {
+pub struct SharedMemoryRange {
     /// The region's name.
     pub region: String,
     /// The offset of the part's first byte in the region.
@@ -29,18 +29,18 @@ pub struct RegionPart {
     pub byte_size: u64,
 }
 
-impl RegionAccess<'_> {
+impl SharedMemoryAccess<'_> {
     /// Returns the data of an input. A copy of it is charged now, before it is made.
-    pub fn input(&self, part: &RegionPart) -> Result<Buffer, Status> {
-        let mut region = self.output(part)?;
-        if region.byte_size > Account::SMALL_BYTES_MAX {
-            region.charge = Some(Arc::new(Charge::new(self.account, region.byte_size)?));
+    pub fn input_buffer(&self, part: &SharedMemoryRange) -> Result<Buffer, Status> {
+        let mut region = self.output_region(part)?;
+        if region.byte_size > MemoryAccount::SMALL_BYTES_MAX {
+            region.charge = Some(Arc::new(MemoryCharge::new(self.account, region.byte_size)?));
         }
         Ok(Buffer::from_foreign(region))
     }
 
     /// Returns the place of an output.
-    pub fn output(&self, part: &RegionPart) -> Result<ForeignRegion, Status> {
+    pub fn output_region(&self, part: &SharedMemoryRange) -> Result<ForeignRegion, Status> {
         self.regions.find(&part.region, part.offset, part.byte_size)
     }
 }
@@ -49,7 +49,7 @@ impl RegionAccess<'_> {
 /// and those to be placed in the client's regions. The regions of the request, including those of
 /// its inputs, are in use for as long as this value exists.
 #[derive(Clone, Debug, Default)]
-pub struct ReplacedOutputs {
+pub struct OutputPostprocessing {
     classification: Option<Classification>,
     /// The regions of the request. Most requests have none.
     regions: Option<Box<UsedRegions>>,
@@ -65,7 +65,7 @@ struct UsedRegions {
     _inputs: Vec<ForeignRegion>,
 }
 
-impl ReplacedOutputs {
+impl OutputPostprocessing {
     /// Creates the value. The first of several regions for an output counts.
     pub fn new(
         classification: Option<Classification>,
@@ -88,14 +88,14 @@ impl ReplacedOutputs {
     }
 
     /// The place of an output, if the output goes to a region.
-    pub fn region(&self, name: &str) -> Option<&ForeignRegion> {
+    pub fn output_region(&self, name: &str) -> Option<&ForeignRegion> {
         let outputs = &self.regions.as_ref()?.outputs;
         let found = outputs.binary_search_by(|(one, _)| one.as_str().cmp(name));
         outputs.get(found.ok()?).map(|(_, region)| region)
     }
 
     /// The outputs that are requested in GPU memory.
-    pub fn device_outputs(&self) -> DeviceOutputs {
+    pub fn outputs_on_device(&self) -> DeviceOutputs {
         let on_device = |region: &ForeignRegion| region.memory.device_address().is_some();
         let outputs = self.regions.iter().flat_map(|used| &used.outputs);
         let mut names = outputs.filter(|(_, region)| on_device(region)).peekable();
@@ -111,12 +111,15 @@ impl ReplacedOutputs {
     ///
     /// `Internal` if an output does not fit its region; `InvalidArgument` if the client has
     /// shortened the region.
-    pub fn place(&self, mut response: InferenceResponse) -> Result<InferenceResponse, Status> {
+    pub fn write_to_regions(
+        &self,
+        mut response: InferenceResponse,
+    ) -> Result<InferenceResponse, Status> {
         for output in &mut response.outputs {
-            match self.region(&output.name) {
+            match self.output_region(&output.name) {
                 Some(region) => place(output, region)?,
                 // This is an input that the model repeats.
-                None => output.data.own()?,
+                None => output.data.make_owned()?,
             }
         }
         Ok(response)
@@ -126,9 +129,9 @@ impl ReplacedOutputs {
     ///
     /// # Errors
     ///
-    /// As [`ReplacedOutputs::place`] and [`Classification::apply`].
+    /// As [`OutputPostprocessing::write_to_regions`] and [`Classification::apply`].
     pub fn apply(&self, response: InferenceResponse) -> Result<InferenceResponse, Status> {
-        let response = self.place(response)?;
+        let response = self.write_to_regions(response)?;
         match &self.classification {
             None => Ok(response),
             Some(classification) => classification.apply(response),

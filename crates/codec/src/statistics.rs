@@ -5,52 +5,52 @@ use galatea_control::{
 };
 use galatea_infer::MemoryUsage;
 
-use crate::json::{push_list, push_signed, push_string, push_unsigned};
+use crate::json::{push_json_array, push_json_i64, push_json_string, push_json_u64};
 
 /// Encodes the statistics of model versions.
 #[must_use]
-pub fn encode_statistics(models: &[ModelStatistics]) -> Vec<u8> {
+pub fn encode_statistics_json(models: &[ModelStatistics]) -> Vec<u8> {
     let mut json = Vec::with_capacity(1024);
     json.extend_from_slice(b"{\"model_stats\":");
-    push_list(&mut json, models, push_model);
+    push_json_array(&mut json, models, push_model);
     json.push(b'}');
     json
 }
 
 fn push_model(json: &mut Vec<u8>, model: &ModelStatistics) {
     json.extend_from_slice(b"{\"name\":");
-    push_string(json, model.name.as_bytes());
+    push_json_string(json, model.name.as_bytes());
     json.extend_from_slice(b",\"version\":\"");
-    push_signed(json, model.version);
+    push_json_i64(json, model.version);
     json.extend_from_slice(b"\",\"last_inference\":");
-    push_unsigned(json, model.last_inference_ms);
+    push_json_u64(json, model.last_inference_ms);
     json.extend_from_slice(b",\"inference_count\":");
-    push_unsigned(json, model.inference_count);
+    push_json_u64(json, model.inference_count);
     json.extend_from_slice(b",\"execution_count\":");
-    push_unsigned(json, model.execution_count);
+    push_json_u64(json, model.execution_count);
     json.extend_from_slice(b",\"inference_stats\":");
     push_inference(json, &model.inference);
     json.extend_from_slice(b",\"response_stats\":{");
     for (index, responses) in model.responses.iter().enumerate() {
         json.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
-        push_unsigned(json, u64::try_from(index).unwrap_or(u64::MAX));
+        push_json_u64(json, u64::try_from(index).unwrap_or(u64::MAX));
         json.extend_from_slice(b"\":");
         push_responses(json, responses);
     }
     json.extend_from_slice(b"},\"batch_stats\":");
-    push_list(json, &model.batches, push_batch);
+    push_json_array(json, &model.batches, push_batch);
     json.extend_from_slice(b",\"memory_usage\":");
-    push_list(json, &model.memory, push_memory);
+    push_json_array(json, &model.memory, push_memory);
     json.push(b'}');
 }
 
 fn push_memory(json: &mut Vec<u8>, usage: &MemoryUsage) {
     json.extend_from_slice(b"{\"type\":");
-    push_string(json, usage.kind.name().as_bytes());
+    push_json_string(json, usage.kind.name().as_bytes());
     json.extend_from_slice(b",\"id\":");
-    push_signed(json, usage.id);
+    push_json_i64(json, usage.id);
     json.extend_from_slice(b",\"byte_size\":");
-    push_unsigned(json, usage.byte_size);
+    push_json_u64(json, usage.byte_size);
     json.push(b'}');
 }
 
@@ -82,7 +82,7 @@ fn push_responses(json: &mut Vec<u8>, responses: &ResponseStatistics) {
 
 fn push_batch(json: &mut Vec<u8>, batch: &BatchStatistics) {
     json.extend_from_slice(b"{\"batch_size\":");
-    push_unsigned(json, batch.batch_size);
+    push_json_u64(json, batch.batch_size);
     let stages: [(&[u8], &DurationStatistic); 3] = [
         (b",\"compute_input\":", &batch.compute_input),
         (b",\"compute_infer\":", &batch.compute_infer),
@@ -96,9 +96,9 @@ fn push_durations(json: &mut Vec<u8>, stages: &[(&[u8], &DurationStatistic)]) {
     for (label, duration) in stages {
         json.extend_from_slice(label);
         json.extend_from_slice(b"{\"count\":");
-        push_unsigned(json, duration.count);
+        push_json_u64(json, duration.count);
         json.extend_from_slice(b",\"ns\":");
-        push_unsigned(json, duration.ns);
+        push_json_u64(json, duration.ns);
         json.push(b'}');
     }
     json.push(b'}');

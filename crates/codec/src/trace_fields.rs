@@ -3,14 +3,14 @@
 //! As in Triton, a number is the longest numeric prefix of a string, within the range of an `int`.
 
 use galatea_control::TraceLevels;
-use galatea_gate::text::bounded;
+use galatea_gate::text::format_bounded;
 use galatea_infer::Status;
 
 /// The maximum length of a value that an error repeats, in bytes.
 const SHOWN_BYTES_MAX: usize = 1024;
 
 /// Parses `trace_rate` or another unsigned field. Negative values wrap around.
-pub fn unsigned(field: &str, value: &str) -> Result<u32, Status> {
+pub fn parse_unsigned_field(field: &str, value: &str) -> Result<u32, Status> {
     number(field, value, 0, i64::from(u32::MAX)).map(i32::cast_unsigned)
 }
 
@@ -48,12 +48,12 @@ fn number(field: &str, value: &str, min: i64, max: i64) -> Result<i32, Status> {
 }
 
 fn shown(value: &str) -> impl std::fmt::Display {
-    bounded(value, SHOWN_BYTES_MAX)
+    format_bounded(value, SHOWN_BYTES_MAX)
 }
 
 /// Adds a level to the preceding ones in a list of `length`. As in Triton, unknown levels change
 /// nothing. Without a known level, `levels` stays `None`.
-pub fn add_level(
+pub fn add_trace_level(
     levels: &mut Option<TraceLevels>,
     name: &str,
     length: usize,
@@ -91,13 +91,13 @@ mod tests {
             ("-1", u32::MAX),
             ("2147483647", i32::MAX.cast_unsigned()),
         ] {
-            assert_eq!(unsigned("f", text), Ok(expected), "{text}");
+            assert_eq!(parse_unsigned_field("f", text), Ok(expected), "{text}");
         }
         for text in ["", " ", "x", "-", "+-1", "--1", "\u{e9}1"] {
-            let error = unsigned("f", text).unwrap_err();
+            let error = parse_unsigned_field("f", text).unwrap_err();
             assert_eq!(error.message(), format!("Unable to parse 'f', got: {text}"));
         }
-        let error = unsigned("f", "2147483648").unwrap_err();
+        let error = parse_unsigned_field("f", "2147483648").unwrap_err();
         let range = "value is out of range [ 0, 4294967295 ], got: 2147483648";
         assert_eq!(error.message(), format!("Unable to parse 'f', {range}"));
     }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn long_values_are_not_repeated_as_a_whole() {
-        let error = unsigned("f", &"x".repeat(1 << 20)).unwrap_err();
+        let error = parse_unsigned_field("f", &"x".repeat(1 << 20)).unwrap_err();
         assert!(error.message().len() < 2048);
     }
 }

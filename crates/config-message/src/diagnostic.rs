@@ -33,14 +33,14 @@ pub struct BoundedText(String);
 impl BoundedText {
     /// Copies the start of a string.
     #[must_use]
-    pub fn quote(quoted: &str) -> Self {
-        Self(text::bounded(quoted, DIAGNOSTIC_BYTES_MAX))
+    pub fn truncated(quoted: &str) -> Self {
+        Self(text::format_bounded(quoted, DIAGNOSTIC_BYTES_MAX))
     }
 }
 
 impl From<fmt::Arguments<'_>> for BoundedText {
     fn from(arguments: fmt::Arguments<'_>) -> Self {
-        Self(text::start_of(arguments, DIAGNOSTIC_BYTES_MAX, COUNTED_BYTES_MAX))
+        Self(text::format_prefix(arguments, DIAGNOSTIC_BYTES_MAX, COUNTED_BYTES_MAX))
     }
 }
 
@@ -92,7 +92,7 @@ pub struct Excerpt {
 
 /// The stage at which Triton finds an error.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Stage {
+pub enum DetectionStage {
     /// Triton finds the error when it reads the repository.
     Poll,
     /// Triton finds the error when it loads a version, whose configuration is complete by then.
@@ -118,7 +118,7 @@ pub struct Diagnostic {
     /// The mistake, in Triton's words if Triton also finds it.
     pub message: BoundedText,
     /// The stage at which Triton finds the error.
-    pub stage: Stage,
+    pub stage: DetectionStage,
     /// The valid values, if known.
     pub expected: Option<BoundedText>,
     /// The value that was probably intended.
@@ -137,13 +137,13 @@ impl Diagnostic {
     /// Creates a diagnostic for an error that Triton finds when it reads the repository.
     #[must_use]
     pub fn at_poll(path: impl Into<BoundedText>, message: impl Into<BoundedText>) -> Self {
-        Self { stage: Stage::Poll, ..Self::about(path, message) }
+        Self { stage: DetectionStage::Poll, ..Self::about(path, message) }
     }
 
     /// Creates a diagnostic for an error that Triton never finds.
     #[must_use]
-    pub fn tolerated(path: impl Into<BoundedText>, message: impl Into<BoundedText>) -> Self {
-        Self { stage: Stage::Never, ..Self::about(path, message) }
+    pub fn new_tolerated(path: impl Into<BoundedText>, message: impl Into<BoundedText>) -> Self {
+        Self { stage: DetectionStage::Never, ..Self::about(path, message) }
     }
 
     fn write_body(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -245,7 +245,8 @@ impl Diagnostics {
         if dropped > 0 {
             return (Vec::new(), Self { kept, dropped });
         }
-        let (tolerated, kept) = kept.into_iter().partition(|one| one.stage == Stage::Never);
+        let (tolerated, kept) =
+            kept.into_iter().partition(|one| one.stage == DetectionStage::Never);
         (tolerated, Self { kept, dropped })
     }
 
@@ -333,7 +334,7 @@ mod tests {
             message: "unknown field 'dimz'".into(),
             expected: Some("a field of ModelInput".into()),
             suggestion: Some("dims".into()),
-            stage: Stage::Poll,
+            stage: DetectionStage::Poll,
             excerpt: Some(Excerpt { text: "  dimz: 1".into(), offset: 2, width: 4 }),
         }
     }

@@ -2,17 +2,18 @@
 
 use galatea_protocol::inference::ModelConfig;
 use galatea_protocol::schema::{
-    Arity, EnumDescriptor, FieldDescriptor, FieldKind, MessageDescriptor, model_config,
+    EnumDescriptor, FieldCardinality, FieldDescriptor, FieldKind, MessageDescriptor,
+    model_config_descriptor,
 };
 use serde_json::Number;
 
 use crate::bounded;
 use crate::diagnostic::{BoundedText, ConfigErrors, Diagnostic, Diagnostics};
 use crate::dynamic::{
-    CountedMessage, DynamicMessage, DynamicValue, MapKey, MessageCount, entry_fields,
+    DynamicMessage, DynamicValue, MapKey, MessageLimitCheck, MessageLimiter, map_entry_fields,
 };
 use crate::json_text::{JsonError, JsonPart, JsonReader, ReadParts};
-use crate::suggest::{nearest, nearest_value};
+use crate::suggest::{nearest_enum_value, nearest_name};
 
 /// The maximum length of a JSON configuration, in bytes, because clients send them.
 const CONFIG_JSON_BYTES_MAX: usize = 4 << 20;
@@ -35,16 +36,16 @@ pub fn parse_json(file_name: &str, text: &str) -> Result<ModelConfig, ConfigErro
     let mut decoder = JsonDecoder {
         json: JsonReader::new(text),
         diagnostics: Diagnostics::default(),
-        messages: MessageCount::for_text(text),
+        messages: MessageLimiter::for_text(text),
     };
     let message = decoder.whole().map_err(|JsonError { position, message }| {
         named(Diagnostic { position: Some(position), ..Diagnostic::about("", message) })
     })?;
     let diagnostics = decoder.diagnostics.into_vec().into_iter().map(named).collect();
     ConfigErrors { diagnostics }.into_result()?;
-    message.unwrap_or_else(|| DynamicMessage::new(model_config())).to_message().map_err(|error| {
-        named(Diagnostic::about("", bounded!("can not be read back: {error}"))).into()
-    })
+    message.unwrap_or_else(|| DynamicMessage::new(model_config_descriptor())).to_message().map_err(
+        |error| named(Diagnostic::about("", bounded!("can not be read back: {error}"))).into(),
+    )
 }
 
 /// A decoded value, or `None` if an error was already reported.
@@ -54,13 +55,13 @@ type Decoded<T> = Result<Option<T>, JsonError>;
 struct JsonDecoder<'t> {
     json: JsonReader<'t>,
     diagnostics: Diagnostics,
-    messages: MessageCount,
+    messages: MessageLimiter,
 }
 
 impl JsonDecoder<'_> {
     fn whole(&mut self) -> Decoded<DynamicMessage> {
         let value = self.json.value()?;
-        let message = self.message(model_config(), &value, "")?;
+        let message = self.message(model_config_descriptor(), &value, "")?;
         self.json.end().map(|()| message)
     }
 
@@ -76,10 +77,10 @@ impl JsonDecoder<'_> {
             JsonPart::Object => "an object",
         };
         let message = bounded!("{shown} is not possible here");
-        let expected = Some(BoundedText::quote(expected));
+        let expected = Some(BoundedText::truncated(expected));
         self.diagnostics.push(|| Diagnostic {
             expected,
-            ..Diagnostic::about(BoundedText::quote(path), message)
+            ..Diagnostic::about(BoundedText::truncated(path), message)
         });
         Ok(None)
     }
@@ -95,19 +96,22 @@ impl JsonDecoder<'_> {
             return self.type_error(path, value, &expected);
         }
         let counted = self.messages.add();
-        if counted == CountedMessage::First {
+        if counted == MessageLimitCheck::First {
             let text = bounded!("more than {} objects", self.messages.most);
-            self.diagnostics.push(|| Diagnostic::about(BoundedText::quote(path), text));
+            self.diagnostics.push(|| Diagnostic::about(BoundedText::truncated(path), text));
         }
-        if counted != CountedMessage::Within {
+        if counted != MessageLimitCheck::Within {
             self.json.skip(value)?;
             return Ok(None);
         }
         let mut message = DynamicMessage::new(descriptor);
         let mut read = ReadParts::None;
         while let Some(name) = self.json.next_key(&mut read)? {
-            let path =
-                if path.is_empty() { BoundedText::quote(&name) } else { bounded!("{path}.{name}") };
+            let path = if path.is_empty() {
+                BoundedText::truncated(&name)
+            } else {
+                bounded!("{path}.{name}")
+            };
             let member = self.json.value()?;
             match descriptor.field_by_json_name(&name).or_else(|| descriptor.field(&name)) {
                 Some(field) => self.field(&mut message, field, &member, &path)?,
@@ -124,7 +128,7 @@ impl JsonDecoder<'_> {
         let shown = name.escape_debug();
         let message = bounded!("unknown field '{shown}' in {}", descriptor.name);
         self.diagnostics.push(|| Diagnostic {
-            suggestion: nearest(name, descriptor.names()),
+            suggestion: nearest_name(name, descriptor.names()),
             ..Diagnostic::about(bounded!("{}", path.escape_debug()), message)
         });
     }
@@ -140,22 +144,22 @@ impl JsonDecoder<'_> {
         if *value == JsonPart::Null {
             return Ok(());
         }
-        if let Some(choice) = field.oneof.filter(|_| message.has_other_choice(field)) {
+        if let Some(choice) = field.oneof.filter(|_| message.has_other_oneof_field(field)) {
             let text = bounded!("another possibility of the oneof '{choice}' is given too");
-            self.diagnostics.push(|| Diagnostic::about(BoundedText::quote(path), text));
+            self.diagnostics.push(|| Diagnostic::about(BoundedText::truncated(path), text));
             return self.json.skip(value);
         }
         match (field.arity, value) {
-            (Arity::Map, JsonPart::Object) => self.map(message, field, path)?,
-            (Arity::Map, other) => {
+            (FieldCardinality::Map, JsonPart::Object) => self.map(message, field, path)?,
+            (FieldCardinality::Map, other) => {
                 self.type_error::<()>(path, other, "an object")?;
             }
-            (Arity::List, elements) => {
+            (FieldCardinality::List, elements) => {
                 let mut list = Vec::new();
                 self.list(field.kind, elements, path, &mut list)?;
                 message.set(field, DynamicValue::List(Box::new(list)));
             }
-            (Arity::One, single) => {
+            (FieldCardinality::One, single) => {
                 if let Some(value) = self.value(field.kind, single, path)? {
                     message.set(field, value);
                 }
@@ -197,7 +201,7 @@ impl JsonDecoder<'_> {
         path: &str,
     ) -> Result<(), JsonError> {
         let FieldKind::Message(entry) = field.kind else { return Ok(()) };
-        let Some((key, value)) = entry_fields(entry) else { return Ok(()) };
+        let Some((key, value)) = map_entry_fields(entry) else { return Ok(()) };
         let mut read = ReadParts::None;
         while let Some(name) = self.json.next_key(&mut read)? {
             let path = bounded!("{path}[\"{}\"]", name.escape_debug());
@@ -292,8 +296,8 @@ impl JsonDecoder<'_> {
         let message = bounded!("'{}' is not a value of {}", name.escape_debug(), descriptor.name);
         self.diagnostics.push(|| Diagnostic {
             expected: Some(bounded!("one of {}", names.join(", "))),
-            suggestion: nearest_value(name, &names),
-            ..Diagnostic::about(BoundedText::quote(path), message)
+            suggestion: nearest_enum_value(name, &names),
+            ..Diagnostic::about(BoundedText::truncated(path), message)
         });
         Ok(None)
     }

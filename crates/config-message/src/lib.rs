@@ -33,10 +33,11 @@ mod source;
 mod suggest;
 
 pub use diagnostic::{
-    BoundedText, ConfigErrors, DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Excerpt, Position, Stage,
+    BoundedText, ConfigErrors, DIAGNOSTICS_MAX, DetectionStage, Diagnostic, Diagnostics, Excerpt,
+    Position,
 };
 pub use json::to_json;
 pub use json_input::parse_json;
 pub use print::to_pbtxt;
-pub use source::{SourceMap, SourceText, Span, Spans};
-pub use suggest::{nearest, nearest_value};
+pub use source::{FieldSpans, SourceMap, SourceText, Span};
+pub use suggest::{nearest_enum_value, nearest_name};

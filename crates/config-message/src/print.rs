@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use galatea_protocol::inference::ModelConfig;
-use galatea_protocol::schema::{FieldDescriptor, FieldKind, model_config};
+use galatea_protocol::schema::{FieldDescriptor, FieldKind, model_config_descriptor};
 
 use crate::dynamic::{DynamicMessage, DynamicValue, MapKey};
 
@@ -13,7 +13,7 @@ use crate::dynamic::{DynamicMessage, DynamicValue, MapKey};
 pub fn to_pbtxt(config: &ModelConfig) -> String {
     let mut printer = Printer { out: String::new(), depth: 0 };
     // This is never `None`: the message and its schema come from the same crate.
-    if let Some(message) = DynamicMessage::from_message(model_config(), config) {
+    if let Some(message) = DynamicMessage::from_message(model_config_descriptor(), config) {
         printer.message(&message);
     }
     printer.out
@@ -66,7 +66,7 @@ impl Printer {
 
     fn entry(&mut self, field: &FieldDescriptor, key: &MapKey, value: &DynamicValue) {
         let FieldKind::Message(entry) = field.kind else { return };
-        let Some((_, of_value)) = crate::dynamic::entry_fields(entry) else { return };
+        let Some((_, of_value)) = crate::dynamic::map_entry_fields(entry) else { return };
         self.block(field.name(), |printer| {
             let key = match key {
                 MapKey::U64(number) => number.to_string(),

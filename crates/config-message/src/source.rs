@@ -73,7 +73,7 @@ impl SourceText {
     }
 
     /// Sets a diagnostic's position to a part of this file.
-    pub fn locate(&self, diagnostic: &mut Diagnostic, span: &Span) {
+    pub fn locate_diagnostic(&self, diagnostic: &mut Diagnostic, span: &Span) {
         diagnostic.file.clone_from(&self.name);
         diagnostic.position = Some(self.position(span.start));
         diagnostic.excerpt = Some(self.excerpt(span));
@@ -82,14 +82,14 @@ impl SourceText {
 
 /// The positions of values in a file, by path. The first position for a path wins.
 #[derive(Debug, Default)]
-pub struct Spans {
+pub struct FieldSpans {
     spans: BTreeMap<String, Span>,
     /// The elements of scalar lists, by list path. A number in a list takes two bytes in the file,
     /// but its path would take a hundred.
     elements: BTreeMap<String, Vec<Range<u32>>>,
 }
 
-impl Spans {
+impl FieldSpans {
     /// Adds the position of a value.
     pub fn add(&mut self, path: &str, span: &Span) {
         if !self.spans.contains_key(path) {
@@ -125,25 +125,25 @@ impl Spans {
 #[derive(Clone, Debug, Default)]
 pub struct SourceMap {
     source: Option<Arc<SourceText>>,
-    spans: Arc<Spans>,
+    spans: Arc<FieldSpans>,
 }
 
 impl SourceMap {
     /// The positions of the fields of this file.
     #[must_use]
-    pub fn new(source: SourceText, spans: Spans) -> Self {
+    pub fn new(source: SourceText, spans: FieldSpans) -> Self {
         Self { source: Some(Arc::new(source)), spans: Arc::new(spans) }
     }
 
     /// Sets the diagnostic's position to that of its field, or of the innermost enclosing field in
     /// the file.
-    pub fn locate(&self, diagnostic: &mut Diagnostic) {
+    pub fn locate_diagnostic(&self, diagnostic: &mut Diagnostic) {
         let Some(source) = &self.source else { return };
         diagnostic.file.clone_from(&source.name);
         let mut path: &str = &diagnostic.path;
         loop {
             if let Some(span) = self.spans.get(path) {
-                return source.locate(diagnostic, &span);
+                return source.locate_diagnostic(diagnostic, &span);
             }
             match path.rfind(['.', '[']) {
                 Some(end) => path = path.get(..end).unwrap_or(""),
@@ -177,14 +177,14 @@ mod tests {
 
     #[test]
     fn a_missing_field_has_the_position_of_its_enclosing_field() {
-        let mut spans = Spans::default();
+        let mut spans = FieldSpans::default();
         spans.add("input[0]", &(2..7));
         let map = SourceMap::new(SourceText::new("f", "\n\ninput { }"), spans);
         let mut diagnostic = Diagnostic::about("input[0].reshape.shape[1]", "x");
-        map.locate(&mut diagnostic);
+        map.locate_diagnostic(&mut diagnostic);
         assert_eq!(diagnostic.position, Some(Position { line: 3, column: 1 }));
         let mut unlocated = Diagnostic::about("name", "x");
-        map.locate(&mut unlocated);
+        map.locate_diagnostic(&mut unlocated);
         assert_eq!((unlocated.file.as_str(), unlocated.position), ("f", None));
     }
 }

@@ -11,7 +11,10 @@ const CANDIDATE_BYTES_MAX: usize = 256;
 
 /// The candidate nearest to `name`, if it is near enough for a typo.
 #[must_use]
-pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<BoundedText> {
+pub fn nearest_name<'a>(
+    name: &str,
+    candidates: impl Iterator<Item = &'a str>,
+) -> Option<BoundedText> {
     // A name far longer than any candidate can't be one of them, and computing its distance is
     // expensive.
     if name.len() > 64 {
@@ -24,16 +27,18 @@ pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         .map(|candidate| (distance(&fold(name), &fold(candidate)), candidate))
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| BoundedText::quote(candidate))
+        .map(|(_, candidate)| BoundedText::truncated(candidate))
 }
 
 /// The enumeration value with this name after its prefix, such as `TYPE_FP32` for `FP32`, or else
 /// the nearest value.
-pub fn nearest_value(name: &str, values: &[String]) -> Option<BoundedText> {
+pub fn nearest_enum_value(name: &str, values: &[String]) -> Option<BoundedText> {
     let tail = format!("_{}", name.to_ascii_uppercase());
-    let prefixed =
-        values.iter().find(|value| value.ends_with(&tail)).map(|value| BoundedText::quote(value));
-    prefixed.or_else(|| nearest(name, values.iter().map(String::as_str)))
+    let prefixed = values
+        .iter()
+        .find(|value| value.ends_with(&tail))
+        .map(|value| BoundedText::truncated(value));
+    prefixed.or_else(|| nearest_name(name, values.iter().map(String::as_str)))
 }
 
 /// Removes differences in case and underscores, which are the most common.
@@ -66,7 +71,7 @@ mod tests {
 
     fn check(name: &str, expected: Option<&str>) {
         let fields = ["max_batch_size", "input", "output", "instance_group", "name"];
-        assert_eq!(nearest(name, fields.into_iter()).as_deref(), expected, "{name}");
+        assert_eq!(nearest_name(name, fields.into_iter()).as_deref(), expected, "{name}");
     }
 
     #[test]

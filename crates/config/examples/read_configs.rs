@@ -5,7 +5,7 @@ use std::error::Error;
 use std::io::Write as _;
 
 use galatea_config::to_json;
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use prost::Message as _;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout().lock();
     for path in std::env::args().skip(1) {
         let text = String::from_utf8(std::fs::read(&path)?)?;
-        let line = match read_config(&path, &text) {
+        let line = match parse_config_draft(&path, &text) {
             Ok(draft) => json!({
                 "path": path,
                 "protobuf": hexadecimal(&draft.message().encode_to_vec()),

@@ -13,7 +13,7 @@ use galatea_tensor::DataType;
 use crate::spec::{ModelSpec, VersionPolicy};
 use crate::support::SupportedFeatures;
 use crate::{convert, identity, normalize, tolerance, validate, without_effect};
-use galatea_config_message::{ConfigErrors, Diagnostic, Diagnostics, Stage};
+use galatea_config_message::{ConfigErrors, DetectionStage, Diagnostic, Diagnostics};
 use galatea_config_message::{SourceMap, parse_json};
 
 /// A tensor of a draft.
@@ -33,7 +33,7 @@ pub struct TensorDraft {
 
 /// A repository agent named in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentDraft {
+pub struct RepositoryAgentConfig {
     /// The agent's name, which may be any string.
     pub name: String,
     /// The agent's parameters for this model.
@@ -42,7 +42,7 @@ pub struct AgentDraft {
 
 /// The backend's role in completing a configuration.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum BackendCompletion {
+pub enum ConfigAutoCompletion {
     /// The backend may complete the configuration.
     ByBackend,
     /// The configuration must be complete.
@@ -83,7 +83,7 @@ impl ConfigDraft {
 
     /// Returns true if the configuration was provided by a user or completed by a backend library.
     #[must_use]
-    pub const fn is_provided(&self) -> bool {
+    pub const fn has_explicit_config(&self) -> bool {
         self.is_provided
     }
 
@@ -139,9 +139,9 @@ impl ConfigDraft {
 
     /// The repository agents, in execution order.
     #[must_use]
-    pub fn repository_agents(&self) -> Vec<AgentDraft> {
+    pub fn repository_agents(&self) -> Vec<RepositoryAgentConfig> {
         let agents = self.message.model_repository_agents.iter().flat_map(|all| &all.agents);
-        let draft = |agent: &Agent| AgentDraft {
+        let draft = |agent: &Agent| RepositoryAgentConfig {
             name: agent.name.clone(),
             parameters: agent.parameters.clone(),
         };
@@ -218,7 +218,7 @@ impl ConfigDraft {
     /// The names of model inputs that never appear in requests and must not be added as inputs: the
     /// sequence batcher's controls and states, and batch inputs.
     #[must_use]
-    pub fn reserved_input_names(&self) -> BTreeSet<String> {
+    pub fn hidden_input_names(&self) -> BTreeSet<String> {
         let targets = self.message.batch_input.iter().flat_map(|one| one.target_name.clone());
         let Some(batching) = self.sequence_batching() else { return targets.collect() };
         let controls = batching.control_input.iter().map(|control| control.name.clone());
@@ -229,7 +229,7 @@ impl ConfigDraft {
     /// The names of model outputs that responses omit unless the configuration also lists them: the
     /// sequence batcher's states.
     #[must_use]
-    pub fn reserved_output_names(&self) -> BTreeSet<String> {
+    pub fn hidden_output_names(&self) -> BTreeSet<String> {
         let Some(batching) = self.sequence_batching() else { return BTreeSet::new() };
         batching.state.iter().map(|state| state.output_name.clone()).collect()
     }
@@ -340,7 +340,7 @@ impl ConfigDraft {
     ///
     /// Returns an error if the name differs from the directory's or the backend can't be
     /// determined.
-    pub fn resolve_identity(
+    pub fn resolve_name_and_backend(
         &mut self,
         directory_name: &str,
         version_files: &[String],
@@ -354,7 +354,10 @@ impl ConfigDraft {
     /// # Errors
     ///
     /// Returns everything that is wrong or missing.
-    pub fn finish(mut self, support: &SupportedFeatures) -> Result<ModelSpec, ConfigErrors> {
+    pub fn into_validated_spec(
+        mut self,
+        support: &SupportedFeatures,
+    ) -> Result<ModelSpec, ConfigErrors> {
         normalize::normalize(&mut self.message, support);
         let mut diagnostics = Diagnostics::default();
         validate::check(&self.message, support, &mut diagnostics);
@@ -381,7 +384,7 @@ impl ConfigDraft {
     pub fn check_at_poll(
         &self,
         support: &SupportedFeatures,
-        completion: BackendCompletion,
+        completion: ConfigAutoCompletion,
     ) -> Result<(), ConfigErrors> {
         let mut message = self.message.clone();
         normalize::normalize(&mut message, support);
@@ -394,9 +397,10 @@ impl ConfigDraft {
                 .any(|field| path.starts_with(field))
         };
         diagnostics.retain(|one| match (one.stage, completion) {
-            (Stage::Poll, _) => true,
-            (Stage::Load, BackendCompletion::Without) => is_tensor(&one.path),
-            (Stage::Load, BackendCompletion::ByBackend) | (Stage::Never, _) => false,
+            (DetectionStage::Poll, _) => true,
+            (DetectionStage::Load, ConfigAutoCompletion::Without) => is_tensor(&one.path),
+            (DetectionStage::Load, ConfigAutoCompletion::ByBackend)
+            | (DetectionStage::Never, _) => false,
         });
         self.located(diagnostics)
     }
@@ -404,22 +408,22 @@ impl ConfigDraft {
     /// Remarks about tolerated mistakes, with their positions in the file.
     fn tolerance_remarks(&self, tolerated: Vec<Diagnostic>) -> impl Iterator<Item = String> {
         tolerated.into_iter().map(|mut diagnostic| {
-            self.map.locate(&mut diagnostic);
+            self.map.locate_diagnostic(&mut diagnostic);
             let what = if tolerance::is_left_out(&diagnostic) { "left out: " } else { "" };
             format!("model '{}': {what}{diagnostic}", self.message.name)
         })
     }
 
-    /// Adds file positions to errors that were found after [`ConfigDraft::finish`].
+    /// Adds file positions to errors that were found after [`ConfigDraft::into_validated_spec`].
     #[must_use]
-    pub fn locate(&self, mut errors: ConfigErrors) -> ConfigErrors {
-        errors.diagnostics.iter_mut().for_each(|diagnostic| self.map.locate(diagnostic));
+    pub fn add_error_positions(&self, mut errors: ConfigErrors) -> ConfigErrors {
+        errors.diagnostics.iter_mut().for_each(|diagnostic| self.map.locate_diagnostic(diagnostic));
         errors
     }
 
     fn located(&self, mut diagnostics: Vec<Diagnostic>) -> Result<(), ConfigErrors> {
         for diagnostic in &mut diagnostics {
-            self.map.locate(diagnostic);
+            self.map.locate_diagnostic(diagnostic);
         }
         ConfigErrors { diagnostics }.into_result()
     }

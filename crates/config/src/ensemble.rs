@@ -31,7 +31,7 @@ pub struct EnsembleStep {
 impl EnsembleScheduling {
     /// An ensemble input that a step also produces, with the number of the step.
     #[must_use]
-    pub fn input_made_by_step(&self, is_input: impl Fn(&str) -> bool) -> Option<(&str, usize)> {
+    pub fn input_produced_by_step(&self, is_input: impl Fn(&str) -> bool) -> Option<(&str, usize)> {
         self.steps.iter().enumerate().find_map(|(index, step)| {
             let tensor = step.output_map.values().find(|tensor| is_input(tensor))?;
             Some((tensor.as_str(), index))

@@ -138,7 +138,7 @@ fn fill_in(message: &mut ModelConfig, known: &KnownBackend) {
 /// The advice for a version that lacks the expected file but has another file of that kind.
 /// `version_files` contains the names in its directory.
 #[must_use]
-pub fn misnamed(version_files: &[String], expected: &str) -> Option<BoundedText> {
+pub fn misnamed_file_hint(version_files: &[String], expected: &str) -> Option<BoundedText> {
     let (_, kind) = expected.rsplit_once('.')?;
     let is_of_kind = |file: &&String| file.rsplit_once('.').is_some_and(|(_, end)| end == kind);
     let found = version_files.iter().find(is_of_kind).filter(|found| *found != expected)?;
@@ -160,7 +160,8 @@ fn infer_from_name(
         return Vec::new();
     }
     let Some((_, backend)) = directory_name.split_once('.') else {
-        let misnamed = KNOWN_BACKENDS.iter().find_map(|one| misnamed(version_files, one.filename));
+        let misnamed =
+            KNOWN_BACKENDS.iter().find_map(|one| misnamed_file_hint(version_files, one.filename));
         let hint = match (version_files, misnamed) {
             ([], _) => BoundedText::from(" Its newest version is empty."),
             (_, Some(found)) => bounded!(" ({found} and backend)"),
@@ -285,7 +286,7 @@ mod tests {
     fn a_file_of_another_kind_is_not_misnamed() {
         let check = |files: &[&str], expected: &str, is_found: bool| {
             let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
-            assert_eq!(misnamed(&files, expected).is_some(), is_found, "{files:?}");
+            assert_eq!(misnamed_file_hint(&files, expected).is_some(), is_found, "{files:?}");
         };
         check(&["a.py", "b"], "model.onnx", false);
         check(&["a.py"], "model.py", true);

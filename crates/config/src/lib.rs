@@ -2,8 +2,8 @@
 //! Start with `draft.rs`.
 //!
 //! A configuration starts as a [`ConfigDraft`], parsed from text or empty. The server completes it
-//! from the model's directory ([`ConfigDraft::resolve_identity`]), and the backend completes it
-//! from the model's files. [`ConfigDraft::finish`] normalizes and checks the result. All errors are
+//! from the model's directory ([`ConfigDraft::resolve_name_and_backend`]), and the backend completes it
+//! from the model's files. [`ConfigDraft::into_validated_spec`] normalizes and checks the result. All errors are
 //! reported at once. Each [`Diagnostic`] has a position in the file, a field, the expected value
 //! and a suggestion. The text format is parsed in `pbtxt`, and JSON in `config-message`.
 //!
@@ -12,16 +12,16 @@
 //!
 //! ```
 //! use galatea_config::SupportedFeatures;
-//! use galatea_pbtxt::read_config;
+//! use galatea_pbtxt::parse_config_draft;
 //!
 //! let text = r#"
 //!     max_batch_size: 8
 //!     input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
 //!     output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 //! "#;
-//! let mut draft = read_config("config.pbtxt", text)?;
-//! draft.resolve_identity("simple", &["model.onnx".to_owned()])?;
-//! let spec = draft.finish(&SupportedFeatures::default())?;
+//! let mut draft = parse_config_draft("config.pbtxt", text)?;
+//! draft.resolve_name_and_backend("simple", &["model.onnx".to_owned()])?;
+//! let spec = draft.into_validated_spec(&SupportedFeatures::default())?;
 //! assert_eq!((spec.name.as_str(), spec.backend.as_str()), ("simple", "onnxruntime"));
 //! # Ok::<(), galatea_config::ConfigErrors>(())
 //! ```
@@ -49,22 +49,23 @@ mod without_effect;
 
 pub use code::CodeReference;
 pub use composing::{ComposingModel, validate_ensemble};
-pub use draft::{AgentDraft, BackendCompletion, ConfigDraft, TensorDraft};
+pub use draft::{ConfigAutoCompletion, ConfigDraft, RepositoryAgentConfig, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};
 pub use galatea_config_message::{
-    BoundedText, ConfigErrors, Diagnostic, Excerpt, Position, Stage, nearest, to_json,
+    BoundedText, ConfigErrors, DetectionStage, Diagnostic, Excerpt, Position, nearest_name, to_json,
 };
-pub use identity::misnamed;
+pub use identity::misnamed_file_hint;
 pub use own::{
-    CutOutput, OWN_PARAMETERS, OwnParameter, OwnSettings, PaddedInput, Padding, PaddingMask,
+    BatchPaddingSettings, NonTritonParameter, NonTritonSettings, OWN_PARAMETERS, PaddedInput,
+    PaddingMaskInput, UnpaddedOutput,
 };
 pub use plug_in::PreferredInstances;
 pub use spec::{
-    Accelerator, BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec,
+    Accelerator, BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlInputSpec, ControlKind,
     ControlValues, DynamicBatching, InitialState, InputFormat, InputSpec, InstanceGroup,
     InstanceKind, ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec,
-    ResourceNeed, SchedulingChoice, SecondaryDevice, SequenceBatching, SequenceStrategy, StateSpec,
-    TimeoutAction, VersionPolicy,
+    RequiredResource, SchedulingChoice, SecondaryDevice, SequenceBatching, SequenceStrategy,
+    StateSpec, TimeoutAction, VersionPolicy,
 };
 pub use support::{ComputeCapability, SupportedFeatures};
 pub use warmup::{WarmupContent, WarmupInput, WarmupSample};

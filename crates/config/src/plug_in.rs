@@ -75,7 +75,7 @@ impl ConfigDraft {
 
     /// Fills in the instances that a backend prefers: adds a group if there is none, and sets the
     /// counts of groups without one.
-    pub fn prefer_instances(
+    pub fn apply_preferred_instances(
         &mut self,
         preferred: &[PreferredInstances],
         support: &SupportedFeatures,
@@ -152,7 +152,7 @@ mod tests {
     fn draft(text: &str) -> ConfigDraft {
         let mut draft = read_config("config.pbtxt", text).unwrap();
         draft.message_mut().backend = String::from("b");
-        draft.resolve_identity("m", &[]).unwrap();
+        draft.resolve_name_and_backend("m", &[]).unwrap();
         draft
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let check =
             |text: &str, preferred: &[PreferredInstances], expected: &[(&str, Kind, i32)]| {
                 let mut draft = draft(text);
-                draft.prefer_instances(preferred, &SupportedFeatures::default());
+                draft.apply_preferred_instances(preferred, &SupportedFeatures::default());
                 let expected: Vec<(String, Kind, i32)> = expected
                     .iter()
                     .map(|(name, kind, count)| ((*name).into(), *kind, *count))

@@ -6,7 +6,7 @@ use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::DataType;
 use prost::Message as _;
 
-use crate::{EnsembleScheduling, OwnSettings, WarmupSample};
+use crate::{EnsembleScheduling, NonTritonSettings, WarmupSample};
 
 /// Everything that is known about a model before it is loaded.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +38,7 @@ pub struct ModelSpec {
     /// The scheduler, which determines how requests form batches.
     pub scheduling: SchedulingChoice,
     /// The settings from parameters that Triton lacks.
-    pub own: OwnSettings,
+    pub own: NonTritonSettings,
     /// Tensors that the server computes from the shapes of a batch's requests.
     pub batch_inputs: Vec<BatchInputSpec>,
     /// The batch outputs that are split according to an input's shapes.
@@ -64,7 +64,7 @@ pub struct ModelSpec {
 impl ModelSpec {
     /// The group that contains the instance with this name.
     #[must_use]
-    pub fn group_of(&self, instance: &str) -> Option<&InstanceGroup> {
+    pub fn group_of_instance(&self, instance: &str) -> Option<&InstanceGroup> {
         self.instance_groups.iter().find(|group| {
             let number = instance.strip_prefix(&*group.name);
             let number = number.and_then(|rest| rest.strip_prefix('_'));
@@ -99,7 +99,7 @@ impl ModelSpec {
 
     /// A message for each setting that is accepted but has no effect.
     #[must_use]
-    pub fn remarks(&self) -> Vec<String> {
+    pub fn ignored_setting_warnings(&self) -> Vec<String> {
         self.remarks.clone()
     }
 
@@ -117,20 +117,20 @@ impl ModelSpec {
 
     /// The sequence batcher's control inputs; empty without it.
     #[must_use]
-    pub fn controls(&self) -> &[ControlSpec] {
+    pub fn sequence_controls(&self) -> &[ControlInputSpec] {
         self.sequence_batching().map_or(&[], |batching| &batching.controls)
     }
 
     /// The sequence states; empty without the sequence batcher.
     #[must_use]
-    pub fn states(&self) -> &[StateSpec] {
+    pub fn sequence_states(&self) -> &[StateSpec] {
         self.sequence_batching().map_or(&[], |batching| &batching.states)
     }
 
     /// The state that the output with this name produces.
     #[must_use]
     pub fn state_for_output(&self, name: &str) -> Option<&StateSpec> {
-        self.states().iter().find(|state| state.output_name == name)
+        self.sequence_states().iter().find(|state| state.output_name == name)
     }
 
     const fn sequence_batching(&self) -> Option<&SequenceBatching> {
@@ -242,7 +242,7 @@ pub struct SecondaryDevice {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateLimiterSpec {
     /// The resources; empty for an unlimited instance.
-    pub resources: Vec<ResourceNeed>,
+    pub resources: Vec<RequiredResource>,
     /// An instance of priority 2 executes half as often as one of priority 1; 0 counts
     /// as 1.
     pub priority: u32,
@@ -250,7 +250,7 @@ pub struct RateLimiterSpec {
 
 /// A number of units of a resource that an instance needs while it executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceNeed {
+pub struct RequiredResource {
     /// The resource's name.
     pub name: String,
     /// True if the resource belongs to the whole server instead of each device.
@@ -291,7 +291,7 @@ pub struct SequenceBatching {
     /// The strategy by which an instance's sequences share batches.
     pub strategy: SequenceStrategy,
     /// The control inputs, at most one of each kind.
-    pub controls: Vec<ControlSpec>,
+    pub controls: Vec<ControlInputSpec>,
     /// The state tensors that each request passes to the next one of its sequence.
     pub states: Vec<StateSpec>,
     /// True if each request is a separate sequence, which is executed repeatedly until the backend
@@ -325,7 +325,7 @@ pub enum SequenceStrategy {
 
 /// A control input of the sequence batcher, with one element per request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControlSpec {
+pub struct ControlInputSpec {
     /// The input's name, unique among all inputs.
     pub name: String,
     /// The element type.

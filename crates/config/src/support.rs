@@ -54,7 +54,7 @@ impl Default for SupportedFeatures {
 
 impl SupportedFeatures {
     /// Withholds the GPUs from a backend that can't use them.
-    pub fn refuse_gpus(&mut self, reason: &str) {
+    pub fn withhold_gpus(&mut self, reason: &str) {
         if self.gpus_available() {
             self.gpus.clear();
             self.compute_capabilities.clear();

@@ -156,8 +156,8 @@ mod tests {
     /// Checks the specification and the number of remarks.
     fn check(text: &str, expected: &str) {
         let mut draft = read_config("f", &format!("backend: 'b' {text}")).unwrap();
-        draft.resolve_identity("m", &[]).unwrap();
-        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
+        draft.resolve_name_and_backend("m", &[]).unwrap();
+        let spec = draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
         let names = |names: Vec<&str>| names.join(",");
         let inputs = names(spec.inputs.iter().map(|input| input.name.as_str()).collect());
         let batch = spec.batch_inputs.len() + spec.batch_outputs.len();
@@ -170,9 +170,9 @@ mod tests {
         let actual = format!(
             "inputs {inputs}; {batch} batch, {controls} controls, {states} states, {} samples; {}",
             spec.warmup.len(),
-            spec.remarks().len()
+            spec.ignored_setting_warnings().len()
         );
-        assert_eq!(actual, expected, "{text}: {:?}", spec.remarks());
+        assert_eq!(actual, expected, "{text}: {:?}", spec.ignored_setting_warnings());
     }
 
     const INPUT: &str = "input { name: 'I' data_type: TYPE_FP32 dims: -1 }";
@@ -218,8 +218,8 @@ mod tests {
     fn clients_see_the_configuration_as_it_was_written() {
         let text = format!("backend: 'b' {INPUT} {INPUT}");
         let mut draft = read_config("f", &text).unwrap();
-        draft.resolve_identity("m", &[]).unwrap();
-        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
+        draft.resolve_name_and_backend("m", &[]).unwrap();
+        let spec = draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
         assert_eq!(spec.to_json().matches("\"name\":\"I\"").count(), 2);
     }
 }

@@ -125,8 +125,11 @@ mod tests {
         let remarks = |text: &str| {
             let text = format!("backend: 'identity' {text}");
             let mut draft = read_config("f", &text).unwrap();
-            draft.resolve_identity("m", &[]).unwrap();
-            draft.finish(&SupportedFeatures::default()).unwrap().remarks()
+            draft.resolve_name_and_backend("m", &[]).unwrap();
+            draft
+                .into_validated_spec(&SupportedFeatures::default())
+                .unwrap()
+                .ignored_setting_warnings()
         };
         let nothing = "optimization { eager_batching: false gather_kernel_buffer_threshold: 0 \
                        priority: PRIORITY_DEFAULT cuda { graphs: false } graph { level: 1 } }";
@@ -158,11 +161,11 @@ mod tests {
                        input { name: 'I' data_type: TYPE_FP32 dims: 1 }
                        output { name: 'O' data_type: TYPE_FP32 dims: 1 }";
         let mut draft = read_config("f", of_onnx).unwrap();
-        draft.resolve_identity("m", &[]).unwrap();
+        draft.resolve_name_and_backend("m", &[]).unwrap();
         assert_eq!(draft.op_library_filenames(), ["l.so"]);
-        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
+        let spec = draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
         assert_eq!(
-            (spec.op_library_filenames.as_slice(), spec.remarks().len()),
+            (spec.op_library_filenames.as_slice(), spec.ignored_setting_warnings().len()),
             (&[String::from("l.so")][..], 0)
         );
     }
@@ -171,12 +174,12 @@ mod tests {
     fn secondary_devices_are_accepted_and_printed() {
         let text = "backend: 'b' instance_group { secondary_devices { device_id: 5 } }";
         let mut draft = read_config("f", text).unwrap();
-        draft.resolve_identity("m", &[]).unwrap();
+        draft.resolve_name_and_backend("m", &[]).unwrap();
         let supported =
             SupportedFeatures { whole_configuration: true, ..SupportedFeatures::default() };
         for (support, remarks) in [(SupportedFeatures::default(), 1), (supported, 0)] {
-            let spec = draft.clone().finish(&support).unwrap();
-            assert_eq!(spec.remarks().len(), remarks);
+            let spec = draft.clone().into_validated_spec(&support).unwrap();
+            assert_eq!(spec.ignored_setting_warnings().len(), remarks);
             let shown = "\"secondary_devices\":[{\"kind\":\"KIND_NVDLA\",\"device_id\":\"5\"}]";
             assert!(spec.to_json().contains(shown), "{}", spec.to_json());
         }
@@ -189,7 +192,7 @@ mod tests {
                     dynamic_batching { preserve_ordering: false } max_batch_size: 2 \
                     instance_group { passive: false host_policy: '' }";
         let mut draft = read_config("f", text).unwrap();
-        draft.resolve_identity("m", &[]).unwrap();
-        draft.finish(&SupportedFeatures::default()).unwrap();
+        draft.resolve_name_and_backend("m", &[]).unwrap();
+        draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
     }
 }

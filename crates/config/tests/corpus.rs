@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use galatea_config::{ConfigErrors, ModelSpec, SupportedFeatures};
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 
 /// The model's directory name in every case.
 const DIRECTORY: &str = "example";
@@ -52,17 +52,20 @@ fn cases(collection: &str) -> Vec<Case> {
 }
 
 fn load(text: &str) -> Result<ModelSpec, ConfigErrors> {
-    let mut draft = read_config("config.pbtxt", text)?;
-    draft.resolve_identity(DIRECTORY, &[])?;
-    draft.finish(&SupportedFeatures::default())
+    let mut draft = parse_config_draft("config.pbtxt", text)?;
+    draft.resolve_name_and_backend(DIRECTORY, &[])?;
+    draft.into_validated_spec(&SupportedFeatures::default())
 }
 
 /// The long form of the diagnostics, or the remarks if the configuration is accepted.
 fn diagnose(case: &Case) -> String {
     match load(&case.text) {
         Ok(spec) => {
-            let remarks: Vec<String> =
-                spec.remarks().iter().map(|remark| format!("warning: {remark}")).collect();
+            let remarks: Vec<String> = spec
+                .ignored_setting_warnings()
+                .iter()
+                .map(|remark| format!("warning: {remark}"))
+                .collect();
             assert!(!remarks.is_empty(), "{} is accepted", case.name);
             remarks.join("\n")
         }
@@ -110,7 +113,7 @@ fn valid_files_are_accepted() {
     for entry in fs::read_dir(corpus().join("valid")).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
-        if let Err(errors) = read_config(&path.to_string_lossy(), &text) {
+        if let Err(errors) = parse_config_draft(&path.to_string_lossy(), &text) {
             panic!("{errors:#}");
         }
         count += 1;
@@ -129,7 +132,7 @@ fn damaged_files_are_accepted_or_diagnosed() {
             let rest = &text[at + character.len_utf8()..];
             let replacement = ["", "}", "\"", "0", "["][at % 5];
             let damaged = format!("{}{replacement}{rest}", &text[..at]);
-            if let Err(errors) = read_config("damaged", &damaged) {
+            if let Err(errors) = parse_config_draft("damaged", &damaged) {
                 assert!(!errors.diagnostics.is_empty());
             }
         }

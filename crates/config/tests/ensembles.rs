@@ -9,13 +9,13 @@ use galatea_config::{
     ComposingModel, ConfigErrors, EnsembleScheduling, EnsembleStep, ModelSpec, SupportedFeatures,
     validate_ensemble,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 
 fn parse(name: &str, text: &str) -> ModelSpec {
-    let mut draft = read_config("config.pbtxt", text).unwrap();
-    draft.resolve_identity(name, &[]).unwrap();
+    let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
+    draft.resolve_name_and_backend(name, &[]).unwrap();
     draft
-        .finish(&SupportedFeatures::default())
+        .into_validated_spec(&SupportedFeatures::default())
         .unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
 
@@ -375,8 +375,8 @@ fn different_types_and_shapes_are_reported() {
 fn an_input_that_a_step_makes_is_remarked() {
     let spec = ensemble("4 | IN FP32 3 | OUT FP32 5", &["net X=IN > Y=OUT", "net X=OUT > Y=IN"]);
     let inputs = |name: &str| spec.input(name).is_some();
-    assert_eq!(spec.ensemble().unwrap().input_made_by_step(inputs), Some(("IN", 1)));
-    let remarks = spec.remarks();
+    assert_eq!(spec.ensemble().unwrap().input_produced_by_step(inputs), Some(("IN", 1)));
+    let remarks = spec.ignored_setting_warnings();
     let [remark] = remarks.as_slice() else { panic!("{remarks:?}") };
     assert!(remark.starts_with("model 'E': config.pbtxt:"), "{remark}");
     let expected = "ensemble tensor 'IN' is an input of ensemble 'E' and is made by step 1 as \
@@ -393,10 +393,10 @@ fn mismatches_have_a_position() {
         ensemble_scheduling { step { model_name: 'plain'
           input_map { key: 'Z' value: 'IN' }
           output_map { key: 'Y' value: 'OUT' } } }";
-    let mut draft = read_config("config.pbtxt", text).unwrap();
-    draft.resolve_identity("E", &[]).unwrap();
-    let mut ensemble = draft.clone().finish(&SupportedFeatures::default()).unwrap();
-    let errors = draft.locate(validate(&mut ensemble).unwrap_err());
+    let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
+    draft.resolve_name_and_backend("E", &[]).unwrap();
+    let mut ensemble = draft.clone().into_validated_spec(&SupportedFeatures::default()).unwrap();
+    let errors = draft.add_error_positions(validate(&mut ensemble).unwrap_err());
     let lines: Vec<_> =
         errors.diagnostics.iter().map(|found| found.position.unwrap().line).collect();
     assert_eq!(lines, [5, 5]);
@@ -422,9 +422,9 @@ fn check_steps(count: usize, takes: impl Fn(usize) -> usize) -> Vec<String> {
             takes(index)
         );
     }
-    let mut draft = read_config("f", &(text + "}")).unwrap();
-    draft.resolve_identity("E", &[]).unwrap();
-    let errors = draft.finish(&SupportedFeatures::default()).err();
+    let mut draft = parse_config_draft("f", &(text + "}")).unwrap();
+    draft.resolve_name_and_backend("E", &[]).unwrap();
+    let errors = draft.into_validated_spec(&SupportedFeatures::default()).err();
     let found = errors.into_iter().flat_map(|errors| errors.diagnostics);
     found.map(|diagnostic| diagnostic.message.to_string()).collect()
 }

@@ -6,7 +6,7 @@ use galatea_config::{
     ComputeCapability, ConfigDraft, ConfigErrors, InstanceKind, ModelSpec, PreferredInstances,
     SupportedFeatures,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 
 /// A server with two GPUs: GPU 0 with compute capability 8.6 and GPU 1 with 9.0.
 fn support() -> SupportedFeatures {
@@ -21,13 +21,13 @@ fn support() -> SupportedFeatures {
 }
 
 fn draft(text: &str) -> ConfigDraft {
-    let mut draft = read_config("f", text).unwrap();
-    draft.resolve_identity("example", &[]).unwrap();
+    let mut draft = parse_config_draft("f", text).unwrap();
+    draft.resolve_name_and_backend("example", &[]).unwrap();
     draft
 }
 
 fn finish(text: &str, support: &SupportedFeatures) -> Result<ModelSpec, ConfigErrors> {
-    draft(text).finish(support)
+    draft(text).into_validated_spec(support)
 }
 
 fn shown(spec: &ModelSpec) -> Vec<String> {
@@ -47,7 +47,7 @@ fn by_default_each_gpu_has_an_instance() {
     assert_eq!(groups("identity", ""), ["example Gpu 1 [0, 1]"]);
     assert_eq!(groups("identity", "instance_group { count: 3 }"), ["example_0 Gpu 3 [0, 1]"]);
     let mut refused = support();
-    refused.refuse_gpus("its library is one for CPUs");
+    refused.withhold_gpus("its library is one for CPUs");
     let spec = finish("backend: 'onnxruntime'", &refused).unwrap();
     assert_eq!(shown(&spec), ["example Cpu 2 []"]);
     let group = "backend: 'onnxruntime' instance_group { kind: KIND_GPU }";
@@ -95,8 +95,8 @@ fn what_a_backend_prefers_is_limited_to_the_gpus_that_there_are() {
     let prefer = |kind, count, gpus: &[i32]| PreferredInstances { kind, count, gpus: gpus.into() };
     let check = |text: &str, preferred: &[PreferredInstances], expected: &[&str]| {
         let mut draft = draft(&format!("backend: 'b' {text}"));
-        draft.prefer_instances(preferred, &support());
-        assert_eq!(shown(&draft.finish(&support()).unwrap()), expected, "{text}");
+        draft.apply_preferred_instances(preferred, &support());
+        assert_eq!(shown(&draft.into_validated_spec(&support()).unwrap()), expected, "{text}");
     };
     let on_gpus = |count, gpus| prefer(Some(InstanceKind::Gpu), count, gpus);
     check("", &[on_gpus(0, &[])], &["example Gpu 1 [0, 1]"]);
@@ -185,11 +185,11 @@ fn a_compute_capability_has_a_file() {
     let spec = finish(text, &support()).unwrap();
     let files = [None, Some(0), Some(1), Some(2)].map(|gpu| spec.model_filename(gpu));
     assert_eq!(files, ["any.onnx", "any.onnx", "hopper.onnx", "any.onnx"]);
-    assert!(spec.remarks().is_empty());
+    assert!(spec.ignored_setting_warnings().is_empty());
     let without = finish(text, &SupportedFeatures::default()).unwrap();
     assert_eq!(without.model_filename(Some(1)), "any.onnx");
     let expected = "model 'example': 'cc_model_filenames' changes nothing: no GPU is used";
-    assert_eq!(without.remarks(), [expected]);
+    assert_eq!(without.ignored_setting_warnings(), [expected]);
 }
 
 #[test]
@@ -203,14 +203,14 @@ fn backends_that_get_the_whole_configuration_may_use_any_setting() {
     let mut whole = support();
     whole.whole_configuration = true;
     let spec = finish(text, &whole).unwrap();
-    assert!(spec.remarks().is_empty() && spec.states()[0].is_growable);
-    assert_eq!(finish(text, &support()).unwrap().remarks().len(), 6);
+    assert!(spec.ignored_setting_warnings().is_empty() && spec.sequence_states()[0].is_growable);
+    assert_eq!(finish(text, &support()).unwrap().ignored_setting_warnings().len(), 6);
     let other = text.replace("use_same_buffer_for_input_output: true", "");
     let spec = finish(&other, &whole).unwrap();
-    assert!(!spec.states()[0].is_growable);
+    assert!(!spec.sequence_states()[0].is_growable);
     let expected = "model 'example': 'sequence_batching.state.use_growable_memory' changes \
                     nothing: each new state gets memory of its own size";
-    assert_eq!(spec.remarks(), [expected]);
+    assert_eq!(spec.ignored_setting_warnings(), [expected]);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn states_of_onnx_models_grow_on_gpus() {
             "backend: 'onnxruntime' instance_group {{ kind: {kind} }} sequence_batching {{ state {{
              input_name: 'S' output_name: 'T' data_type: TYPE_FP32 dims: -1 {flags} }} }}"
         );
-        finish(&text, &support()).unwrap().remarks().len()
+        finish(&text, &support()).unwrap().ignored_setting_warnings().len()
     };
     let both = "use_same_buffer_for_input_output: true use_growable_memory: true";
     assert_eq!((remarks("KIND_GPU", both), remarks("KIND_AUTO", both)), (0, 0));

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use galatea_config::{ConfigDraft, SupportedFeatures, to_json};
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 
 fn print(text: &str) -> String {
-    to_json(read_config("f", text).unwrap().message())
+    to_json(parse_config_draft("f", text).unwrap().message())
 }
 
 /// Checks that the printed form of `text` contains `part`.
@@ -99,9 +99,9 @@ fn configurations_are_printed_as_in_triton() {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        let mut draft = read_config("config.pbtxt", &text).unwrap();
-        draft.resolve_identity(&path.file_stem().unwrap().to_string_lossy(), &[]).unwrap();
-        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
+        let mut draft = parse_config_draft("config.pbtxt", &text).unwrap();
+        draft.resolve_name_and_backend(&path.file_stem().unwrap().to_string_lossy(), &[]).unwrap();
+        let spec = draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
         let expected = fs::read_to_string(path.with_extension("json")).unwrap();
         assert_eq!(spec.to_json(), expected.trim_end(), "{}", path.display());
         count += 1;
@@ -115,7 +115,7 @@ fn printed_configurations_can_be_parsed() {
     let mut count = 0;
     for entry in fs::read_dir(valid).unwrap() {
         let text = fs::read_to_string(entry.unwrap().path()).unwrap();
-        let draft = read_config("f", &text).unwrap();
+        let draft = parse_config_draft("f", &text).unwrap();
         let again = ConfigDraft::from_json("f", &to_json(draft.message())).unwrap();
         assert_eq!(again.message(), draft.message(), "{text}");
         count += 1;

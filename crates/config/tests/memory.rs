@@ -2,7 +2,7 @@
 //! bytes per byte of text, plus one mebibyte.
 
 use galatea_config::{ConfigDraft, ConfigErrors, SupportedFeatures};
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]
@@ -25,11 +25,11 @@ enum Form {
 /// Reads a configuration in the same way as a load.
 fn read(form: Form, text: &str) -> Result<(), ConfigErrors> {
     let mut draft = match form {
-        Form::Text => read_config("config.pbtxt", text)?,
+        Form::Text => parse_config_draft("config.pbtxt", text)?,
         Form::Json => ConfigDraft::from_json("config", text)?,
     };
-    draft.resolve_identity("model", &[String::from("model.onnx")])?;
-    let spec = draft.finish(&SupportedFeatures::default())?;
+    draft.resolve_name_and_backend("model", &[String::from("model.onnx")])?;
+    let spec = draft.into_validated_spec(&SupportedFeatures::default())?;
     assert!(!spec.to_json().is_empty());
     Ok(())
 }

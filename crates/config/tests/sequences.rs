@@ -5,19 +5,19 @@
 use std::collections::BTreeSet;
 
 use galatea_config::{
-    BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlKind, ControlSpec, ControlValues,
+    BatchInputKind, BatchInputSpec, BatchOutputSpec, ControlInputSpec, ControlKind, ControlValues,
     InitialState, ModelSpec, SchedulingChoice, SequenceBatching, SequenceStrategy, StateSpec,
     SupportedFeatures,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::DataType;
 
 fn spec(text: &str) -> ModelSpec {
     let text = format!("backend: 'identity' {text}");
-    let mut draft = read_config("config.pbtxt", &text).unwrap();
-    draft.resolve_identity("example", &[]).unwrap();
+    let mut draft = parse_config_draft("config.pbtxt", &text).unwrap();
+    draft.resolve_name_and_backend("example", &[]).unwrap();
     draft
-        .finish(&SupportedFeatures::default())
+        .into_validated_spec(&SupportedFeatures::default())
         .unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
 
@@ -111,9 +111,9 @@ fn controls_have_the_bytes_of_their_values() {
         when_true: when_true.to_vec(),
     };
     let control =
-        |name: &str, datatype, kind| ControlSpec { name: name.to_owned(), datatype, kind };
+        |name: &str, datatype, kind| ControlInputSpec { name: name.to_owned(), datatype, kind };
     assert_eq!(
-        spec.controls(),
+        spec.sequence_controls(),
         [
             control(
                 "S",
@@ -138,7 +138,7 @@ fn correlation_ids_may_have_several_types() {
             "sequence_batching {{ control_input {{ name: 'C' control {{ \
              kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_{datatype} }} }} }}"
         ));
-        assert_eq!(spec.controls()[0].datatype.config_name(), format!("TYPE_{datatype}"));
+        assert_eq!(spec.sequence_controls()[0].datatype.config_name(), format!("TYPE_{datatype}"));
     }
 }
 
@@ -170,7 +170,7 @@ fn states_have_initial_values() {
         state("C", "D", DataType::Bytes, &[-1], InitialState::Zero { dims: vec![0] }),
         state("E", "F", DataType::Int8, &[], file),
     ];
-    assert_eq!(spec.states(), expected);
+    assert_eq!(spec.sequence_states(), expected);
     assert_eq!(spec.state_for_output("D"), Some(&expected[1]));
     assert_eq!(spec.state_for_output("A"), None);
 }
@@ -179,7 +179,7 @@ fn states_have_initial_values() {
 fn other_schedulers_have_no_controls_and_states() {
     for text in ["", "max_batch_size: 2 dynamic_batching { }"] {
         let spec = spec(text);
-        assert!(spec.controls().is_empty() && spec.states().is_empty());
+        assert!(spec.sequence_controls().is_empty() && spec.sequence_states().is_empty());
         assert_eq!(spec.state_for_output("B"), None);
     }
 }
@@ -248,11 +248,11 @@ fn names_of_controls_states_and_batch_inputs_are_reserved() {
                 control_input { name: 'START' } control_input { name: 'END' } \
                 state { input_name: 'A' output_name: 'B' } \
                 state { input_name: 'C' output_name: 'D' } }";
-    let draft = read_config("f", text).unwrap();
-    assert_eq!(draft.reserved_input_names(), names(&["A", "C", "END", "START", "T", "U"]));
-    assert_eq!(draft.reserved_output_names(), names(&["B", "D"]));
+    let draft = parse_config_draft("f", text).unwrap();
+    assert_eq!(draft.hidden_input_names(), names(&["A", "C", "END", "START", "T", "U"]));
+    assert_eq!(draft.hidden_output_names(), names(&["B", "D"]));
     let text = "batch_input { target_name: 'T' } dynamic_batching { }";
-    let draft = read_config("f", text).unwrap();
-    assert_eq!(draft.reserved_input_names(), names(&["T"]));
-    assert!(draft.reserved_output_names().is_empty());
+    let draft = parse_config_draft("f", text).unwrap();
+    assert_eq!(draft.hidden_input_names(), names(&["T"]));
+    assert!(draft.hidden_output_names().is_empty());
 }

@@ -6,7 +6,7 @@ use galatea_config::{
     Accelerator, ConfigDraft, InputFormat, InstanceKind, ModelPriority, ModelSpec, QueuePolicy,
     SchedulingChoice, SupportedFeatures, TimeoutAction, VersionPolicy,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::DataType;
 
 fn spec(text: &str) -> ModelSpec {
@@ -14,9 +14,9 @@ fn spec(text: &str) -> ModelSpec {
 }
 
 fn spec_on(text: &str, support: &SupportedFeatures) -> ModelSpec {
-    let mut draft = read_config("config.pbtxt", text).unwrap();
-    draft.resolve_identity("example", &[]).unwrap();
-    draft.finish(support).unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
+    let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
+    draft.resolve_name_and_backend("example", &[]).unwrap();
+    draft.into_validated_spec(support).unwrap_or_else(|errors| panic!("{text}\n{errors:#}"))
 }
 
 /// Creates an identity model with this tensor.
@@ -100,9 +100,9 @@ fn groups_are_completed() {
     let cpu = SupportedFeatures::default();
     let text = "instance_group [ { count: 3 }, { kind: KIND_CPU }, { name: 'm' kind: KIND_MODEL }, \
                 { kind: KIND_AUTO gpus: [ 0 ] count: 1 } ]";
-    let mut draft = read_config("f", &format!("backend: 'onnxruntime' {text}")).unwrap();
-    draft.resolve_identity("example", &[]).unwrap();
-    let errors = draft.finish(&cpu).unwrap_err();
+    let mut draft = parse_config_draft("f", &format!("backend: 'onnxruntime' {text}")).unwrap();
+    draft.resolve_name_and_backend("example", &[]).unwrap();
+    let errors = draft.into_validated_spec(&cpu).unwrap_err();
     assert!(errors.to_string().contains("example_3 of model example has kind KIND_CPU but"));
     let text = text.replace("gpus: [ 0 ]", "");
     assert_eq!(
@@ -184,7 +184,7 @@ fn optimization_is_converted() {
 #[test]
 fn a_backend_completes_a_draft() {
     let mut draft = ConfigDraft::empty();
-    draft.resolve_identity("auto", &["model.onnx".to_owned()]).unwrap();
+    draft.resolve_name_and_backend("auto", &["model.onnx".to_owned()]).unwrap();
     assert_eq!((draft.name(), draft.backend()), ("auto", "onnxruntime"));
     assert!(draft.inputs().is_empty() && !draft.scheduling_is_set());
     draft.set_max_batch_size(4);
@@ -193,7 +193,7 @@ fn a_backend_completes_a_draft() {
     draft.add_output("total", DataType::Int64, &[]);
     assert_eq!(draft.inputs()[0].dims, [-1, 4]);
     assert_eq!(draft.outputs()[0].reshape.as_deref(), Some(&[][..]));
-    let spec = draft.finish(&SupportedFeatures::default()).unwrap();
+    let spec = draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
     assert_eq!(
         spec.to_json(),
         "{\"name\":\"auto\",\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\",\
@@ -220,7 +220,7 @@ fn a_backend_completes_a_draft() {
 fn completing_keeps_configured_values() {
     let text = "max_batch_size: 0 dynamic_batching { max_queue_delay_microseconds: 5 } \
                 input { name: 'A' dims: 3 } parameters { key: 'k' value { string_value: 'v' } }";
-    let mut draft = read_config("f", text).unwrap();
+    let mut draft = parse_config_draft("f", text).unwrap();
     assert!(draft.scheduling_is_set());
     assert_eq!((draft.parameter("k"), draft.parameter("x")), (Some("v"), None));
     assert_eq!((draft.inputs()[0].datatype, draft.max_batch_size()), (None, 0));

@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-use galatea_gate::access::{Pass, api};
+use galatea_gate::access::{AccessPass, api};
 
 /// Reads the layout of model archives.
-pub trait ArchiveInspector: Send + Sync + fmt::Debug {
+pub trait ModelArchiveClassifier: Send + Sync + fmt::Debug {
     /// The layout of an archive's directory. The path is absolute and known to be in a permitted
     /// directory. May block for disk I/O.
-    fn layout(&self, pass: Pass<api::ModelRepository>, path: &str) -> ArchiveLayout;
+    fn layout(&self, pass: AccessPass<api::ModelRepository>, path: &str) -> ModelArchiveKind;
 }
 
 /// The layout of an archive's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ArchiveLayout {
+pub enum ModelArchiveKind {
     /// A model: the directory has a configuration.
     Model,
     /// A repository. The name is the directory name of its ensemble, or else of its last model; it

@@ -29,29 +29,31 @@ mod trace_control;
 mod traffic;
 mod watch;
 
-pub use archives::{ArchiveInspector, ArchiveLayout};
-pub use log_control::{LogChange, LogControl, LogFormat, LogSettings, LogUpdate};
+pub use archives::{ModelArchiveClassifier, ModelArchiveKind};
+pub use log_control::{LogControl, LogFormat, LogSettingChange, LogSettings, LogSettingsUpdate};
 pub use measurements::{
-    CounterFamily, CounterReadings, CountsByReason, DistributionReadings, HistogramReading,
-    Measurements, SummaryReading, SummaryReadings,
+    CounterFamily, CounterReadings, CountsByReason, HistogramReading, LatencySummaries,
+    ModelHistograms, ModelMeasurements, SummaryReading,
 };
 pub use models::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelState, PriorityLevels,
     RepositoryEntry, ServerMetadata, TensorMetadata,
 };
-pub use regions::{CudaRegion, NoRegions, RegionControl, RegionKind, Regions, SystemRegion};
+pub use regions::{
+    CudaShmRegion, RequestShmRegions, ShmControl, ShmDisabled, ShmKind, SystemShmRegion,
+};
 pub use served_model::ServedModel;
-pub use server_control::{NameMapping, ServerControl};
+pub use server_control::{ModelNameMapping, ServerControl};
 pub use statistics::{
-    BatchStatistics, DurationStatistic, GpuStatistics, InferenceStatistics, ModelStatistics,
+    BatchStatistics, DurationStatistic, InferenceStatistics, ModelStatistics, PerGpuStatistics,
     ResponseStatistics,
 };
 pub use trace_control::{
-    ClientTrace, DoorTracePoint, DoorTraceSink, FieldChange, TraceChange, TraceControl,
-    TraceHeaders, TraceLevels, TraceMode, TraceSettings,
+    FieldChange, FrontendTracePoint, FrontendTraceSink, RequestTraceParts, TraceControl,
+    TraceHeaders, TraceLevels, TraceMode, TraceSettings, TraceSettingsChange,
 };
 pub use traffic::{TrafficRecording, TrafficRecordingControl};
 pub use watch::{
-    CloseReasons, Reading, Recording, WATCHED_VERSIONS_MAX, Watch, WatchedExecution,
-    WatchedInstance, WatchedQueue, WatchedSequences, WatchedVersion,
+    ActivityMonitor, ActivityRecording, ActivitySnapshot, BatchCloseReasons, ExecutionInterval,
+    InstanceActivity, QueueActivity, SequenceActivity, VersionActivity, WATCHED_VERSIONS_MAX,
 };

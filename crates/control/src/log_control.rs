@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use galatea_gate::access::{Pass, api};
+use galatea_gate::access::{AccessPass, api};
 
 use galatea_infer::Status;
 
@@ -53,7 +53,7 @@ pub struct LogSettings {
 /// A change to the log settings that clients may request. The log's destination is fixed at
 /// startup.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum LogChange {
+pub enum LogSettingChange {
     /// Switches information on or off.
     Info(bool),
     /// Switches warnings on or off.
@@ -66,7 +66,7 @@ pub enum LogChange {
     Format(LogFormat),
 }
 
-impl LogChange {
+impl LogSettingChange {
     /// Sets the maximum level of verbose lines that are logged. As in Triton, the level is a signed
     /// 32-bit number, and negative levels count as 0.
     #[must_use]
@@ -79,9 +79,9 @@ impl LogChange {
 /// The log, as doors see it.
 pub trait LogControl: fmt::Debug + Send + Sync {
     /// The current settings of the log.
-    fn settings(&self, pass: Pass<api::Logging>) -> LogSettings;
+    fn settings(&self, pass: AccessPass<api::Logging>) -> LogSettings;
     /// Changes one setting, for all subsequent lines.
-    fn change(&self, pass: Pass<api::Logging>, change: LogChange);
+    fn change(&self, pass: AccessPass<api::Logging>, change: LogSettingChange);
 }
 
 /// A client's changes to the log.
@@ -89,14 +89,14 @@ pub trait LogControl: fmt::Debug + Send + Sync {
 /// As in Triton, the changes that precede a mistake take effect: a client that gets an error may
 /// have changed the log.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct LogUpdate {
+pub struct LogSettingsUpdate {
     /// The changes, in the order in which they are made.
-    pub changes: Vec<LogChange>,
+    pub changes: Vec<LogSettingChange>,
     /// The mistake that follows the changes, if any.
     pub mistake: Option<Status>,
 }
 
-impl LogUpdate {
+impl LogSettingsUpdate {
     /// Makes the changes, and returns the new settings.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl LogUpdate {
     pub fn apply(
         self,
         log: Option<&dyn LogControl>,
-        pass: Pass<api::Logging>,
+        pass: AccessPass<api::Logging>,
     ) -> Result<LogSettings, Status> {
         let log =
             log.ok_or_else(|| Status::unavailable("the server does not support dynamic logging"))?;

@@ -26,7 +26,7 @@ pub struct SummaryReading {
 
 /// The values that Triton calls latency summaries.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SummaryReadings {
+pub struct LatencySummaries {
     /// Requests, from arrival to response. As in Triton, `None` for models that use the response
     /// cache.
     pub request: Option<SummaryReading>,
@@ -46,7 +46,7 @@ pub struct SummaryReadings {
 /// Durations in seconds and batch sizes. The buckets are the same for every model and server, so
 /// they can be added up.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DistributionReadings {
+pub struct ModelHistograms {
     /// Successful requests, from arrival to response.
     pub request: HistogramReading,
     /// Time in the queue.
@@ -83,18 +83,18 @@ pub enum CounterReadings {
 
 /// A version's measurements beyond its statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measurements {
+pub struct ModelMeasurements {
     /// The time from arrival to the first response, in whole milliseconds.
     pub first_response_ms: Option<HistogramReading>,
     /// Triton's summaries, if they are enabled.
-    pub summaries: Option<SummaryReadings>,
+    pub summaries: Option<LatencySummaries>,
     /// Galatea's own histograms, if they are enabled.
-    pub distributions: Option<DistributionReadings>,
+    pub distributions: Option<ModelHistograms>,
     /// Galatea's own counters.
     pub counters: Vec<CounterFamily>,
 }
 
-impl Measurements {
+impl ModelMeasurements {
     /// The family that counts batches by the reason for closing them.
     pub const CLOSED_BATCHES: &str = "galatea_batch_closed_total";
     /// The family that counts requests that ended without execution, by reason.

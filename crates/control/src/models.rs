@@ -61,7 +61,7 @@ pub struct PriorityLevels {
 impl PriorityLevels {
     /// The effective priority of a request that asks for this one.
     #[must_use]
-    pub const fn settle(self, priority: u64) -> u64 {
+    pub const fn effective_priority(self, priority: u64) -> u64 {
         if priority == 0 || priority > self.count { self.default } else { priority }
     }
 }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_priority_that_a_model_lacks_becomes_its_default() {
         let levels = PriorityLevels { count: 5, default: 3 };
-        assert_eq!([0, 1, 5, 6].map(|asked| levels.settle(asked)), [3, 1, 5, 3]);
-        assert_eq!([0, 1].map(|asked| PriorityLevels::default().settle(asked)), [0, 0]);
+        assert_eq!([0, 1, 5, 6].map(|asked| levels.effective_priority(asked)), [3, 1, 5, 3]);
+        assert_eq!([0, 1].map(|asked| PriorityLevels::default().effective_priority(asked)), [0, 0]);
     }
 }

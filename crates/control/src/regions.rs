@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-use galatea_gate::access::{Pass, api};
+use galatea_gate::access::{AccessPass, api};
 use galatea_tensor::ForeignRegion;
 
 use galatea_infer::Status;
 
 /// A kind of shared memory. The displayed form is the one in client messages.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum RegionKind {
+pub enum ShmKind {
     /// The machine's POSIX shared memory.
     System,
     /// GPU memory.
     Cuda,
 }
 
-impl fmt::Display for RegionKind {
+impl fmt::Display for ShmKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::System => "system",
@@ -27,7 +27,7 @@ impl fmt::Display for RegionKind {
 
 /// A region of POSIX shared memory that a client registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SystemRegion {
+pub struct SystemShmRegion {
     /// The name by which requests refer to it.
     pub name: String,
     /// The name of the shared memory object.
@@ -40,7 +40,7 @@ pub struct SystemRegion {
 
 /// A region of GPU memory that a client registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CudaRegion {
+pub struct CudaShmRegion {
     /// The name by which requests refer to it.
     pub name: String,
     /// The number of the GPU.
@@ -52,7 +52,7 @@ pub struct CudaRegion {
 /// Registers the regions that clients share, and finds them for their requests.
 ///
 /// A request keeps its regions and can still use one that has since been unregistered.
-pub trait RegionControl: Send + Sync + fmt::Debug {
+pub trait ShmControl: Send + Sync + fmt::Debug {
     /// Returns true if clients may register regions.
     fn is_allowed(&self) -> bool;
 
@@ -62,7 +62,11 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     ///
     /// `Unsupported` if clients may not register regions; `AlreadyExists` for a name that is
     /// registered; `InvalidArgument` and `Internal` for an impossible key or size.
-    fn register(&self, pass: Pass<api::SharedMemory>, region: SystemRegion) -> Result<(), Status>;
+    fn register(
+        &self,
+        pass: AccessPass<api::SharedMemory>,
+        region: SystemShmRegion,
+    ) -> Result<(), Status>;
 
     /// The POSIX shared memory region with this name, or all regions in name order if the name is
     /// empty.
@@ -72,20 +76,20 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     /// `NotFound` if no region of this kind has the name.
     fn status(
         &self,
-        pass: Pass<api::SharedMemory>,
+        pass: AccessPass<api::SharedMemory>,
         name: &str,
-    ) -> Result<Vec<SystemRegion>, Status>;
+    ) -> Result<Vec<SystemShmRegion>, Status>;
 
     /// Registers a region of GPU memory by the handle that the client got from its driver.
     ///
     /// # Errors
     ///
-    /// As [`RegionControl::register`]; also `InvalidArgument` for a handle that can't be opened,
+    /// As [`ShmControl::register`]; also `InvalidArgument` for a handle that can't be opened,
     /// which includes every handle on a server without GPUs.
     fn register_cuda(
         &self,
-        pass: Pass<api::SharedMemory>,
-        region: CudaRegion,
+        pass: AccessPass<api::SharedMemory>,
+        region: CudaShmRegion,
         raw_handle: &[u8],
     ) -> Result<(), Status>;
 
@@ -96,10 +100,10 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     /// `NotFound` if no region of this kind has the name.
     fn cuda_status(
         &self,
-        _: Pass<api::SharedMemory>,
+        _: AccessPass<api::SharedMemory>,
         name: &str,
-    ) -> Result<Vec<CudaRegion>, Status> {
-        NoRegions::none_found(RegionKind::Cuda, name)
+    ) -> Result<Vec<CudaShmRegion>, Status> {
+        ShmDisabled::not_found_unless_empty(ShmKind::Cuda, name)
     }
 
     /// Unregisters the region with this name, or all of this kind if the name is empty. An unknown
@@ -110,8 +114,8 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     /// `Unsupported` if clients may not register regions.
     fn unregister(
         &self,
-        pass: Pass<api::SharedMemory>,
-        kind: RegionKind,
+        pass: AccessPass<api::SharedMemory>,
+        kind: ShmKind,
         name: &str,
     ) -> Result<(), Status>;
 
@@ -122,7 +126,7 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
     /// `NotFound` for an unknown name; `InvalidArgument` for a part that exceeds the region.
     fn find(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         name: &str,
         offset: u64,
         byte_size: u64,
@@ -131,9 +135,9 @@ pub trait RegionControl: Send + Sync + fmt::Debug {
 
 /// A control that doesn't let clients share memory.
 #[derive(Copy, Clone, Debug)]
-pub struct NoRegions;
+pub struct ShmDisabled;
 
-impl NoRegions {
+impl ShmDisabled {
     /// The refusal. As in Triton, it mentions the flag.
     #[must_use]
     pub fn refusal() -> Status {
@@ -148,7 +152,7 @@ impl NoRegions {
     /// # Errors
     ///
     /// `NotFound` unless the name is empty.
-    pub fn none_found<T>(kind: RegionKind, name: &str) -> Result<Vec<T>, Status> {
+    pub fn not_found_unless_empty<T>(kind: ShmKind, name: &str) -> Result<Vec<T>, Status> {
         if name.is_empty() {
             return Ok(Vec::new());
         }
@@ -162,35 +166,44 @@ impl NoRegions {
     }
 }
 
-impl RegionControl for NoRegions {
+impl ShmControl for ShmDisabled {
     fn is_allowed(&self) -> bool {
         false
     }
 
     fn register_cuda(
         &self,
-        _: Pass<api::SharedMemory>,
-        _: CudaRegion,
+        _: AccessPass<api::SharedMemory>,
+        _: CudaShmRegion,
         _: &[u8],
     ) -> Result<(), Status> {
         Err(Self::refusal())
     }
 
-    fn register(&self, _: Pass<api::SharedMemory>, _: SystemRegion) -> Result<(), Status> {
+    fn register(&self, _: AccessPass<api::SharedMemory>, _: SystemShmRegion) -> Result<(), Status> {
         Err(Self::refusal())
     }
 
-    fn status(&self, _: Pass<api::SharedMemory>, name: &str) -> Result<Vec<SystemRegion>, Status> {
-        Self::none_found(RegionKind::System, name)
+    fn status(
+        &self,
+        _: AccessPass<api::SharedMemory>,
+        name: &str,
+    ) -> Result<Vec<SystemShmRegion>, Status> {
+        Self::not_found_unless_empty(ShmKind::System, name)
     }
 
-    fn unregister(&self, _: Pass<api::SharedMemory>, _: RegionKind, _: &str) -> Result<(), Status> {
+    fn unregister(
+        &self,
+        _: AccessPass<api::SharedMemory>,
+        _: ShmKind,
+        _: &str,
+    ) -> Result<(), Status> {
         Err(Self::refusal())
     }
 
     fn find(
         &self,
-        _: Pass<api::Inference>,
+        _: AccessPass<api::Inference>,
         name: &str,
         _: u64,
         _: u64,
@@ -202,34 +215,34 @@ impl RegionControl for NoRegions {
 
 /// The regions that a request's tensors may refer to.
 #[derive(Copy, Clone)]
-pub struct Regions<'a> {
-    control: &'a dyn RegionControl,
-    pass: Pass<api::Inference>,
+pub struct RequestShmRegions<'a> {
+    control: &'a dyn ShmControl,
+    pass: AccessPass<api::Inference>,
 }
 
-impl<'a> Regions<'a> {
+impl<'a> RequestShmRegions<'a> {
     /// The server's regions, for an admitted request.
-    pub const fn new(control: &'a dyn RegionControl, pass: Pass<api::Inference>) -> Self {
+    pub const fn new(control: &'a dyn ShmControl, pass: AccessPass<api::Inference>) -> Self {
         Self { control, pass }
     }
 
     /// No regions. For requests from inside the process.
     #[must_use]
     pub const fn none() -> Self {
-        Self::new(&NoRegions, Pass::in_process())
+        Self::new(&ShmDisabled, AccessPass::in_process())
     }
 
     /// A part of a region.
     ///
     /// # Errors
     ///
-    /// As [`RegionControl::find`].
+    /// As [`ShmControl::find`].
     pub fn find(&self, name: &str, offset: u64, byte_size: u64) -> Result<ForeignRegion, Status> {
         self.control.find(self.pass, name, offset, byte_size)
     }
 }
 
-impl fmt::Debug for Regions<'_> {
+impl fmt::Debug for RequestShmRegions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Regions")
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use galatea_gate::access::{Pass, api};
+use galatea_gate::access::{AccessPass, api};
 use galatea_infer::Status;
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 
 /// Gives a model a name other than its directory's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NameMapping {
+pub struct ModelNameMapping {
     /// The directory in the repository.
     pub directory: String,
     /// The model's name.
@@ -28,13 +28,13 @@ pub struct NameMapping {
 /// [`Unavailable`](galatea_infer::Code::Unavailable).
 pub trait ServerControl: Send + Sync {
     /// Returns true if the server is running.
-    fn live(&self, pass: Pass<api::Health>) -> bool;
+    fn live(&self, pass: AccessPass<api::Health>) -> bool;
     /// Returns true if the server accepts inference requests.
     ///
     /// # Errors
     ///
     /// `Unavailable` while the server shuts down.
-    fn ready(&self, pass: Pass<api::Health>) -> Result<bool, Status>;
+    fn ready(&self, pass: AccessPass<api::Health>) -> Result<bool, Status>;
     /// Returns true if a model version accepts inference requests. Returns false if it does not
     /// exist or is not loaded.
     ///
@@ -43,7 +43,7 @@ pub trait ServerControl: Send + Sync {
     /// `Unavailable` while the server shuts down, and the errors in the trait's description.
     fn model_ready(
         &self,
-        pass: Pass<api::Health>,
+        pass: AccessPass<api::Health>,
         name: &str,
         version: Option<i64>,
     ) -> Result<bool, Status>;
@@ -52,13 +52,13 @@ pub trait ServerControl: Send + Sync {
     /// has no time limit.
     fn readiness_may_block(
         &self,
-        _: Pass<api::Health>,
+        _: AccessPass<api::Health>,
         _model: Option<(&str, Option<i64>)>,
     ) -> bool {
         false
     }
     /// The server's name, version and extensions.
-    fn server_metadata(&self, pass: Pass<api::Metadata>) -> ServerMetadata;
+    fn server_metadata(&self, pass: AccessPass<api::Metadata>) -> ServerMetadata;
     /// A model's interface.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ pub trait ServerControl: Send + Sync {
     /// As in the trait's description.
     fn model_metadata(
         &self,
-        pass: Pass<api::Metadata>,
+        pass: AccessPass<api::Metadata>,
         name: &str,
         version: Option<i64>,
     ) -> Result<ModelMetadata, Status>;
@@ -77,7 +77,7 @@ pub trait ServerControl: Send + Sync {
     /// As in the trait's description.
     fn model_config(
         &self,
-        pass: Pass<api::ModelConfig>,
+        pass: AccessPass<api::ModelConfig>,
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status>;
@@ -88,7 +88,7 @@ pub trait ServerControl: Send + Sync {
     /// As in the trait's description.
     fn model_for_inference(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<dyn ServedModel>, Status>;
@@ -103,7 +103,7 @@ pub trait ServerControl: Send + Sync {
     /// report.
     fn model_report(
         &self,
-        pass: Pass<api::Statistics>,
+        pass: AccessPass<api::Statistics>,
         name: &str,
         version: Option<i64>,
         report: &str,
@@ -115,7 +115,7 @@ pub trait ServerControl: Send + Sync {
     /// `InvalidArgument` for an unknown model or version.
     fn statistics(
         &self,
-        pass: Pass<api::Statistics>,
+        pass: AccessPass<api::Statistics>,
         name: Option<&str>,
         version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status>;
@@ -126,7 +126,7 @@ pub trait ServerControl: Send + Sync {
     /// `Unavailable` if the server could not be initialized.
     fn repository_index(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         only_ready: bool,
     ) -> Result<Vec<RepositoryEntry>, Status>;
     /// Loads a model, or reloads it if it changed. Blocks until the load has finished, without a
@@ -139,7 +139,7 @@ pub trait ServerControl: Send + Sync {
     /// model that fails to load.
     fn load_model(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         name: &str,
         parameters: LoadParameters,
     ) -> Result<(), Status>;
@@ -152,7 +152,7 @@ pub trait ServerControl: Send + Sync {
     /// `Unavailable` unless the server runs in explicit control mode.
     fn unload_model(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         name: &str,
         unload_dependents: bool,
     ) -> Result<(), Status>;
@@ -166,9 +166,9 @@ pub trait ServerControl: Send + Sync {
     /// `AlreadyExists` for a registered repository or name.
     fn register_repository(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         path: &str,
-        names: &[NameMapping],
+        names: &[ModelNameMapping],
     ) -> Result<(), Status> {
         let _ = (pass, names);
         Err(Status::unsupported(format!("repository '{path}' can't be registered here")))
@@ -181,7 +181,7 @@ pub trait ServerControl: Send + Sync {
     /// `InvalidArgument` for an unknown repository.
     fn unregister_repository(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         path: &str,
     ) -> Result<(), Status> {
         let _ = pass;

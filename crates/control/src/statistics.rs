@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use galatea_infer::MemoryUsage;
 
-use crate::{Measurements, SummaryReadings};
+use crate::{LatencySummaries, ModelMeasurements};
 
 /// The number of events and the sum of their durations.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -55,14 +55,14 @@ pub struct ModelStatistics {
     /// The metric labels that `metric_tags` in the configuration adds.
     pub metric_tags: Arc<[(String, String)]>,
     /// Measurements that only metrics show.
-    pub measurements: Measurements,
+    pub measurements: ModelMeasurements,
     /// The statistics of each GPU; only metrics show them.
-    pub gpus: Vec<GpuStatistics>,
+    pub gpus: Vec<PerGpuStatistics>,
 }
 
 /// The executions of a version's instances on one GPU.
 #[derive(Clone, Debug, Default)]
-pub struct GpuStatistics {
+pub struct PerGpuStatistics {
     /// The number of the GPU.
     pub gpu: u32,
     /// The sum of the batch sizes of successful requests.
@@ -75,7 +75,7 @@ pub struct GpuStatistics {
     /// [`FailureReason::ALL`](galatea_infer::FailureReason::ALL).
     pub failures: [u64; 4],
     /// Triton's summaries, if they are enabled.
-    pub summaries: Option<SummaryReadings>,
+    pub summaries: Option<LatencySummaries>,
 }
 
 /// Durations of a model's requests by stage.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_gate::access::{Pass, api};
+use galatea_gate::access::{AccessPass, api};
 
 use galatea_infer::{Status, Trace};
 
 /// A trace point that only a request's door sees.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum DoorTracePoint {
+pub enum FrontendTracePoint {
     /// The door began to receive an HTTP request.
     HttpReceiveStart,
     /// The door had received all of the HTTP request.
@@ -30,7 +30,7 @@ pub enum DoorTracePoint {
     ResponseComplete,
 }
 
-impl DoorTracePoint {
+impl FrontendTracePoint {
     /// The name that Triton's traces use.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -50,18 +50,18 @@ impl DoorTracePoint {
 
 /// Records a traced request's passage through its door. The trace is complete when this sink and
 /// the request's trace have been dropped.
-pub trait DoorTraceSink: Send + Sync + std::fmt::Debug {
+pub trait FrontendTraceSink: Send + Sync + std::fmt::Debug {
     /// Records that the request passed `point` at this time.
-    fn record(&self, point: DoorTracePoint, at: Instant);
+    fn record(&self, point: FrontendTracePoint, at: Instant);
 }
 
 /// The two halves of a client request's trace.
 #[derive(Debug)]
-pub struct ClientTrace {
+pub struct RequestTraceParts {
     /// The trace that the request carries.
     pub request: Arc<Trace>,
     /// The trace that its door keeps until the response is sent.
-    pub door: Arc<dyn DoorTraceSink>,
+    pub door: Arc<dyn FrontendTraceSink>,
 }
 
 /// The kinds of facts that are traced.
@@ -105,7 +105,7 @@ pub enum FieldChange<T> {
 
 /// A change to the settings.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct TraceChange {
+pub struct TraceSettingsChange {
     /// The kinds of facts that are traced.
     pub levels: FieldChange<TraceLevels>,
     /// The sampling rate: one in this many requests is traced.
@@ -186,20 +186,20 @@ pub trait TraceControl: Send + Sync + std::fmt::Debug {
     /// Begins the trace of a request to this model, if the request is to be traced.
     fn begin(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         model: &str,
         headers: TraceHeaders<'_>,
-    ) -> Option<ClientTrace>;
+    ) -> Option<RequestTraceParts>;
 
     /// Checks that a model can have settings: it must be ready. This may block.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if it is not ready.
-    fn check_model(&self, pass: Pass<api::Trace>, model: &str) -> Result<(), Status>;
+    fn check_model(&self, pass: AccessPass<api::Trace>, model: &str) -> Result<(), Status>;
 
     /// A model's settings, or the settings for all models that have none of their own.
-    fn settings(&self, pass: Pass<api::Trace>, model: Option<&str>) -> TraceSettings;
+    fn settings(&self, pass: AccessPass<api::Trace>, model: Option<&str>) -> TraceSettings;
 
     /// Changes these settings.
     ///
@@ -209,8 +209,8 @@ pub trait TraceControl: Send + Sync + std::fmt::Debug {
     /// settings.
     fn change(
         &self,
-        pass: Pass<api::Trace>,
+        pass: AccessPass<api::Trace>,
         model: Option<&str>,
-        change: &TraceChange,
+        change: &TraceSettingsChange,
     ) -> Result<(), Status>;
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use galatea_gate::access::{Pass, api};
+use galatea_gate::access::{AccessPass, api};
 
 use galatea_infer::Status;
 
@@ -20,7 +20,7 @@ pub trait TrafficRecordingControl: fmt::Debug + Send + Sync {
     /// client records it, or while the maximum number of recordings is reached.
     fn record_traffic(
         &self,
-        pass: Pass<api::Trace>,
+        pass: AccessPass<api::Trace>,
         model: &str,
         version: Option<i64>,
     ) -> Result<Box<dyn TrafficRecording>, Status>;

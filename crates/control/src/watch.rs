@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use galatea_gate::access::{Pass, api};
+use galatea_gate::access::{AccessPass, api};
 
 use crate::ModelStatistics;
 
@@ -11,10 +11,10 @@ use crate::ModelStatistics;
 pub const WATCHED_VERSIONS_MAX: usize = 256;
 
 /// The server as seen by doors that show its activity.
-pub trait Watch: fmt::Debug + Send + Sync {
+pub trait ActivityMonitor: fmt::Debug + Send + Sync {
     /// Records executions until the returned value is dropped. Returns `None` while another
     /// recording is in progress: its owner shares its readings.
-    fn begin(&self, pass: Pass<api::Statistics>) -> Option<Box<dyn Recording>>;
+    fn begin(&self, pass: AccessPass<api::Statistics>) -> Option<Box<dyn ActivityRecording>>;
 
     /// Returns the counters of the versions in service, up to the number shown.
     fn counters(&self) -> Vec<ModelStatistics>;
@@ -24,25 +24,25 @@ pub trait Watch: fmt::Debug + Send + Sync {
 }
 
 /// A recording of executions, which lasts until it is dropped.
-pub trait Recording: Send {
+pub trait ActivityRecording: Send {
     /// Reads the events since the last call and the current state. May take long with many models.
-    fn read(&mut self) -> Reading;
+    fn read(&mut self) -> ActivitySnapshot;
 }
 
 /// The result of one read of a recording.
 #[derive(Debug, Default)]
-pub struct Reading {
+pub struct ActivitySnapshot {
     /// The time of the reading, relative to the start of the recording.
     pub at: Duration,
     /// The versions in service, up to the number shown.
-    pub versions: Vec<WatchedVersion>,
+    pub versions: Vec<VersionActivity>,
     /// The number of versions not shown.
     pub omitted: usize,
 }
 
 /// A model version.
 #[derive(Debug, Default)]
-pub struct WatchedVersion {
+pub struct VersionActivity {
     /// The version's counters, with its name and number.
     pub statistics: ModelStatistics,
     /// The platform or, if there is none, the backend.
@@ -50,16 +50,16 @@ pub struct WatchedVersion {
     /// The maximum batch size; 0 for a model that does not batch.
     pub max_batch_size: u32,
     /// The waiting requests.
-    pub queue: WatchedQueue,
+    pub queue: QueueActivity,
     /// The sequences; `None` if the model has no sequence batcher.
-    pub sequences: Option<WatchedSequences>,
+    pub sequences: Option<SequenceActivity>,
     /// The version's instances, in order.
-    pub instances: Vec<WatchedInstance>,
+    pub instances: Vec<InstanceActivity>,
 }
 
 /// The waiting requests of a version.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct WatchedQueue {
+pub struct QueueActivity {
     /// The number of waiting requests, over all priorities.
     pub waiting: usize,
     /// The age of the oldest waiting request.
@@ -70,7 +70,7 @@ pub struct WatchedQueue {
 
 /// The sequences of a version.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct WatchedSequences {
+pub struct SequenceActivity {
     /// The number of slots that hold a sequence.
     pub taken_slots: u64,
     /// The number of free slots.
@@ -81,20 +81,20 @@ pub struct WatchedSequences {
 
 /// An instance of a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WatchedInstance {
+pub struct InstanceActivity {
     /// The instance's name.
     pub name: String,
     /// The execution in progress.
-    pub current: Option<WatchedExecution>,
+    pub current: Option<ExecutionInterval>,
     /// The executions that have ended, in time order.
-    pub ended: Vec<WatchedExecution>,
+    pub ended: Vec<ExecutionInterval>,
     /// The number of executions that were dropped for lack of room.
     pub lost: u64,
 }
 
 /// An execution, or several short ones in a row.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct WatchedExecution {
+pub struct ExecutionInterval {
     /// The time at which the batch was closed, relative to the start of the recording.
     pub begin: Duration,
     /// The time at which the instance was free again; while the execution is in progress, the time
@@ -109,14 +109,14 @@ pub struct WatchedExecution {
     /// The longest wait of any request.
     pub waited: Duration,
     /// The reasons why the batches were closed.
-    pub reasons: CloseReasons,
+    pub reasons: BatchCloseReasons,
 }
 
 /// A set of reasons for closing a batch, by number.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct CloseReasons(u16);
+pub struct BatchCloseReasons(u16);
 
-impl CloseReasons {
+impl BatchCloseReasons {
     /// The set with only this reason.
     #[must_use]
     pub const fn only(number: usize) -> Self {
@@ -125,7 +125,7 @@ impl CloseReasons {
 
     /// The union of the two sets.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use galatea_control::{
-    DurationStatistic, InferenceStatistics, Measurements, ModelStatistics, Reading,
-    WatchedExecution, WatchedInstance, WatchedVersion,
+    ActivitySnapshot, DurationStatistic, ExecutionInterval, InferenceStatistics, InstanceActivity,
+    ModelMeasurements, ModelStatistics, VersionActivity,
 };
-use galatea_gate::ledger::Ledger;
+use galatea_gate::ledger::MemoryLedger;
 use galatea_infer::FailureReason;
 use serde_json::{Map, Value, json};
 
@@ -43,7 +43,7 @@ pub(crate) fn lost(count: u64) -> Bytes {
 }
 
 /// The state of the server, and the activity of its instances since the last frame.
-pub(crate) fn encode(reading: &Reading, ledger: &Ledger, gpus: &Value) -> Bytes {
+pub(crate) fn encode(reading: &ActivitySnapshot, ledger: &MemoryLedger, gpus: &Value) -> Bytes {
     let measured = reading.versions.iter().find_map(|one| distribution(&one.statistics));
     event(
         "frame",
@@ -68,7 +68,7 @@ fn event(name: &str, data: &Value) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }
 
-fn version(version: &WatchedVersion) -> Value {
+fn version(version: &VersionActivity) -> Value {
     let statistics = &version.statistics;
     let queue = &version.queue;
     json!({
@@ -83,8 +83,8 @@ fn version(version: &WatchedVersion) -> Value {
         "stages": stages(&statistics.inference),
         "latency": distribution(statistics).map(|latency| &latency.counts),
         "failures": failures(statistics),
-        "closed": counts(statistics.measurements.counts_by_reason(Measurements::CLOSED_BATCHES)),
-        "unexecuted": counts(statistics.measurements.counts_by_reason(Measurements::UNEXECUTED)),
+        "closed": counts(statistics.measurements.counts_by_reason(ModelMeasurements::CLOSED_BATCHES)),
+        "unexecuted": counts(statistics.measurements.counts_by_reason(ModelMeasurements::UNEXECUTED)),
         "batches": statistics
             .batches
             .iter()
@@ -136,7 +136,7 @@ fn counts(counts: &[(&str, u64)]) -> Value {
     counts.iter().map(|(reason, count)| json!([reason, count])).collect()
 }
 
-fn instance(instance: &WatchedInstance) -> Value {
+fn instance(instance: &InstanceActivity) -> Value {
     json!({
         "name": instance.name,
         "current": instance.current.as_ref().map(execution),
@@ -147,7 +147,7 @@ fn instance(instance: &WatchedInstance) -> Value {
 
 /// Encodes the beginning, end, number, batch size, busy time, waiting time, and the reasons as
 /// bits.
-fn execution(execution: &WatchedExecution) -> Value {
+fn execution(execution: &ExecutionInterval) -> Value {
     json!([
         micros(execution.begin),
         micros(execution.end),
@@ -165,7 +165,7 @@ fn micros(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use galatea_control::{CloseReasons, WatchedQueue};
+    use galatea_control::{BatchCloseReasons, QueueActivity};
 
     use super::*;
 
@@ -181,38 +181,39 @@ mod tests {
     fn names_and_texts_stay_on_one_line() {
         let statistics =
             ModelStatistics { name: "a\r\n\ndata: <b>\"".into(), ..Default::default() };
-        let version = WatchedVersion { statistics, ..Default::default() };
-        let reading = Reading { versions: vec![version], ..Default::default() };
-        let frame = data(&encode(&reading, &Ledger::new(None), &json!([])), "frame");
+        let version = VersionActivity { statistics, ..Default::default() };
+        let reading = ActivitySnapshot { versions: vec![version], ..Default::default() };
+        let frame = data(&encode(&reading, &MemoryLedger::new(None), &json!([])), "frame");
         assert_eq!(frame["models"][0]["name"], "a\r\n\ndata: <b>\"");
         assert_eq!(frame["memory"]["limit"], Value::Null);
     }
 
     #[test]
     fn executions_have_their_reasons() {
-        let execution = WatchedExecution {
+        let execution = ExecutionInterval {
             begin: Duration::from_millis(1),
             end: Duration::from_millis(3),
             count: 2,
             batch_size: 5,
             busy: Duration::from_micros(1_500),
             waited: Duration::from_micros(7),
-            reasons: CloseReasons::only(0).and(CloseReasons::only(3)),
+            reasons: BatchCloseReasons::only(0).union(BatchCloseReasons::only(3)),
         };
-        let instance = WatchedInstance {
+        let instance = InstanceActivity {
             name: "m_0_0".into(),
             current: Some(execution),
             ended: vec![execution],
             lost: 4,
         };
-        let queue = WatchedQueue {
+        let queue = QueueActivity {
             waiting: 3,
             oldest: Duration::from_millis(2),
             waits_for: Some("instance"),
         };
-        let version = WatchedVersion { instances: vec![instance], queue, ..Default::default() };
-        let reading = Reading { versions: vec![version], omitted: 1, ..Default::default() };
-        let frame = data(&encode(&reading, &Ledger::new(Some(10)), &json!([])), "frame");
+        let version = VersionActivity { instances: vec![instance], queue, ..Default::default() };
+        let reading =
+            ActivitySnapshot { versions: vec![version], omitted: 1, ..Default::default() };
+        let frame = data(&encode(&reading, &MemoryLedger::new(Some(10)), &json!([])), "frame");
         let shown = json!([1_000, 3_000, 2, 5, 1_500, 7, 0b1001]);
         let expected = json!({ "name": "m_0_0", "current": shown, "ended": [shown], "lost": 4 });
         let model = &frame["models"][0];

@@ -1,19 +1,19 @@
 //! GPU usage, for the frames.
 
-use galatea_devices::{Device, DeviceReading, Devices};
+use galatea_devices::{Device, DeviceMeasurement, Devices};
 use serde_json::{Value, json};
 
 /// Measures all GPUs. A GPU that can't be measured or has been lost gets no row.
 pub(crate) fn rows(devices: &Devices) -> Value {
     let measured = devices.iter().filter_map(|device| {
-        let reading = devices.read(device)?.ok()?;
+        let reading = devices.measure(device)?.ok()?;
         Some(row(device, &reading))
     });
     measured.collect()
 }
 
 /// Encodes the values of a GPU. Values that can't be measured are null.
-fn row(device: &Device, reading: &DeviceReading) -> Value {
+fn row(device: &Device, reading: &DeviceMeasurement) -> Value {
     let memory = reading.memory_used_and_total.as_ref().ok();
     let milliwatts = |power: &Result<u32, _>| power.as_ref().ok().copied();
     json!({

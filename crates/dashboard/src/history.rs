@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use galatea_control::{HistogramReading, Measurements, ModelStatistics, WATCHED_VERSIONS_MAX};
+use galatea_control::{HistogramReading, ModelMeasurements, ModelStatistics, WATCHED_VERSIONS_MAX};
 use galatea_infer::FailureReason;
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ impl Counters {
         let rejected = FailureReason::Rejected as usize;
         // Rejected requests are counted by reason.
         let failed = version.failures.iter().enumerate().filter(|(at, _)| *at != rejected);
-        let refused = version.measurements.counts_by_reason(Measurements::UNEXECUTED).iter();
+        let refused = version.measurements.counts_by_reason(ModelMeasurements::UNEXECUTED).iter();
         let refused = refused.filter(|(reason, _)| REFUSALS.contains(reason)).map(|(_, one)| one);
         let errors = failed.map(|(_, one)| one).chain(refused);
         Self {
@@ -192,7 +192,7 @@ fn tail<T>(all: &VecDeque<T>, count: usize) -> impl Iterator<Item = &T> + Clone 
 
 #[cfg(test)]
 mod tests {
-    use galatea_control::{CounterFamily, CounterReadings, DistributionReadings};
+    use galatea_control::{CounterFamily, CounterReadings, ModelHistograms};
 
     use super::*;
 
@@ -201,9 +201,9 @@ mod tests {
     fn statistics(fast: u64, slow: u64, failures: [u64; 4]) -> ModelStatistics {
         let request =
             HistogramReading { bounds: vec![0.001, 0.002], counts: vec![fast, slow, 0], sum: 0.0 };
-        let distributions = Some(DistributionReadings { request, ..Default::default() });
+        let distributions = Some(ModelHistograms { request, ..Default::default() });
         let unexecuted = CounterFamily {
-            name: Measurements::UNEXECUTED,
+            name: ModelMeasurements::UNEXECUTED,
             help: "",
             counts: CounterReadings::ByReason(vec![("cancelled", 50), ("queue_full", failures[0])]),
         };
@@ -211,7 +211,7 @@ mod tests {
         statistics.inference.success.count = fast.saturating_add(slow);
         statistics.failures = failures;
         statistics.measurements =
-            Measurements { distributions, counters: vec![unexecuted], ..Default::default() };
+            ModelMeasurements { distributions, counters: vec![unexecuted], ..Default::default() };
         statistics
     }
 

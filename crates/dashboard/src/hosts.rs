@@ -7,7 +7,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use galatea_gate::text::bounded;
+use galatea_gate::text::format_bounded;
 
 /// The maximum length, in bytes, of a name that a refusal repeats.
 const SHOWN_BYTES_MAX: usize = 256;
@@ -76,7 +76,7 @@ fn refusal(host: &[u8]) -> String {
     let host = String::from_utf8_lossy(host);
     format!(
         "the dashboard is not served under the name '{}'; --dashboard-host adds a name",
-        bounded(&host, SHOWN_BYTES_MAX)
+        format_bounded(&host, SHOWN_BYTES_MAX)
     )
 }
 

@@ -43,10 +43,10 @@ mod watchers;
 use std::fmt;
 use std::sync::Arc;
 
-use galatea_control::Watch;
+use galatea_control::ActivityMonitor;
 use galatea_devices::Devices;
-use galatea_gate::ledger::{Account, Ledger};
-use galatea_infer::{Pass, Status, api};
+use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
+use galatea_infer::{AccessPass, Status, api};
 
 pub use self::hosts::AllowedHosts;
 pub use self::page::Page;
@@ -68,8 +68,8 @@ impl Dashboard {
     /// Creates the dashboard of a server with these names and GPUs.
     #[must_use]
     pub fn new(
-        server: Arc<dyn Watch>,
-        ledger: Arc<Ledger>,
+        server: Arc<dyn ActivityMonitor>,
+        ledger: Arc<MemoryLedger>,
         hosts: AllowedHosts,
         devices: Devices,
     ) -> Self {
@@ -102,14 +102,14 @@ impl Dashboard {
     /// `Unavailable` if there are too many watchers or the server is stopping.
     pub fn watch(
         &self,
-        pass: Pass<api::Statistics>,
-        account: &Arc<Account>,
+        pass: AccessPass<api::Statistics>,
+        account: &Arc<MemoryAccount>,
     ) -> Result<Watcher, Status> {
         self.watchers.admit(pass, account)
     }
 
     /// Ends the streams of all watchers permanently because the server is stopping.
-    pub fn end(&self) {
+    pub fn close_streams(&self) {
         self.sampler.end();
         self.watchers.end_streams();
     }

@@ -63,13 +63,13 @@ impl Page {
 
     /// Returns the value of the header `Content-Security-Policy`.
     #[must_use]
-    pub fn policy(&self) -> &str {
+    pub fn content_security_policy(&self) -> &str {
         &self.policy
     }
 
     /// Returns the value of the header `ETag`.
     #[must_use]
-    pub fn tag(&self) -> &str {
+    pub fn etag(&self) -> &str {
         &self.tag
     }
 }
@@ -164,7 +164,7 @@ mod tests {
         };
         let script = between("<script type=\"module\">", "</script>");
         let style = between("<style>", "</style>");
-        assert_eq!(page.policy(), policy(&script, &style));
+        assert_eq!(page.content_security_policy(), policy(&script, &style));
     }
 
     #[test]

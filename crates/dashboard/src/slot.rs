@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use galatea_gate::ledger::{Account, Charge};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 
 use crate::frame;
 
@@ -16,19 +16,19 @@ pub(crate) const WATCHER_EVENTS_MAX: usize = 4;
 /// An event, charged to the connection that will receive it.
 struct WaitingEvent {
     bytes: Bytes,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 /// The events that wait for a watcher, and the number of events that it has missed.
 pub(crate) struct WatcherSlot {
-    account: Arc<Account>,
+    account: Arc<MemoryAccount>,
     events: VecDeque<WaitingEvent>,
     lost: u64,
     reader: Option<Waker>,
 }
 
 impl WatcherSlot {
-    pub(crate) fn new(account: Arc<Account>) -> Self {
+    pub(crate) fn new(account: Arc<MemoryAccount>) -> Self {
         Self { account, events: VecDeque::new(), lost: 0, reader: None }
     }
 
@@ -39,7 +39,7 @@ impl WatcherSlot {
             self.events.pop_front();
             self.lost = self.lost.saturating_add(1);
         }
-        match Charge::new(&self.account, bytes.len()) {
+        match MemoryCharge::new(&self.account, bytes.len()) {
             Ok(charge) => {
                 self.events.push_back(WaitingEvent { bytes: bytes.clone(), _charge: charge })
             }

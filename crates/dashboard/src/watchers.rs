@@ -10,10 +10,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_control::{Recording, Watch};
+use galatea_control::{ActivityMonitor, ActivityRecording};
 use galatea_devices::Devices;
-use galatea_gate::ledger::{Account, Ledger};
-use galatea_infer::{Pass, Status, api};
+use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
+use galatea_infer::{AccessPass, Status, api};
 use galatea_stdx::Lock;
 
 use crate::history::History;
@@ -29,8 +29,8 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(500);
 
 /// The watchers of a server.
 pub(crate) struct Watchers {
-    server: Arc<dyn Watch>,
-    ledger: Arc<Ledger>,
+    server: Arc<dyn ActivityMonitor>,
+    ledger: Arc<MemoryLedger>,
     devices: Devices,
     history: Lock<History>,
     state: Lock<WatchersState>,
@@ -47,7 +47,11 @@ struct WatchersState {
 }
 
 impl Watchers {
-    pub(crate) fn new(server: Arc<dyn Watch>, ledger: Arc<Ledger>, devices: Devices) -> Self {
+    pub(crate) fn new(
+        server: Arc<dyn ActivityMonitor>,
+        ledger: Arc<MemoryLedger>,
+        devices: Devices,
+    ) -> Self {
         let (history, state) = (Lock::default(), Lock::default());
         Self { server, ledger, devices, history, state }
     }
@@ -66,8 +70,8 @@ impl Watchers {
     /// Adds a watcher and starts the task if this is the first watcher.
     pub(crate) fn admit(
         self: &Arc<Self>,
-        pass: Pass<api::Statistics>,
-        account: &Arc<Account>,
+        pass: AccessPass<api::Statistics>,
+        account: &Arc<MemoryAccount>,
     ) -> Result<Watcher, Status> {
         let history = self.history.lock("tell the history");
         let mut state = self.state.lock("add a watcher");
@@ -121,7 +125,7 @@ impl Watchers {
     }
 
     /// Reads for the watchers until there are none.
-    async fn run(self: Arc<Self>, pass: Pass<api::Statistics>) {
+    async fn run(self: Arc<Self>, pass: AccessPass<api::Statistics>) {
         while !self.try_stop() {
             // There is no other recording, because the task that owned one has dropped it.
             match self.server.begin(pass) {
@@ -132,7 +136,7 @@ impl Watchers {
     }
 
     /// Reads a recording until there are no watchers.
-    async fn record(self: &Arc<Self>, mut recording: Box<dyn Recording>) {
+    async fn record(self: &Arc<Self>, mut recording: Box<dyn ActivityRecording>) {
         while self.is_watched() {
             let this = self.clone();
             let reading = tokio::task::spawn_blocking(move || {
@@ -202,7 +206,7 @@ mod tests {
     use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use galatea_control::{ModelStatistics, Reading};
+    use galatea_control::{ActivitySnapshot, ModelStatistics};
 
     use super::*;
     use crate::slot::WATCHER_EVENTS_MAX;
@@ -218,8 +222,8 @@ mod tests {
 
     struct FakeRecording(FakeWatch);
 
-    impl Watch for FakeWatch {
-        fn begin(&self, _: Pass<api::Statistics>) -> Option<Box<dyn Recording>> {
+    impl ActivityMonitor for FakeWatch {
+        fn begin(&self, _: AccessPass<api::Statistics>) -> Option<Box<dyn ActivityRecording>> {
             assert_eq!(self.recordings.fetch_add(1, Ordering::SeqCst), 0);
             Some(Box::new(FakeRecording(self.clone())))
         }
@@ -234,11 +238,11 @@ mod tests {
         }
     }
 
-    impl Recording for FakeRecording {
-        fn read(&mut self) -> Reading {
+    impl ActivityRecording for FakeRecording {
+        fn read(&mut self) -> ActivitySnapshot {
             assert!(!self.0.breaks, "on purpose");
             self.0.readings.fetch_add(1, Ordering::SeqCst);
-            Reading::default()
+            ActivitySnapshot::default()
         }
     }
 
@@ -251,7 +255,7 @@ mod tests {
     struct Watched {
         server: FakeWatch,
         watchers: Arc<Watchers>,
-        account: Arc<Account>,
+        account: Arc<MemoryAccount>,
     }
 
     impl Watched {
@@ -259,11 +263,11 @@ mod tests {
             let watch = Arc::new(server.clone());
             let watchers = Watchers::new(watch, Arc::default(), Devices::default());
             let watchers = Arc::new(watchers);
-            Self { server, watchers, account: Arc::new(Account::unlimited()) }
+            Self { server, watchers, account: Arc::new(MemoryAccount::unlimited()) }
         }
 
         fn watch(&self) -> Result<Watcher, Status> {
-            self.watchers.admit(Pass::in_process(), &self.account)
+            self.watchers.admit(AccessPass::in_process(), &self.account)
         }
 
         fn recordings(&self) -> usize {
@@ -370,9 +374,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn events_without_memory_are_lost() {
-        let ledger = Arc::new(Ledger::new(Some(Account::BASE_BYTES + (64 << 10))));
+        let ledger = Arc::new(MemoryLedger::new(Some(MemoryAccount::BASE_BYTES + (64 << 10))));
         let watched = Watched {
-            account: Arc::new(Account::of_connection(ledger)),
+            account: Arc::new(MemoryAccount::of_connection(ledger)),
             ..Watched::new(FakeWatch::default())
         };
         let filler = Bytes::from(vec![b'x'; 1 << 20]);

@@ -6,7 +6,7 @@
 use std::ops::Deref;
 
 use crate::devices::Shared;
-use crate::{Device, DeviceBuffer, Devices, Error, HostBuffer, Stream};
+use crate::{CudaStream, Device, DeviceBuffer, Devices, Error, HostBuffer};
 
 /// The maximum number of idle streams to keep; additional streams are destroyed.
 const IDLE_STREAMS_MAX: usize = 32;
@@ -15,7 +15,7 @@ const IDLE_STREAMS_MAX: usize = 32;
 struct BorrowedStream<'a> {
     shared: Option<&'a Shared>,
     /// `None` while the stream is being returned.
-    stream: Option<Stream>,
+    stream: Option<CudaStream>,
 }
 
 impl Devices {
@@ -25,7 +25,7 @@ impl Devices {
     ///
     /// The driver's error.
     pub fn to_host(&self, from: &DeviceBuffer) -> Result<HostBuffer, Error> {
-        let to = self.host_memory(from.len());
+        let to = self.allocate_host_buffer(from.len());
         self.borrow_stream(from.device())?.download(from, to)?.wait()
     }
 
@@ -71,7 +71,7 @@ impl Devices {
         let shared = self.0.as_deref();
         let idle = shared.and_then(|shared| {
             let mut streams = shared.idle_streams();
-            let same = |one: &Stream| one.device().number() == device.number();
+            let same = |one: &CudaStream| one.device().number() == device.number();
             let found = streams.iter().rposition(same)?;
             Some(streams.swap_remove(found))
         });
@@ -81,9 +81,9 @@ impl Devices {
 }
 
 impl Deref for BorrowedStream<'_> {
-    type Target = Stream;
+    type Target = CudaStream;
 
-    fn deref(&self) -> &Stream {
+    fn deref(&self) -> &CudaStream {
         self.stream.as_ref().expect("it is not given back yet")
     }
 }

@@ -173,7 +173,7 @@ impl Device {
     /// # Errors
     ///
     /// The driver's error.
-    pub fn memory(&self) -> Result<MemoryUse, Error> {
+    pub fn memory_use(&self) -> Result<MemoryUse, Error> {
         let entered = self.0.make_current()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: Both pointers refer to locals, and the context is current.

@@ -10,8 +10,8 @@ use crate::arena::Arena;
 use crate::device::{LossHandler, Pool};
 use crate::driver::{self, Driver, SUCCESS};
 use crate::host::PinnedPool;
-use crate::monitor::{DeviceMonitor, DeviceReading, ReadingError};
-use crate::{Device, Error, HostBuffer, Stream};
+use crate::monitor::{DeviceMeasurement, DeviceMonitor, MeasurementError};
+use crate::{CudaStream, Device, Error, HostBuffer};
 
 /// The tolerance within which two compute capabilities count as equal, as in Triton.
 const CAPABILITY_TOLERANCE: f64 = 0.01;
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     pinned: OnceLock<Arc<PinnedPool>>,
     monitor: Option<DeviceMonitor>,
     /// Idle streams for single copies.
-    idle_streams: Lock<Vec<Stream>>,
+    idle_streams: Lock<Vec<CudaStream>>,
 }
 
 /// The result of searching for devices.
@@ -35,21 +35,21 @@ pub struct DeviceSearchResult {
     /// The devices that models may use.
     pub devices: Devices,
     /// Notes for the operator.
-    pub notes: Vec<DeviceNote>,
+    pub notes: Vec<DeviceLogMessage>,
 }
 
 /// A log message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceNote {
+pub struct DeviceLogMessage {
     /// The note's severity.
-    pub level: NoteLevel,
+    pub level: DeviceLogLevel,
     /// The note's text.
     pub text: String,
 }
 
 /// The severity of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoteLevel {
+pub enum DeviceLogLevel {
     /// Everything is working as intended.
     Info,
     /// The server continues with reduced capabilities.
@@ -80,7 +80,7 @@ impl Default for PoolSizes {
 
 /// The location of memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Location {
+pub enum MemoryLocation {
     /// Host memory.
     Host,
     /// Pinned host memory.
@@ -93,13 +93,13 @@ impl Devices {
     /// Loads the driver and finds the devices that have at least this compute capability. Without a
     /// driver, there are no devices, and no note reports this.
     #[must_use]
-    pub fn find(min_compute_capability: f64) -> DeviceSearchResult {
+    pub fn discover(min_compute_capability: f64) -> DeviceSearchResult {
         let driver = match Driver::load() {
             Ok(None) => return DeviceSearchResult::default(),
             Ok(Some(driver)) => Arc::new(driver),
             Err(text) => {
                 let text = format!("unable to use the CUDA driver: {text}");
-                return DeviceSearchResult::without_devices(NoteLevel::Warning, text);
+                return DeviceSearchResult::without_devices(DeviceLogLevel::Warning, text);
             }
         };
         // SAFETY: The function only takes a number.
@@ -116,7 +116,7 @@ impl Devices {
         }
         if code != SUCCESS {
             let text = format!("unable to get number of CUDA devices: {}", driver.text(code));
-            return DeviceSearchResult::without_devices(NoteLevel::Error, text);
+            return DeviceSearchResult::without_devices(DeviceLogLevel::Error, text);
         }
         let mut notes = Vec::new();
         let mut devices = Vec::new();
@@ -131,7 +131,7 @@ impl Devices {
         }
         let monitor = DeviceMonitor::load().unwrap_or_else(|text| {
             let text = format!("unable to measure GPUs, GPU metrics will not be available: {text}");
-            notes.push(DeviceNote { level: NoteLevel::Warning, text });
+            notes.push(DeviceLogMessage { level: DeviceLogLevel::Warning, text });
             None
         });
         let (pinned, idle_streams) = (OnceLock::new(), Lock::default());
@@ -140,7 +140,7 @@ impl Devices {
     }
 
     /// Allocates the memory pools. Called once, before models are loaded.
-    pub fn allocate_pools(&self, sizes: &PoolSizes) -> Vec<DeviceNote> {
+    pub fn allocate_pools(&self, sizes: &PoolSizes) -> Vec<DeviceLogMessage> {
         let Some(shared) = &self.0 else { return Vec::new() };
         let mut notes = vec![shared.allocate_pinned(sizes.pinned)];
         let mut pools = 0;
@@ -152,17 +152,17 @@ impl Devices {
             }
             pools += 1;
             notes.push(match allocate_pool(device, size) {
-                Ok(()) => DeviceNote::info(format!(
+                Ok(()) => DeviceLogMessage::info(format!(
                     "CUDA memory pool is created on device {number} with size {size}"
                 )),
-                Err(error) => DeviceNote {
-                    level: NoteLevel::Error,
+                Err(error) => DeviceLogMessage {
+                    level: DeviceLogLevel::Error,
                     text: format!("Failed to create CUDA memory pool on device {number}: {error}"),
                 },
             });
         }
         if pools == 0 {
-            notes.push(DeviceNote::info("CUDA memory pool disabled".to_owned()));
+            notes.push(DeviceLogMessage::info("CUDA memory pool disabled".to_owned()));
         }
         notes
     }
@@ -183,7 +183,7 @@ impl Devices {
     }
 
     /// Allows work on each device to use the other devices' memory.
-    pub fn enable_peer_access(&self) -> Vec<DeviceNote> {
+    pub fn enable_peer_access(&self) -> Vec<DeviceLogMessage> {
         let devices = self.0.as_ref().map_or(&[][..], |shared| &shared.devices);
         let pairs = devices.iter().flat_map(|host| devices.iter().map(move |peer| (host, peer)));
         let mut others = pairs.filter(|(host, peer)| host.number() != peer.number());
@@ -195,7 +195,7 @@ impl Devices {
             return Vec::new();
         }
         let text = "failed to enable peer access for some device pairs".to_owned();
-        vec![DeviceNote { level: NoteLevel::Warning, text }]
+        vec![DeviceLogMessage { level: DeviceLogLevel::Warning, text }]
     }
 
     /// Sets the function that is called with the device number and the reason when a device is
@@ -236,13 +236,13 @@ impl Devices {
 
     /// Returns host memory for copies. It is pinned unless the pool has no suitable region left.
     #[must_use]
-    pub fn host_memory(&self, bytes: usize) -> HostBuffer {
-        self.pinned_memory(bytes).unwrap_or_else(|| HostBuffer::pageable(bytes))
+    pub fn allocate_host_buffer(&self, bytes: usize) -> HostBuffer {
+        self.allocate_pinned_buffer(bytes).unwrap_or_else(|| HostBuffer::pageable(bytes))
     }
 
     /// Returns pinned memory if the pool has a suitable region left.
     #[must_use]
-    pub fn pinned_memory(&self, bytes: usize) -> Option<HostBuffer> {
+    pub fn allocate_pinned_buffer(&self, bytes: usize) -> Option<HostBuffer> {
         self.0.as_ref()?.pinned.get()?.allocate(bytes)
     }
 
@@ -256,17 +256,17 @@ impl Devices {
 
     /// The location of memory at an address. Memory that the driver doesn't know is host memory.
     #[must_use]
-    pub fn location(&self, address: u64) -> Location {
-        self.0.as_ref().map_or(Location::Host, |shared| shared.location(address))
+    pub fn memory_location(&self, address: u64) -> MemoryLocation {
+        self.0.as_ref().map_or(MemoryLocation::Host, |shared| shared.location(address))
     }
 
     /// Measures a device. Returns `None` if this machine has no means to do so. The measurement may
     /// detect that the device has been lost.
     #[must_use]
-    pub fn read(&self, device: &Device) -> Option<Result<DeviceReading, ReadingError>> {
+    pub fn measure(&self, device: &Device) -> Option<Result<DeviceMeasurement, MeasurementError>> {
         let monitor = self.0.as_ref()?.monitor.as_ref()?;
         let reading = monitor.read(&device.info().bus_id);
-        let error = reading.as_ref().map_or_else(Some, DeviceReading::error_of_lost);
+        let error = reading.as_ref().map_or_else(Some, DeviceMeasurement::error_of_lost);
         if let Some(error) = error.filter(|error| error.lost) {
             // Libraries that use the device directly don't report the loss themselves.
             device.declare_lost(&error.text);
@@ -276,13 +276,13 @@ impl Devices {
 }
 
 impl Shared {
-    pub(crate) fn idle_streams(&self) -> Guard<'_, Vec<Stream>> {
+    pub(crate) fn idle_streams(&self) -> Guard<'_, Vec<CudaStream>> {
         self.idle_streams.lock("idle streams")
     }
 
-    fn allocate_pinned(&self, bytes: u64) -> DeviceNote {
+    fn allocate_pinned(&self, bytes: u64) -> DeviceLogMessage {
         if bytes == 0 {
-            return DeviceNote::info("Pinned memory pool disabled".to_owned());
+            return DeviceLogMessage::info("Pinned memory pool disabled".to_owned());
         }
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         let made = self.devices.first().map(|device| PinnedPool::new(device, size));
@@ -293,20 +293,20 @@ impl Shared {
                     format!("Pinned memory pool is created at '{address:#x}' with size {bytes}");
                 // Pools are allocated once, and a second pool is dropped.
                 let _ = self.pinned.set(Arc::new(pool));
-                DeviceNote::info(text)
+                DeviceLogMessage::info(text)
             }
-            Some(Err(error)) => DeviceNote {
-                level: NoteLevel::Warning,
+            Some(Err(error)) => DeviceLogMessage {
+                level: DeviceLogLevel::Warning,
                 text: format!(
                     "Unable to allocate pinned system memory, pinned memory pool will not be \
                      available: {error}"
                 ),
             },
-            None => DeviceNote::info("Pinned memory pool disabled".to_owned()),
+            None => DeviceLogMessage::info("Pinned memory pool disabled".to_owned()),
         }
     }
 
-    fn location(&self, address: u64) -> Location {
+    fn location(&self, address: u64) -> MemoryLocation {
         let mut kind = 0_u32;
         let attribute = driver::POINTER_MEMORY_TYPE;
         // SAFETY: The attribute is written to a local of its type.
@@ -314,7 +314,7 @@ impl Shared {
             self.driver.cuPointerGetAttribute((&raw mut kind).cast(), attribute, address)
         };
         match (code, kind) {
-            (SUCCESS, driver::MEMORY_TYPE_HOST) => Location::Pinned,
+            (SUCCESS, driver::MEMORY_TYPE_HOST) => MemoryLocation::Pinned,
             (SUCCESS, driver::MEMORY_TYPE_DEVICE) => {
                 let mut number = 0_i32;
                 let attribute = driver::POINTER_DEVICE;
@@ -323,18 +323,22 @@ impl Shared {
                     let number = (&raw mut number).cast();
                     self.driver.cuPointerGetAttribute(number, attribute, address)
                 };
-                Location::Device(u32::try_from(number).unwrap_or(0))
+                MemoryLocation::Device(u32::try_from(number).unwrap_or(0))
             }
-            _ => Location::Host,
+            _ => MemoryLocation::Host,
         }
     }
 }
 
 /// Returns the device with this number, or a note that states why models can't use it.
-fn usable(driver: &Arc<Driver>, number: u32, min_capability: f64) -> Result<Device, DeviceNote> {
+fn usable(
+    driver: &Arc<Driver>,
+    number: u32,
+    min_capability: f64,
+) -> Result<Device, DeviceLogMessage> {
     let device = Device::describe(driver, number).map_err(|error| {
         let text = format!("unable to get CUDA device properties for GPU ID{number}: {error}");
-        DeviceNote { level: NoteLevel::Error, text }
+        DeviceLogMessage { level: DeviceLogLevel::Error, text }
     })?;
     let (major, minor) = device.info().capability;
     let capability = f64::from(major) + f64::from(minor) / 10.0;
@@ -342,7 +346,7 @@ fn usable(driver: &Arc<Driver>, number: u32, min_capability: f64) -> Result<Devi
         return Ok(device);
     }
     // Triton generates this message, but doesn't log it for any of its devices.
-    Err(DeviceNote::info(format!(
+    Err(DeviceLogMessage::info(format!(
         "gpu {number} has compute capability '{major}.{minor}' which is less than the minimum \
          supported of '{min_capability:.6}'"
     )))
@@ -369,14 +373,14 @@ fn allocate_pool(device: &Device, bytes: u64) -> Result<(), Error> {
 }
 
 impl DeviceSearchResult {
-    fn without_devices(level: NoteLevel, text: String) -> Self {
-        Self { devices: Devices::default(), notes: vec![DeviceNote { level, text }] }
+    fn without_devices(level: DeviceLogLevel, text: String) -> Self {
+        Self { devices: Devices::default(), notes: vec![DeviceLogMessage { level, text }] }
     }
 }
 
-impl DeviceNote {
+impl DeviceLogMessage {
     const fn info(text: String) -> Self {
-        Self { level: NoteLevel::Info, text }
+        Self { level: DeviceLogLevel::Info, text }
     }
 }
 

@@ -34,10 +34,10 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Same as for [`Self::reserve`].
-    pub fn growable(&self) -> Result<GrowableBuffer, Error> {
+    /// Same as for [`Self::reserve_growable`].
+    pub fn create_growable(&self) -> Result<GrowableBuffer, Error> {
         let chosen = self.0.growth_bytes_max.get().copied();
-        self.reserve(chosen.unwrap_or(GrowableBuffer::BYTES_MAX_DEFAULT))
+        self.reserve_growable(chosen.unwrap_or(GrowableBuffer::BYTES_MAX_DEFAULT))
     }
 
     /// Reserves addresses for memory that may grow to at most this length. Allocates no memory.
@@ -45,7 +45,7 @@ impl Device {
     /// # Errors
     ///
     /// The driver's error, including the case where the device doesn't support such addresses.
-    pub fn reserve(&self, bytes: usize) -> Result<GrowableBuffer, Error> {
+    pub fn reserve_growable(&self, bytes: usize) -> Result<GrowableBuffer, Error> {
         let state = &self.0;
         let what = MemAllocationProp::of_device(state.raw);
         let entered = state.make_current()?;
@@ -85,7 +85,7 @@ impl GrowableBuffer {
 
     /// The maximum length of the memory.
     #[must_use]
-    pub fn reserved(&self) -> usize {
+    pub fn max_len(&self) -> usize {
         self.0.bytes
     }
 
@@ -119,7 +119,9 @@ impl GrowableBuffer {
         drop(blocks);
         // SAFETY: Memory is mapped to these leading bytes and stays mapped until the last clone of
         // `self` is dropped.
-        Ok(unsafe { reserved.device.foreign(reserved.address, bytes, Box::new(self.clone())) })
+        Ok(unsafe {
+            reserved.device.wrap_foreign_memory(reserved.address, bytes, Box::new(self.clone()))
+        })
     }
 }
 

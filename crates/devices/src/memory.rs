@@ -60,7 +60,7 @@ impl Device {
     ///
     /// The driver's error. The handle may be invalid, belong to another device or to this process,
     /// or refer to memory that is shorter than `bytes`.
-    pub fn open(&self, handle: &IpcHandle, bytes: usize) -> Result<DeviceBuffer, Error> {
+    pub fn open_ipc_handle(&self, handle: &IpcHandle, bytes: usize) -> Result<DeviceBuffer, Error> {
         let state = &self.0;
         let entered = state.make_current()?;
         let mut address = 0;
@@ -83,7 +83,7 @@ impl Device {
     /// # Safety
     ///
     /// There must be `bytes` bytes of this device's memory at `address` until `owner` is dropped.
-    pub unsafe fn foreign(
+    pub unsafe fn wrap_foreign_memory(
         &self,
         address: u64,
         bytes: usize,

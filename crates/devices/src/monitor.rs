@@ -25,7 +25,7 @@ functions! {
 /// The reason why a value couldn't be measured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
-pub struct ReadingError {
+pub struct MeasurementError {
     /// True if the device has been lost.
     pub lost: bool,
     /// The library's message.
@@ -34,22 +34,22 @@ pub struct ReadingError {
 
 /// The measurements of one device.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DeviceReading {
+pub struct DeviceMeasurement {
     /// The percentage of time during which the device was computing.
-    pub utilization_percent: Result<u32, ReadingError>,
+    pub utilization_percent: Result<u32, MeasurementError>,
     /// The number of bytes of device memory in use and the total number of bytes.
-    pub memory_used_and_total: Result<(u64, u64), ReadingError>,
+    pub memory_used_and_total: Result<(u64, u64), MeasurementError>,
     /// The device's power draw in milliwatts.
-    pub power_usage_milliwatts: Result<u32, ReadingError>,
+    pub power_usage_milliwatts: Result<u32, MeasurementError>,
     /// The device's power limit in milliwatts.
-    pub power_limit_milliwatts: Result<u32, ReadingError>,
+    pub power_limit_milliwatts: Result<u32, MeasurementError>,
     /// The device's energy consumption since the driver was loaded, in millijoules.
-    pub energy_millijoules: Result<u64, ReadingError>,
+    pub energy_millijoules: Result<u64, MeasurementError>,
 }
 
-impl DeviceReading {
+impl DeviceMeasurement {
     /// The error that indicates that the device has been lost, if any.
-    pub(crate) fn error_of_lost(&self) -> Option<&ReadingError> {
+    pub(crate) fn error_of_lost(&self) -> Option<&MeasurementError> {
         let utilization = self.utilization_percent.as_ref().err();
         let memory = self.memory_used_and_total.as_ref().err();
         utilization.into_iter().chain(memory).find(|error| error.lost)
@@ -72,7 +72,7 @@ impl DeviceMonitor {
     }
 
     /// Measures the device with this PCI bus ID.
-    pub(crate) fn read(&self, bus_id: &str) -> Result<DeviceReading, ReadingError> {
+    pub(crate) fn read(&self, bus_id: &str) -> Result<DeviceMeasurement, MeasurementError> {
         let library = &self.0;
         let bus_id = CString::new(bus_id).unwrap_or_default();
         let mut device = std::ptr::null_mut();
@@ -94,7 +94,7 @@ impl DeviceMonitor {
             )
         };
         let [total, _, used] = memory;
-        Ok(DeviceReading {
+        Ok(DeviceMeasurement {
             utilization_percent: check(utilization).map(|()| rates[0]),
             memory_used_and_total: check(memories).map(|()| (used, total)),
             power_usage_milliwatts: check(usages).map(|()| usage),
@@ -111,7 +111,7 @@ impl Drop for DeviceMonitor {
     }
 }
 
-fn check(code: c_int) -> Result<(), ReadingError> {
+fn check(code: c_int) -> Result<(), MeasurementError> {
     if code == SUCCESS {
         return Ok(());
     }
@@ -122,5 +122,5 @@ fn check(code: c_int) -> Result<(), ReadingError> {
         LOST => "GPU is lost".to_owned(),
         code => format!("error {code}"),
     };
-    Err(ReadingError { lost: code == LOST, text })
+    Err(MeasurementError { lost: code == LOST, text })
 }

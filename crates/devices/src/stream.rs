@@ -19,7 +19,7 @@ const KEPT_WITHOUT_EVENT_MAX: usize = 64;
 /// A queue of work on a device. Its owner uses it from one thread at a time.
 ///
 /// Dropping the stream waits until its work is done.
-pub struct Stream {
+pub struct CudaStream {
     device: Device,
     raw: Handle,
     kept: RefCell<InFlightMemory>,
@@ -31,15 +31,15 @@ struct InFlightMemory {
     /// The memory of work that isn't followed by an event yet.
     recent: Vec<Box<dyn Any + Send>>,
     /// The memory of work before each event, oldest first.
-    before: VecDeque<(StreamEvent, Vec<Box<dyn Any + Send>>)>,
+    before: VecDeque<(CudaEvent, Vec<Box<dyn Any + Send>>)>,
 }
 
 // SAFETY: The driver lets any thread use a stream, and any thread may drop the retained values.
-unsafe impl Send for Stream {}
+unsafe impl Send for CudaStream {}
 
 /// A point in a stream's work. Clones refer to the same point.
 #[derive(Clone)]
-pub struct StreamEvent(Arc<RawEvent>);
+pub struct CudaEvent(Arc<RawEvent>);
 
 struct RawEvent {
     device: Device,
@@ -58,7 +58,7 @@ impl Device {
     /// # Errors
     ///
     /// The driver's error.
-    pub fn stream(&self) -> Result<Stream, Error> {
+    pub fn stream(&self) -> Result<CudaStream, Error> {
         self.stream_with_priority(0)
     }
 
@@ -68,7 +68,7 @@ impl Device {
     /// # Errors
     ///
     /// The driver's error.
-    pub fn stream_with_priority(&self, priority: i32) -> Result<Stream, Error> {
+    pub fn stream_with_priority(&self, priority: i32) -> Result<CudaStream, Error> {
         let entered = self.0.make_current()?;
         let mut raw = std::ptr::null_mut();
         // As in Triton, the stream synchronizes with the default stream, because libraries without
@@ -79,11 +79,11 @@ impl Device {
             unsafe { self.0.driver.cuStreamCreateWithPriority(&raw mut raw, flags, priority) };
         drop(entered);
         self.0.check("cuStreamCreate", code)?;
-        Ok(Stream { device: self.clone(), raw, kept: RefCell::default() })
+        Ok(CudaStream { device: self.clone(), raw, kept: RefCell::default() })
     }
 }
 
-impl Stream {
+impl CudaStream {
     /// The stream's device.
     #[must_use]
     pub const fn device(&self) -> &Device {
@@ -122,7 +122,7 @@ impl Stream {
     /// # Errors
     ///
     /// Returned if `from` is too short; otherwise the driver's error.
-    pub fn download(&self, from: &DeviceBuffer, to: HostBuffer) -> Result<DownloadBuffers, Error> {
+    pub fn download(&self, from: &DeviceBuffer, to: HostBuffer) -> Result<PendingDownload, Error> {
         self.download_all([(from, to)])
     }
 
@@ -132,7 +132,7 @@ impl Stream {
     /// # Errors
     ///
     /// Same as for [`Self::download`].
-    pub fn download_all<'a, I>(&self, copies: I) -> Result<DownloadBuffers, Error>
+    pub fn download_all<'a, I>(&self, copies: I) -> Result<PendingDownload, Error>
     where
         I: IntoIterator<Item = (&'a DeviceBuffer, HostBuffer)>,
     {
@@ -147,13 +147,13 @@ impl Stream {
             let to = targets.buffers.last_mut().expect("it was pushed");
             let (address, length) = (to.as_mut_ptr().addr(), to.len());
             // SAFETY: Both memory regions have this length. The stream keeps the source alive, and
-            // `PendingCopyTargets` and `DownloadBuffers` keep the destination alive until the copy
+            // `PendingCopyTargets` and `PendingDownload` keep the destination alive until the copy
             // is done.
             unsafe { self.copy_raw(address_of_host(address), from.address(), length) }?;
             self.keep_until_done(Box::new(from.clone()));
         }
         let event = self.record()?;
-        Ok(DownloadBuffers { event, buffers: std::mem::take(&mut targets.buffers) })
+        Ok(PendingDownload { event, buffers: std::mem::take(&mut targets.buffers) })
     }
 
     /// Copies between two memory regions of equal length, which may be on different devices.
@@ -230,9 +230,9 @@ impl Stream {
     /// # Errors
     ///
     /// The driver's error.
-    pub fn record(&self) -> Result<StreamEvent, Error> {
+    pub fn record(&self) -> Result<CudaEvent, Error> {
         self.release_done();
-        let event = StreamEvent::new(&self.device)?;
+        let event = CudaEvent::new(&self.device)?;
         let state = &self.device.0;
         let entered = state.make_current()?;
         // SAFETY: The event and the stream are alive and belong to the same device.
@@ -253,7 +253,7 @@ impl Stream {
     /// # Errors
     ///
     /// The driver's error.
-    pub fn wait_for(&self, event: &StreamEvent) -> Result<(), Error> {
+    pub fn wait_for(&self, event: &CudaEvent) -> Result<(), Error> {
         let state = &self.device.0;
         let entered = state.make_current()?;
         // SAFETY: The event and the stream are alive.
@@ -292,7 +292,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for CudaStream {
     fn drop(&mut self) {
         let state = &self.device.0;
         if let Ok(entered) = state.make_current() {
@@ -307,7 +307,7 @@ impl Drop for Stream {
     }
 }
 
-impl StreamEvent {
+impl CudaEvent {
     fn new(device: &Device) -> Result<Self, Error> {
         let entered = device.0.make_current()?;
         let mut raw = std::ptr::null_mut();
@@ -373,12 +373,12 @@ impl Drop for RawEvent {
 ///
 /// Dropping the value waits for the copies.
 #[must_use = "the memory is given back by `wait`"]
-pub struct DownloadBuffers {
-    event: StreamEvent,
+pub struct PendingDownload {
+    event: CudaEvent,
     buffers: Vec<HostBuffer>,
 }
 
-impl DownloadBuffers {
+impl PendingDownload {
     /// Returns true if the copies are done.
     ///
     /// # Errors
@@ -390,7 +390,7 @@ impl DownloadBuffers {
 
     /// The event that follows the copies.
     #[must_use]
-    pub const fn event(&self) -> &StreamEvent {
+    pub const fn event(&self) -> &CudaEvent {
         &self.event
     }
 
@@ -419,7 +419,7 @@ impl DownloadBuffers {
     }
 }
 
-impl Drop for DownloadBuffers {
+impl Drop for PendingDownload {
     fn drop(&mut self) {
         if !self.buffers.is_empty() {
             // An error means that the device has been lost, so nothing writes to the memory any
@@ -432,7 +432,7 @@ impl Drop for DownloadBuffers {
 /// The destinations of copies that aren't followed by an event yet.
 struct PendingCopyTargets<'a> {
     buffers: Vec<HostBuffer>,
-    stream: &'a Stream,
+    stream: &'a CudaStream,
 }
 
 impl Drop for PendingCopyTargets<'_> {
@@ -461,19 +461,19 @@ fn fits(bytes: usize, room: usize) -> Result<(), Error> {
     Ok(())
 }
 
-impl fmt::Debug for Stream {
+impl fmt::Debug for CudaStream {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Stream(GPU {})", self.device.number())
     }
 }
 
-impl fmt::Debug for StreamEvent {
+impl fmt::Debug for CudaEvent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "StreamEvent(GPU {})", self.0.device.number())
     }
 }
 
-impl fmt::Debug for DownloadBuffers {
+impl fmt::Debug for PendingDownload {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "DownloadBuffers({:?})", self.buffers)
     }

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use bytes::Bytes;
 use galatea_tensor::{
-    Buffer, DeviceRegion, ForeignError, ForeignMemory, ForeignRegion, MemoryKind,
+    Buffer, DeviceRegion, ForeignMemory, ForeignMemoryError, ForeignRegion, MemoryKind,
 };
 
 use crate::{Device, DeviceBuffer, Devices, Error};
@@ -19,10 +19,10 @@ impl Device {
     /// The memory of a tensor on this device, for copies. It stays allocated as long as the
     /// returned buffer lives.
     #[must_use]
-    pub fn memory_of(&self, region: &DeviceRegion) -> DeviceBuffer {
+    pub fn wrap_region(&self, region: &DeviceRegion) -> DeviceBuffer {
         let owner = Box::new(region.owner.clone());
         // SAFETY: A region refers to memory of its device that the region's owner keeps allocated.
-        unsafe { self.foreign(region.address, region.byte_size, owner) }
+        unsafe { self.wrap_foreign_memory(region.address, region.byte_size, owner) }
     }
 }
 
@@ -30,7 +30,7 @@ impl Devices {
     /// Creates a tensor in this memory, which must not change any more. All work that writes to the
     /// memory must be done.
     #[must_use]
-    pub fn tensor(&self, memory: DeviceBuffer) -> Buffer {
+    pub fn wrap_as_tensor(&self, memory: DeviceBuffer) -> Buffer {
         let byte_size = memory.len();
         let memory = std::sync::Arc::new(DeviceTensor { devices: self.clone(), memory });
         Buffer::from_foreign(ForeignRegion { memory, offset: 0, byte_size, charge: None })
@@ -41,9 +41,9 @@ impl Devices {
     /// # Errors
     ///
     /// Returned if there is no such device.
-    pub fn memory_of(&self, region: &DeviceRegion) -> Result<DeviceBuffer, Error> {
+    pub fn wrap_region(&self, region: &DeviceRegion) -> Result<DeviceBuffer, Error> {
         let number = i32::try_from(region.device).unwrap_or(i32::MAX);
-        Ok(self.device(number)?.memory_of(region))
+        Ok(self.device(number)?.wrap_region(region))
     }
 
     /// Copies a tensor to the beginning of `to`, directly between devices if the tensor is on one.
@@ -52,19 +52,21 @@ impl Devices {
     /// # Errors
     ///
     /// Returned if `to` is too short, a device fails, or the tensor's memory has been removed.
-    pub fn put(
+    pub fn copy_tensor_to(
         &self,
         tensor: &Buffer,
         to: &DeviceBuffer,
-        failed: impl Fn(&Error) -> ForeignError,
-    ) -> Result<(), ForeignError> {
-        let copied = if let Some(bytes) = tensor.host() {
+        failed: impl Fn(&Error) -> ForeignMemoryError,
+    ) -> Result<(), ForeignMemoryError> {
+        let copied = if let Some(bytes) = tensor.host_bytes() {
             self.to_device(bytes.clone(), to)
-        } else if let Some(region) = tensor.on_device() {
+        } else if let Some(region) = tensor.device_location() {
             let to = to.slice(0..region.byte_size);
-            to.and_then(|to| self.copy(&self.memory_of(&region)?, &to))
+            to.and_then(|to| self.copy(&self.wrap_region(&region)?, &to))
         } else {
-            let Some(foreign) = tensor.foreign() else { return Err(ForeignError::NotReadable) };
+            let Some(foreign) = tensor.foreign() else {
+                return Err(ForeignMemoryError::NotReadable);
+            };
             self.to_device(foreign.memory.read(foreign.offset, foreign.byte_size)?, to)
         };
         copied.map_err(|error| failed(&error))
@@ -72,17 +74,17 @@ impl Devices {
 }
 
 impl DeviceTensor {
-    fn part(&self, offset: usize, byte_size: usize) -> Result<DeviceBuffer, ForeignError> {
+    fn part(&self, offset: usize, byte_size: usize) -> Result<DeviceBuffer, ForeignMemoryError> {
         self.memory.slice(offset..offset.saturating_add(byte_size)).map_err(|error| failed(&error))
     }
 }
 
-fn failed(error: &Error) -> ForeignError {
-    ForeignError::Device(format!("failed to use CUDA copy: {error}"))
+fn failed(error: &Error) -> ForeignMemoryError {
+    ForeignMemoryError::Device(format!("failed to use CUDA copy: {error}"))
 }
 
 impl ForeignMemory for DeviceTensor {
-    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError> {
+    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignMemoryError> {
         if byte_size == 0 {
             return Ok(Bytes::new());
         }
@@ -90,8 +92,8 @@ impl ForeignMemory for DeviceTensor {
         Ok(Bytes::from_owner(copied.map_err(|error| failed(&error))?))
     }
 
-    fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError> {
-        self.devices.put(source, &self.part(offset, source.len())?, failed)
+    fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignMemoryError> {
+        self.devices.copy_tensor_to(source, &self.part(offset, source.len())?, failed)
     }
 
     fn kind(&self) -> MemoryKind {

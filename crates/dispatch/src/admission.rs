@@ -9,13 +9,13 @@ mod malformed;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use galatea_backend::InputMemory;
+use galatea_backend::AcceptedInputMemory;
 use galatea_config::{ControlKind, InputSpec, ModelSpec, SchedulingChoice};
 use galatea_infer::{
     CorrelationId, DeviceOutputs, InferenceRequest, InputTensor, MalformedInput, Status,
 };
-use galatea_tensor::elements::{BytesElements, FramingError};
-use galatea_tensor::{Buffer, DataType, ForeignError, Shape};
+use galatea_tensor::elements::{BytesElements, BytesFramingError};
+use galatea_tensor::{Buffer, DataType, ForeignMemoryError, Shape};
 
 use crate::batch::ShapeClass;
 use crate::deadlines::ModelDeadlines;
@@ -37,7 +37,7 @@ pub(crate) struct Admission {
     /// True if all instances are passive, so a request would wait forever.
     is_passive: bool,
     /// The memory in which the backend receives inputs.
-    memory: InputMemory,
+    memory: AcceptedInputMemory,
     /// True if only the backend reads tensors.
     backend_alone: bool,
     /// The padding; `None` if requests are not padded.
@@ -56,7 +56,8 @@ struct SequenceRule {
 impl SequenceRule {
     fn new(spec: &ModelSpec) -> Option<Self> {
         let SchedulingChoice::Sequence(batching) = &spec.scheduling else { return None };
-        let control = spec.controls().iter().find(|one| one.kind == ControlKind::CorrelationId);
+        let control =
+            spec.sequence_controls().iter().find(|one| one.kind == ControlKind::CorrelationId);
         Some(Self {
             correlation_id: control.map(|control| (control.name.clone(), control.datatype)),
             next_id: batching.iterative.then(|| AtomicU64::new(1)),
@@ -103,7 +104,7 @@ enum AdmissionRefusal {
     /// request identifier.
     WithoutId(String),
     /// A tensor in a client's shared memory can't be copied.
-    NoCopy(ForeignError),
+    NoCopy(ForeignMemoryError),
     /// Any other reason.
     Other(String),
 }
@@ -167,7 +168,7 @@ impl Admission {
             sequences: SequenceRule::new(spec),
             is_passive: !spec.instance_groups.is_empty()
                 && spec.instance_groups.iter().all(|group| group.passive),
-            memory: InputMemory::Host,
+            memory: AcceptedInputMemory::Host,
             backend_alone: true,
             padding: None,
         };
@@ -196,12 +197,12 @@ impl Admission {
     /// Adapts the checks to a backend that takes inputs in this memory, provided that nothing else
     /// reads the inputs: neither the cache, nor padding, nor a sequence whose states may include an
     /// input.
-    pub(crate) fn with_memory(self, memory: InputMemory, is_cached: bool) -> Self {
+    pub(crate) fn with_memory(self, memory: AcceptedInputMemory, is_cached: bool) -> Self {
         let backend_alone = !is_cached && self.padding.is_none();
         let memory = match memory {
-            InputMemory::Device if backend_alone => memory,
-            InputMemory::Unread if backend_alone && self.sequences.is_none() => memory,
-            _ => InputMemory::Host,
+            AcceptedInputMemory::Device if backend_alone => memory,
+            AcceptedInputMemory::Unread if backend_alone && self.sequences.is_none() => memory,
+            _ => AcceptedInputMemory::Host,
         };
         Self { memory, backend_alone, ..self }
     }
@@ -471,14 +472,14 @@ impl Admission {
         let is_read =
             spec.is_shape_tensor || matches!(input.datatype, DataType::Bytes | DataType::Bool);
         let stays = match self.memory {
-            InputMemory::Host => false,
-            InputMemory::Device => region.memory.device_address().is_some(),
-            InputMemory::Unread => true,
+            AcceptedInputMemory::Host => false,
+            AcceptedInputMemory::Device => region.memory.device_address().is_some(),
+            AcceptedInputMemory::Unread => true,
         };
         if stays && !is_read {
             return Ok(());
         }
-        input.data.own().map_err(AdmissionRefusal::NoCopy)
+        input.data.make_owned().map_err(AdmissionRefusal::NoCopy)
     }
 
     fn split_batch<'a>(&self, spec: &InputSpec, dims: &'a [i64]) -> (&'a [i64], &'a [i64]) {
@@ -522,7 +523,7 @@ impl Admission {
     /// apply.
     fn check_bytes(&self, input: &InputTensor) -> Result<(), String> {
         self.check_data(input, &input.data)?;
-        for (policy, data) in input.data.host_policies() {
+        for (policy, data) in input.data.host_policy_buffers() {
             self.check_data(input, data)
                 .map_err(|error| format!("data for host policy '{policy}': {error}"))?;
         }
@@ -557,7 +558,7 @@ impl Admission {
         if input.datatype != DataType::Bool {
             return Ok(());
         }
-        let bytes = data.host().map_or(&[][..], |bytes| &bytes[..]);
+        let bytes = data.host_bytes().map_or(&[][..], |bytes| &bytes[..]);
         // Without a branch for each byte, the compiler can vectorize the loop.
         if bytes.iter().fold(0, |all, byte| all | byte) <= 1 {
             return Ok(());
@@ -570,7 +571,7 @@ impl Admission {
     }
 
     fn check_elements(&self, input: &InputTensor, data: &Buffer) -> Result<(), String> {
-        let Some(data) = data.host() else {
+        let Some(data) = data.host_bytes() else {
             return Err(format!("input '{}' of type BYTES must be in CPU memory", input.name));
         };
         let expected = input.shape.element_count();
@@ -603,10 +604,10 @@ impl Admission {
             let (_, dims) = self.split_batch(&rule.spec, input.shape.dims());
             if rule.spec.is_shape_tensor {
                 class.push_dims(dims);
-                match input.data.host() {
+                match input.data.host_bytes() {
                     Some(bytes) => class.push_contents(bytes),
                     // Device memory isn't read here: a region equals only itself.
-                    None => class.push_device(input.data.device()),
+                    None => class.push_device(input.data.device_region()),
                 }
             } else if rule.is_variable && (is_mixed || !rule.is_padded) {
                 class.push_dims(dims);
@@ -631,13 +632,13 @@ fn backend_shape(spec: &InputSpec, batch_size: Option<u32>, dims: &[i64]) -> Res
     Shape::new(&shape).map_err(|error| error.to_string())
 }
 
-fn framing_message(error: &FramingError, place: &str) -> String {
+fn framing_message(error: &BytesFramingError, place: &str) -> String {
     match error {
-        FramingError::TruncatedLength { available, .. } => format!(
+        BytesFramingError::TruncatedLength { available, .. } => format!(
             "incomplete string length indicator for {place}, expecting 4 bytes but only {available} \
              bytes available. Please make sure the string length indicator is in one buffer."
         ),
-        FramingError::TruncatedData { .. } | FramingError::TooLong { .. } => {
+        BytesFramingError::TruncatedData { .. } | BytesFramingError::TooLong { .. } => {
             format!("{error} for {place}")
         }
     }

@@ -59,7 +59,7 @@ impl ModelDeadlines {
 
     /// The deadline, if the model uses deadlines.
     pub(crate) fn reported_deadline(&self, request: &InferenceRequest) -> Option<Instant> {
-        request.deadline.at().filter(|_| self.matter)
+        request.deadline.instant().filter(|_| self.matter)
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
                     timeout_microseconds: timeout * 1000,
                     ..InferenceRequest::default()
                 };
-                let found = model(objective.map(MS)).earliest_deadline(&request, arrival).at();
+                let found = model(objective.map(MS)).earliest_deadline(&request, arrival).instant();
                 assert_eq!(found.map(|at| at - arrival), expected.map(MS), "{request:?}");
             };
         check(None, 0, None, None);

@@ -273,7 +273,7 @@ pub(crate) fn run_bound<T: Send>(
 #[cfg(test)]
 mod tests {
     use galatea_config::SupportedFeatures;
-    use galatea_pbtxt::read_config;
+    use galatea_pbtxt::parse_config_draft;
     use rustix::thread::sched_getaffinity;
 
     use super::*;
@@ -333,9 +333,9 @@ mod tests {
         policies.set("other", HostPolicySetting::CpuCores, "1-1");
         let shared = |groups: &str| {
             let text = format!("name: 'm' backend: 'identity' {groups}");
-            let mut draft = read_config("config.pbtxt", &text).unwrap();
-            draft.resolve_identity("m", &[]).unwrap();
-            let spec = draft.finish(&SupportedFeatures::default()).unwrap();
+            let mut draft = parse_config_draft("config.pbtxt", &text).unwrap();
+            draft.resolve_name_and_backend("m", &[]).unwrap();
+            let spec = draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
             let shared = policies.shared_binding(&spec).unwrap();
             shared.map(|binding| binding.cores.unwrap().to_string())
         };

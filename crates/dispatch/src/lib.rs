@@ -25,7 +25,7 @@
 //! use std::sync::Arc;
 //!
 //! use galatea_dispatch::{
-//!     HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions, ModelDefinition, RateLimit,
+//!     HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelMetricOptions, ModelDefinition, RateLimiterMode,
 //! };
 //! use galatea_infer::Status;
 //!
@@ -39,8 +39,8 @@
 //!         parallel_creation: None,
 //!         gpu_memory_check: None,
 //!         host_policies: HostPolicies::default(),
-//!         measurements: MeasurementOptions::default(),
-//!         rate_limit: RateLimit::Off,
+//!         measurements: ModelMetricOptions::default(),
+//!         rate_limit: RateLimiterMode::Off,
 //!         ledger: Arc::default(),
 //!     })?;
 //!     definition.check_versions()?;
@@ -81,15 +81,15 @@ mod version;
 mod warmup;
 
 pub use cache::LocalCache;
-pub use dispatcher::has_report;
+pub use dispatcher::is_model_report;
 pub use host_policy::{HostPolicies, HostPolicySetting};
 pub use instances::GpuMemoryCheck;
 pub use loader::{
-    InstanceChange, LoadProblem, Loader, LoaderOptions, ModelDefinition, NeededModel,
-    ResourceLimitCheck, TrialLoad,
+    InstanceChange, LoadCheckResult, LoadProblem, Loader, LoaderOptions, ModelDefinition,
+    NeededModel, ResourceLimitCheck,
 };
-pub use log::{LogSink, refuse};
-pub use rate_limiter::{RateLimit, ResourceLimit};
-pub use scheduling::scheduling;
-pub use statistics::MeasurementOptions;
+pub use log::{LogSink, refuse_and_log};
+pub use rate_limiter::{RateLimiterMode, ResourceLimit};
+pub use scheduling::scheduling_spec_of;
+pub use statistics::ModelMetricOptions;
 pub use version::{ComposingVersions, LoadedModel, LostGpus};

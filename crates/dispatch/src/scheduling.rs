@@ -1,12 +1,12 @@
 //! The scheduler settings, derived from a model configuration.
 
 use galatea_config::{
-    DynamicBatching, ModelSpec, Padding, QueuePolicy as ConfigPolicy, SchedulingChoice,
-    SequenceBatching, SequenceStrategy as ConfigStrategy, TimeoutAction,
+    BatchPaddingSettings, DynamicBatching, ModelSpec, QueuePolicy as ConfigPolicy,
+    SchedulingChoice, SequenceBatching, SequenceStrategy as ConfigStrategy, TimeoutAction,
 };
 use galatea_policy::{
-    DeadlineSpec, DynamicSpec, PaddingSpec, QueuePolicy, SchedulingMode, SchedulingSpec,
-    SequenceSpec, SequenceStrategy,
+    DeadlineBatcherSpec, DynamicBatcherSpec, PaddingSpec, QueuePolicy, SchedulingMode,
+    SchedulingSpec, SequenceBatcherSpec, SequenceStrategy,
 };
 
 use crate::dispatcher::ReplyOrdering;
@@ -21,7 +21,7 @@ pub(crate) struct HoldThresholds {
 }
 
 /// The scheduler settings for a model, as its dispatcher uses them.
-pub fn scheduling(spec: &ModelSpec) -> SchedulingSpec {
+pub fn scheduling_spec_of(spec: &ModelSpec) -> SchedulingSpec {
     scheduling_spec(spec, HoldThresholds::default())
 }
 
@@ -59,21 +59,21 @@ pub(crate) fn reply_ordering(spec: &ModelSpec) -> ReplyOrdering {
 
 /// The dynamic batcher, or the deadline batcher in its place.
 fn batching_mode(spec: &ModelSpec, dynamic: &DynamicBatching) -> SchedulingMode {
-    let budget = |padding: &Padding| padding.budget.unwrap_or(u64::MAX);
+    let budget = |padding: &BatchPaddingSettings| padding.budget.unwrap_or(u64::MAX);
     let padding = spec.own.padding.as_ref().map(|padding| PaddingSpec { budget: budget(padding) });
-    let queue = DynamicSpec { padding, ..dynamic_spec(dynamic) };
+    let queue = DynamicBatcherSpec { padding, ..dynamic_spec(dynamic) };
     match spec.own.latency_objective_microseconds {
         None => SchedulingMode::Dynamic(queue),
-        Some(0) => SchedulingMode::Deadline(DeadlineSpec { objective_ns: u64::MAX, queue }),
+        Some(0) => SchedulingMode::Deadline(DeadlineBatcherSpec { objective_ns: u64::MAX, queue }),
         Some(objective) => {
             let objective_ns = objective.saturating_mul(NS_PER_US);
-            SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue })
+            SchedulingMode::Deadline(DeadlineBatcherSpec { objective_ns, queue })
         }
     }
 }
 
-fn dynamic_spec(dynamic: &DynamicBatching) -> DynamicSpec {
-    DynamicSpec {
+fn dynamic_spec(dynamic: &DynamicBatching) -> DynamicBatcherSpec {
+    DynamicBatcherSpec {
         preferred_batch_sizes: dynamic.preferred_batch_sizes.clone(),
         max_queue_delay_ns: dynamic.max_queue_delay_microseconds.saturating_mul(NS_PER_US),
         priority_levels: dynamic.priority_levels,
@@ -88,7 +88,7 @@ fn dynamic_spec(dynamic: &DynamicBatching) -> DynamicSpec {
     }
 }
 
-fn sequence_spec(batching: &SequenceBatching, max_batch_size: u32) -> SequenceSpec {
+fn sequence_spec(batching: &SequenceBatching, max_batch_size: u32) -> SequenceBatcherSpec {
     let strategy = match &batching.strategy {
         ConfigStrategy::Direct { max_queue_delay_microseconds, minimum_slot_utilization } => {
             SequenceStrategy::Direct {
@@ -107,7 +107,7 @@ fn sequence_spec(batching: &SequenceBatching, max_batch_size: u32) -> SequenceSp
             max_queue_delay_ns: max_queue_delay_microseconds.saturating_mul(NS_PER_US),
         },
     };
-    SequenceSpec {
+    SequenceBatcherSpec {
         strategy,
         max_sequence_idle_ns: batching.max_sequence_idle_microseconds.saturating_mul(NS_PER_US),
         iterative: batching.iterative,
@@ -152,7 +152,7 @@ fn queue_policy(policy: &ConfigPolicy) -> QueuePolicy {
 #[cfg(test)]
 mod tests {
     use galatea_config::SupportedFeatures;
-    use galatea_pbtxt::read_config;
+    use galatea_pbtxt::parse_config_draft;
 
     use super::*;
 
@@ -168,7 +168,7 @@ mod tests {
             states: Vec::new(),
             iterative: true,
         };
-        let mut expected = SequenceSpec {
+        let mut expected = SequenceBatcherSpec {
             strategy: SequenceStrategy::Direct {
                 max_queue_delay_ns: 2_000,
                 minimum_ready_slots: 2,
@@ -198,9 +198,9 @@ mod tests {
                 "backend: 'b' max_batch_size: 4 dynamic_batching {{ priority_levels: 2 \
                  default_priority_level: 1 }} {parameter}"
             );
-            let mut draft = read_config("f", &text).unwrap();
-            draft.resolve_identity("m", &[]).unwrap();
-            let spec = draft.finish(&SupportedFeatures::default()).unwrap();
+            let mut draft = parse_config_draft("f", &text).unwrap();
+            draft.resolve_name_and_backend("m", &[]).unwrap();
+            let spec = draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
             scheduling_spec(&spec, HoldThresholds::default()).mode
         };
         let parameter = |value: &str| {

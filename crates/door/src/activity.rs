@@ -1,7 +1,7 @@
 //! The activity of a connection: the event that it waits for and the start of the wait.
 //!
 //! Code that reads from or writes to a client reports the start and end of each wait
-//! ([`Activity::wait_for_client`]). That costs two memory stores and no timer: once a second, a
+//! ([`ConnectionActivity::wait_for_client`]). That costs two memory stores and no timer: once a second, a
 //! task on the I/O thread checks all of the thread's connections (`watch.rs`) and ends the waits
 //! that have taken too long. The same state shows which connections can be closed when there are
 //! too many.
@@ -16,9 +16,9 @@ use galatea_stdx::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A time in whole seconds since the server began to listen.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Tick(pub u32);
+pub struct UptimeSeconds(pub u32);
 
-impl Tick {
+impl UptimeSeconds {
     /// Returns the seconds from `earlier` to this time. The result may be up to one second too
     /// high.
     const fn since(self, earlier: Self) -> u32 {
@@ -28,7 +28,7 @@ impl Tick {
 
 /// The next step that a client must take.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum AwaitedStep {
+pub enum AwaitedClientStep {
     /// The client may begin a request. The connection may be closed at any time.
     Idle,
     /// The client must send the rest of a request's head.
@@ -41,7 +41,7 @@ pub enum AwaitedStep {
 
 /// The number of seconds that a client may take; `None` means no limit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
-pub struct Timeouts {
+pub struct ClientTimeouts {
     /// The time from the end of a response to the next request.
     pub idle: Option<u32>,
     /// The time from the first byte of a head to its last one.
@@ -50,15 +50,20 @@ pub struct Timeouts {
     pub stall: Option<u32>,
 }
 
-impl Timeouts {
+impl ClientTimeouts {
     /// Returns true if a wait that began at `since` is overdue at `now`. It has then lasted for at
     /// least the permitted time and at most two seconds longer.
     #[must_use]
-    pub const fn is_over(&self, waiting: AwaitedStep, since: Tick, now: Tick) -> bool {
+    pub const fn has_timed_out(
+        &self,
+        waiting: AwaitedClientStep,
+        since: UptimeSeconds,
+        now: UptimeSeconds,
+    ) -> bool {
         let seconds_max = match waiting {
-            AwaitedStep::Idle => self.idle,
-            AwaitedStep::Head => self.head,
-            AwaitedStep::Body | AwaitedStep::Response => self.stall,
+            AwaitedClientStep::Idle => self.idle,
+            AwaitedClientStep::Head => self.head,
+            AwaitedClientStep::Body | AwaitedClientStep::Response => self.stall,
         };
         match seconds_max {
             Some(seconds_max) => now.since(since) > seconds_max,
@@ -69,11 +74,11 @@ impl Timeouts {
 
 /// The error for a wait that took too long, or for a connection that had to make room.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Overdue;
+pub struct ClientTimedOut;
 
 /// The activity of a connection. It is shared with the code that may end a wait.
 #[derive(Debug)]
-pub struct Activity {
+pub struct ConnectionActivity {
     /// An [`ActivityState`], encoded in bits.
     state: AtomicU64,
     /// The time that the connection's I/O thread read last.
@@ -82,13 +87,13 @@ pub struct Activity {
     waker: Lock<Option<Waker>>,
 }
 
-/// The states of a connection: `Serving` ⇄ `AwaitedStep` → `Overdue` → `Serving`, and
-/// `AwaitedStep(Idle)` → `Evicted`, which is final.
+/// The states of a connection: `Serving` ⇄ `AwaitedClientStep` → `ClientTimedOut` → `Serving`, and
+/// `AwaitedClientStep(Idle)` → `Evicted`, which is final.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum ActivityState {
     /// The server is working, or the connection has not reported what it waits for.
     Serving,
-    Waiting(AwaitedStep, Tick),
+    Waiting(AwaitedClientStep, UptimeSeconds),
     /// The wait took too long.
     Overdue,
     /// Another connection has taken this one's place.
@@ -97,41 +102,41 @@ enum ActivityState {
 
 impl ActivityState {
     const fn bits(self) -> u64 {
-        let (kind, Tick(since)) = match self {
-            Self::Serving => (0, Tick(0)),
-            Self::Waiting(AwaitedStep::Idle, since) => (1, since),
-            Self::Waiting(AwaitedStep::Head, since) => (2, since),
-            Self::Waiting(AwaitedStep::Body, since) => (3, since),
-            Self::Waiting(AwaitedStep::Response, since) => (4, since),
-            Self::Overdue => (5, Tick(0)),
-            Self::Evicted => (6, Tick(0)),
+        let (kind, UptimeSeconds(since)) = match self {
+            Self::Serving => (0, UptimeSeconds(0)),
+            Self::Waiting(AwaitedClientStep::Idle, since) => (1, since),
+            Self::Waiting(AwaitedClientStep::Head, since) => (2, since),
+            Self::Waiting(AwaitedClientStep::Body, since) => (3, since),
+            Self::Waiting(AwaitedClientStep::Response, since) => (4, since),
+            Self::Overdue => (5, UptimeSeconds(0)),
+            Self::Evicted => (6, UptimeSeconds(0)),
         };
         // No bits are lost: 32 bits and 3.
         (since as u64) << 3 | kind
     }
 
     fn of(bits: u64) -> Self {
-        let since = Tick(u32::try_from(bits >> 3).unwrap_or(u32::MAX));
+        let since = UptimeSeconds(u32::try_from(bits >> 3).unwrap_or(u32::MAX));
         match bits & 7 {
             0 => Self::Serving,
-            1 => Self::Waiting(AwaitedStep::Idle, since),
-            2 => Self::Waiting(AwaitedStep::Head, since),
-            3 => Self::Waiting(AwaitedStep::Body, since),
-            4 => Self::Waiting(AwaitedStep::Response, since),
+            1 => Self::Waiting(AwaitedClientStep::Idle, since),
+            2 => Self::Waiting(AwaitedClientStep::Head, since),
+            3 => Self::Waiting(AwaitedClientStep::Body, since),
+            4 => Self::Waiting(AwaitedClientStep::Response, since),
             5 => Self::Overdue,
             _ => Self::Evicted,
         }
     }
 }
 
-impl Default for Activity {
+impl Default for ConnectionActivity {
     /// Creates the activity of an unwatched connection.
     fn default() -> Self {
         Self::new(Arc::default())
     }
 }
 
-impl Activity {
+impl ConnectionActivity {
     /// Creates the activity of a connection that is being served, on a thread with this clock.
     pub(crate) fn new(now: Arc<AtomicU32>) -> Self {
         Self { state: AtomicU64::new(ActivityState::Serving.bits()), now, waker: Lock::new(None) }
@@ -139,17 +144,17 @@ impl Activity {
 
     /// Returns the current time.
     #[must_use]
-    pub fn now(&self) -> Tick {
-        Tick(self.now.load(Ordering::Relaxed))
+    pub fn now(&self) -> UptimeSeconds {
+        UptimeSeconds(self.now.load(Ordering::Relaxed))
     }
 
     /// Sets the waiting task, which is woken when a wait ends. A task calls this once.
-    pub fn attach(&self, waker: &Waker) {
+    pub fn set_waker(&self, waker: &Waker) {
         *self.waker.lock("attach a task") = Some(waker.clone());
     }
 
     /// Begins a wait for the client, which must act from `since` on.
-    pub fn begin_wait(&self, waiting: AwaitedStep, since: Tick) {
+    pub fn begin_wait(&self, waiting: AwaitedClientStep, since: UptimeSeconds) {
         let state = ActivityState::Waiting(waiting, since).bits();
         // An eviction is final.
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
@@ -163,12 +168,12 @@ impl Activity {
     ///
     /// If another connection has taken this one's place in the meantime, so this one must be
     /// closed.
-    pub fn end_wait(&self) -> Result<(), Overdue> {
+    pub fn end_wait(&self) -> Result<(), ClientTimedOut> {
         let served = ActivityState::Serving.bits();
         match ActivityState::of(self.state.swap(served, Ordering::AcqRel)) {
             ActivityState::Evicted => {
                 self.state.store(ActivityState::Evicted.bits(), Ordering::Release);
-                Err(Overdue)
+                Err(ClientTimedOut)
             }
             ActivityState::Serving | ActivityState::Waiting(..) | ActivityState::Overdue => Ok(()),
         }
@@ -176,15 +181,15 @@ impl Activity {
 
     /// Returns true if the wait has been ended.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn has_expired(&self) -> bool {
         let state = ActivityState::of(self.state.load(Ordering::Acquire));
         matches!(state, ActivityState::Overdue | ActivityState::Evicted)
     }
 
     /// Returns the time since which the connection has been idle, if it is idle.
-    pub(crate) fn idle_since(&self) -> Option<Tick> {
+    pub(crate) fn idle_since(&self) -> Option<UptimeSeconds> {
         match ActivityState::of(self.state.load(Ordering::Acquire)) {
-            ActivityState::Waiting(AwaitedStep::Idle, since) => Some(since),
+            ActivityState::Waiting(AwaitedClientStep::Idle, since) => Some(since),
             ActivityState::Serving
             | ActivityState::Waiting(..)
             | ActivityState::Overdue
@@ -193,20 +198,23 @@ impl Activity {
     }
 
     /// Returns true if at least this many seconds have passed since then.
-    pub(crate) fn has_passed(&self, since: Tick, seconds: u32) -> bool {
+    pub(crate) fn has_passed(&self, since: UptimeSeconds, seconds: u32) -> bool {
         self.now().since(since) > seconds
     }
 
     /// Evicts a connection that has been idle since then, if it is still idle.
-    pub(crate) fn evict(&self, idle_since: Tick) -> bool {
-        self.change(ActivityState::Waiting(AwaitedStep::Idle, idle_since), ActivityState::Evicted)
+    pub(crate) fn evict(&self, idle_since: UptimeSeconds) -> bool {
+        self.change(
+            ActivityState::Waiting(AwaitedClientStep::Idle, idle_since),
+            ActivityState::Evicted,
+        )
     }
 
     /// Ends a wait that has taken too long.
-    pub(crate) fn expire(&self, timeouts: &Timeouts, now: Tick) {
+    pub(crate) fn expire(&self, timeouts: &ClientTimeouts, now: UptimeSeconds) {
         let state = ActivityState::of(self.state.load(Ordering::Acquire));
         if let ActivityState::Waiting(waiting, since) = state
-            && timeouts.is_over(waiting, since, now)
+            && timeouts.has_timed_out(waiting, since, now)
         {
             self.change(state, ActivityState::Overdue);
         }
@@ -229,23 +237,23 @@ impl Activity {
     /// If that takes too long, or the connection has to make room for another one.
     pub async fn wait_for_client<T>(
         &self,
-        waiting: AwaitedStep,
+        waiting: AwaitedClientStep,
         future: impl Future<Output = T>,
-    ) -> Result<T, Overdue> {
+    ) -> Result<T, ClientTimedOut> {
         self.wait_for_client_since(waiting, self.now(), future).await
     }
 
-    /// Like [`Self::client`], for an action that the client should have begun at `since`.
+    /// Like [`Self::wait_for_client`], for an action that the client should have begun at `since`.
     ///
     /// # Errors
     ///
-    /// As [`Activity::wait_for_client`].
+    /// As [`ConnectionActivity::wait_for_client`].
     pub async fn wait_for_client_since<T>(
         &self,
-        waiting: AwaitedStep,
-        since: Tick,
+        waiting: AwaitedClientStep,
+        since: UptimeSeconds,
         future: impl Future<Output = T>,
-    ) -> Result<T, Overdue> {
+    ) -> Result<T, ClientTimedOut> {
         let mut future = pin!(future);
         let mut has_begun = false;
         let done = poll_fn(|context| match future.as_mut().poll(context) {
@@ -254,7 +262,7 @@ impl Activity {
                 if !std::mem::replace(&mut has_begun, true) {
                     self.begin_wait(waiting, since);
                 }
-                if self.is_over() { Poll::Ready(Err(Overdue)) } else { Poll::Pending }
+                if self.has_expired() { Poll::Ready(Err(ClientTimedOut)) } else { Poll::Pending }
             }
         })
         .await?;
@@ -276,9 +284,13 @@ mod tests {
 
     #[test]
     fn states_survive_as_bits() {
-        let waits =
-            [AwaitedStep::Idle, AwaitedStep::Head, AwaitedStep::Body, AwaitedStep::Response];
-        let waits = waits.map(|waiting| ActivityState::Waiting(waiting, Tick(u32::MAX)));
+        let waits = [
+            AwaitedClientStep::Idle,
+            AwaitedClientStep::Head,
+            AwaitedClientStep::Body,
+            AwaitedClientStep::Response,
+        ];
+        let waits = waits.map(|waiting| ActivityState::Waiting(waiting, UptimeSeconds(u32::MAX)));
         for state in waits.into_iter().chain([
             ActivityState::Serving,
             ActivityState::Overdue,
@@ -290,29 +302,37 @@ mod tests {
 
     #[test]
     fn a_wait_is_never_cut_short() {
-        let timeouts = Timeouts { idle: None, head: Some(60), stall: Some(5) };
+        let timeouts = ClientTimeouts { idle: None, head: Some(60), stall: Some(5) };
         let check = |waiting, now, expected| {
-            assert_eq!(timeouts.is_over(waiting, Tick(10), Tick(now)), expected, "{waiting:?}");
+            assert_eq!(
+                timeouts.has_timed_out(waiting, UptimeSeconds(10), UptimeSeconds(now)),
+                expected,
+                "{waiting:?}"
+            );
         };
-        check(AwaitedStep::Idle, u32::MAX, false);
+        check(AwaitedClientStep::Idle, u32::MAX, false);
         // The wait may have begun at the end of second 10.
-        check(AwaitedStep::Head, 70, false);
-        check(AwaitedStep::Head, 71, true);
-        check(AwaitedStep::Body, 15, false);
-        check(AwaitedStep::Body, 16, true);
-        check(AwaitedStep::Response, 16, true);
-        check(AwaitedStep::Head, 3, false);
+        check(AwaitedClientStep::Head, 70, false);
+        check(AwaitedClientStep::Head, 71, true);
+        check(AwaitedClientStep::Body, 15, false);
+        check(AwaitedClientStep::Body, 16, true);
+        check(AwaitedClientStep::Response, 16, true);
+        check(AwaitedClientStep::Head, 3, false);
     }
 
     /// Polls a wait for an event, which happens if `happens` is true.
-    fn wait(activity: &Activity, happens: bool, meanwhile: impl FnOnce()) -> Option<bool> {
+    fn wait(
+        activity: &ConnectionActivity,
+        happens: bool,
+        meanwhile: impl FnOnce(),
+    ) -> Option<bool> {
         let context = &mut Context::from_waker(Waker::noop());
         let mut is_first = true;
         let future = poll_fn(|_| {
             let is_there = happens && !std::mem::replace(&mut is_first, false);
             if is_there { Poll::Ready(()) } else { Poll::Pending }
         });
-        let mut waiting = pin!(activity.wait_for_client(AwaitedStep::Idle, future));
+        let mut waiting = pin!(activity.wait_for_client(AwaitedClientStep::Idle, future));
         assert!(waiting.as_mut().poll(context).is_pending());
         meanwhile();
         match waiting.as_mut().poll(context) {
@@ -321,40 +341,40 @@ mod tests {
         }
     }
 
-    fn activity() -> Activity {
-        Activity::new(Arc::new(AtomicU32::new(7)))
+    fn activity() -> ConnectionActivity {
+        ConnectionActivity::new(Arc::new(AtomicU32::new(7)))
     }
 
     #[test]
     fn a_wait_ends_when_it_is_overdue() {
-        let timeouts = Timeouts { idle: Some(1), ..Timeouts::default() };
+        let timeouts = ClientTimeouts { idle: Some(1), ..ClientTimeouts::default() };
         let it = activity();
-        assert_eq!(wait(&it, false, || it.expire(&timeouts, Tick(8))), None);
-        assert_eq!(wait(&it, false, || it.expire(&timeouts, Tick(9))), Some(false));
+        assert_eq!(wait(&it, false, || it.expire(&timeouts, UptimeSeconds(8))), None);
+        assert_eq!(wait(&it, false, || it.expire(&timeouts, UptimeSeconds(9))), Some(false));
         // An event at the last moment counts.
-        assert_eq!(wait(&it, true, || it.expire(&timeouts, Tick(9))), Some(true));
-        assert!(!it.is_over());
+        assert_eq!(wait(&it, true, || it.expire(&timeouts, UptimeSeconds(9))), Some(true));
+        assert!(!it.has_expired());
     }
 
     #[test]
     fn only_idle_connections_are_evicted_and_for_good() {
         let it = activity();
         assert_eq!(it.idle_since(), None);
-        assert!(!it.evict(Tick(7)));
+        assert!(!it.evict(UptimeSeconds(7)));
         let evict = || {
-            assert_eq!(it.idle_since(), Some(Tick(7)));
-            assert!(!it.evict(Tick(6)) && it.evict(Tick(7)) && it.is_over());
+            assert_eq!(it.idle_since(), Some(UptimeSeconds(7)));
+            assert!(!it.evict(UptimeSeconds(6)) && it.evict(UptimeSeconds(7)) && it.has_expired());
         };
         assert_eq!(wait(&it, true, evict), Some(false));
-        it.begin_wait(AwaitedStep::Body, Tick(8));
-        assert!(it.end_wait().is_err() && it.is_over());
+        it.begin_wait(AwaitedClientStep::Body, UptimeSeconds(8));
+        assert!(it.end_wait().is_err() && it.has_expired());
     }
 
     #[test]
     fn what_is_there_already_is_no_wait() {
         let it = activity();
         let context = &mut Context::from_waker(Waker::noop());
-        let mut ready = pin!(it.wait_for_client(AwaitedStep::Idle, std::future::ready(5)));
+        let mut ready = pin!(it.wait_for_client(AwaitedClientStep::Idle, std::future::ready(5)));
         assert_eq!(ready.as_mut().poll(context), Poll::Ready(Ok(5)));
         assert_eq!(it.idle_since(), None);
     }

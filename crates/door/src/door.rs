@@ -9,15 +9,15 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 
-use crate::activity::{Tick, Timeouts};
+use crate::activity::{ClientTimeouts, UptimeSeconds};
 use crate::connections::{Connections, CountedConnection};
 use crate::limit::{ConnectionLimit, take_places};
 use crate::phase::{DoorPhase, PhaseSender, PhaseWatch};
 use crate::refusal::Refusals;
 use crate::scarcity::DescriptorShortage;
-use crate::stream::Stream;
-use crate::tls::Tls;
-use crate::watch::{ConnectionPlace, Watch, WatchedConnection};
+use crate::stream::ConnectionStream;
+use crate::tls::SharedTlsAcceptor;
+use crate::watch::{Watch, WatchedConnection, WatchedConnectionGuard};
 
 /// The maximum number of clients that are refused at the same time.
 const REFUSED_MAX: usize = 64;
@@ -31,7 +31,7 @@ const fn keepalive() -> TcpKeepalive {
 }
 
 /// The protocol of a door's connections.
-pub trait Protocol: Send + Sync + 'static {
+pub trait ConnectionHandler: Send + Sync + 'static {
     /// Serves a connection until it ends, on the I/O thread that owns it.
     ///
     /// The connection is ended when [`Connection::phase`] is `Closed`. While the phase is
@@ -60,7 +60,7 @@ pub trait Protocol: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Connection {
     /// The connection's bytes. The socket sends without delay.
-    pub stream: Stream,
+    pub stream: ConnectionStream,
     /// The index of the I/O thread that serves the connection.
     pub worker: usize,
     /// The phase of the door.
@@ -70,14 +70,14 @@ pub struct Connection {
     pub open: Option<CountedConnection>,
     /// The connection's place. It is dropped last, because a place becomes free only when the
     /// socket is closed.
-    pub place: ConnectionPlace,
+    pub place: WatchedConnectionGuard,
 }
 
 /// The settings for a door's connections.
 #[derive(Clone, Debug)]
 pub struct DoorOptions {
     /// The time limits for clients.
-    pub timeouts: Timeouts,
+    pub timeouts: ClientTimeouts,
     /// The limits on the number of connections. Several doors may share a limit.
     pub limits: Vec<Arc<ConnectionLimit>>,
     /// The start of the connections' clock. Doors that share a limit also share this time, because
@@ -91,7 +91,7 @@ pub struct DoorOptions {
 impl Default for DoorOptions {
     fn default() -> Self {
         Self {
-            timeouts: Timeouts::default(),
+            timeouts: ClientTimeouts::default(),
             limits: Vec::new(),
             epoch: Instant::now(),
             refused_max: REFUSED_MAX,
@@ -100,20 +100,20 @@ impl Default for DoorOptions {
 }
 
 /// A door that is not listening yet.
-pub struct Door {
+pub struct DoorBuilder {
     phase: PhaseSender,
     connections: Arc<Connections>,
-    tls: Option<Tls>,
+    tls: Option<SharedTlsAcceptor>,
     options: DoorOptions,
 }
 
-impl Default for Door {
+impl Default for DoorBuilder {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Door {
+impl DoorBuilder {
     /// Creates a door without limits.
     #[must_use]
     pub fn new() -> Self {
@@ -128,13 +128,13 @@ impl Door {
 
     /// Encrypts the door's connections if `tls` is given.
     #[must_use]
-    pub fn with_tls(self, tls: Option<Tls>) -> Self {
+    pub fn with_tls(self, tls: Option<SharedTlsAcceptor>) -> Self {
         Self { tls, ..self }
     }
 
     /// Returns a watch on this door's phase.
     #[must_use]
-    pub fn phase(&self) -> PhaseWatch {
+    pub fn watch_phase(&self) -> PhaseWatch {
         self.phase.watch()
     }
 
@@ -145,7 +145,7 @@ impl Door {
     /// # Errors
     ///
     /// If there are no workers, or the listener can't be used.
-    pub fn listen<P: Protocol>(
+    pub fn listen<P: ConnectionHandler>(
         self,
         workers: &[Handle],
         listener: net::TcpListener,
@@ -181,7 +181,7 @@ impl Door {
         let watch = |runtime: &Handle| {
             let watch = Arc::new(Watch::new(self.options.timeouts, self.options.epoch));
             self.options.limits.iter().for_each(|limit| limit.add(&watch));
-            let (watching, mut phase) = (watch.clone(), self.phase());
+            let (watching, mut phase) = (watch.clone(), self.watch_phase());
             runtime.spawn(async move {
                 tokio::select! {
                     () = watching.run() => {}
@@ -203,10 +203,10 @@ struct DoorWorker {
 /// A listening door. Dropping it closes it.
 pub struct RunningDoor {
     address: SocketAddr,
-    door: Door,
+    door: DoorBuilder,
     /// The workers' watches.
     watches: Vec<Arc<Watch>>,
-    /// Calls [`Protocol::phase_changed`].
+    /// Calls [`ConnectionHandler::phase_changed`].
     phase_changed: Box<dyn Fn(DoorPhase) + Send + Sync>,
 }
 
@@ -224,9 +224,9 @@ impl RunningDoor {
         self.advance(DoorPhase::Draining);
     }
 
-    /// The number of open connections that were opened before [`RunningDoor::stop_accepting`].
+    /// The number of open connections that were opened before [`RunningDoor::begin_drain`].
     #[must_use]
-    pub fn connections(&self) -> usize {
+    pub fn connection_count(&self) -> usize {
         self.door.connections.count()
     }
 
@@ -235,16 +235,17 @@ impl RunningDoor {
     pub fn close_if_all_idle(&self, seconds: u32) {
         let mut idle = Vec::new();
         self.watches.iter().for_each(|watch| watch.add_idle(&mut idle));
-        let is_old =
-            |(since, watch): &(Tick, WatchedConnection)| watch.activity.has_passed(*since, seconds);
-        if idle.len() == self.connections() && idle.iter().all(is_old) {
+        let is_old = |(since, watch): &(UptimeSeconds, WatchedConnection)| {
+            watch.activity.has_passed(*since, seconds)
+        };
+        if idle.len() == self.connection_count() && idle.iter().all(is_old) {
             for (since, watched) in idle {
                 watched.activity.evict(since);
             }
         }
     }
 
-    /// Waits until [`RunningDoor::connections`] is zero. The caller must limit the wait.
+    /// Waits until [`RunningDoor::connection_count`] is zero. The caller must limit the wait.
     pub async fn drained(&self) {
         self.door.connections.drained().await;
     }
@@ -278,12 +279,12 @@ struct Acceptor<P> {
     protocol: Arc<P>,
     phase: PhaseWatch,
     connections: Arc<Connections>,
-    tls: Option<Tls>,
+    tls: Option<SharedTlsAcceptor>,
     limits: Vec<Arc<ConnectionLimit>>,
     refusals: Refusals,
 }
 
-impl<P: Protocol> Acceptor<P> {
+impl<P: ConnectionHandler> Acceptor<P> {
     async fn run(self, listener: TcpListener) {
         let mut phase = self.phase.clone();
         let mut scarcity = DescriptorShortage::new();
@@ -335,14 +336,14 @@ impl<P: Protocol> Acceptor<P> {
         worker.runtime.spawn(async move {
             let Ok(stream) = TcpStream::from_std(stream) else { return };
             let stream = match tls {
-                None => Stream::Tcp(stream),
+                None => ConnectionStream::Tcp(stream),
                 Some(tls) => {
                     let reply = protocol.reply_to_plain_text();
                     // The state of a handshake is large. Boxing it frees it when the handshake is
                     // done.
                     let accepting = Box::pin(tls.accept(stream, &mut phase, &mut open, reply));
                     let Some(stream) = accepting.await else { return };
-                    Stream::Tls(stream)
+                    ConnectionStream::Tls(stream)
                 }
             };
             protocol.serve(Connection { stream, worker: number, phase, open, place }).await;
@@ -362,12 +363,12 @@ mod tests {
     /// Reports the phase and the worker that serves a connection, and ends with the door.
     struct Echo(mpsc::Sender<DoorPhase>);
 
-    impl Protocol for Echo {
+    impl ConnectionHandler for Echo {
         async fn serve(self: Arc<Self>, mut connection: Connection) {
             let text = format!("{} {:?}\n", connection.worker, connection.phase.phase());
             let _ = connection.stream.write_all(text.as_bytes()).await;
             if connection.open.is_some() {
-                connection.phase.stopping().await;
+                connection.phase.wait_until_stopping().await;
             }
         }
 
@@ -392,7 +393,7 @@ mod tests {
         let (sender, phases) = mpsc::channel();
         let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
         let workers = [runtime.handle().clone(), runtime.handle().clone()];
-        let door = Door::new().listen(&workers, listener, Arc::new(Echo(sender))).unwrap();
+        let door = DoorBuilder::new().listen(&workers, listener, Arc::new(Echo(sender))).unwrap();
         let tested = runtime.handle().spawn_blocking(move || test(door, phases));
         runtime.block_on(tested).unwrap();
     }
@@ -404,7 +405,7 @@ mod tests {
                 (0..3).map(|_| net::TcpStream::connect(door.address()).unwrap()).collect();
             let texts: Vec<String> = clients.iter_mut().map(text_of).collect();
             assert_eq!(texts, ["0 Serving\n", "1 Serving\n", "0 Serving\n"]);
-            assert_eq!(door.connections(), 3);
+            assert_eq!(door.connection_count(), 3);
         });
     }
 
@@ -418,7 +419,7 @@ mod tests {
             assert_eq!(text_of(&mut late), "1 Draining\n");
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(door.drained());
-            assert_eq!(door.connections(), 0);
+            assert_eq!(door.connection_count(), 0);
             let address = door.address();
             door.begin_drain();
             drop(door);
@@ -432,7 +433,7 @@ mod tests {
     #[test]
     fn a_door_without_a_worker_is_an_error() {
         let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let error = Door::new().listen(&[], listener, Arc::new(Echo(mpsc::channel().0)));
+        let error = DoorBuilder::new().listen(&[], listener, Arc::new(Echo(mpsc::channel().0)));
         assert_eq!(error.unwrap_err().to_string(), "a door needs a worker");
     }
 }

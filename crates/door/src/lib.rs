@@ -8,17 +8,17 @@
 //!
 //! Out of scope: the crate doesn't read or write protocol bytes, know requests or own threads.
 //!
-//! Start with [`Door`] (`door.rs`). A front end implements [`Protocol`]:
+//! Start with [`DoorBuilder`] (`door.rs`). A front end implements [`ConnectionHandler`]:
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use galatea_door::{Connection, Door, Protocol};
+//! use galatea_door::{Connection, ConnectionHandler, DoorBuilder};
 //! use tokio::io::AsyncWriteExt;
 //!
 //! struct Greeter;
 //!
-//! impl Protocol for Greeter {
+//! impl ConnectionHandler for Greeter {
 //!     async fn serve(self: Arc<Self>, mut connection: Connection) {
 //!         let _ = connection.stream.write_all(b"hello").await;
 //!     }
@@ -28,7 +28,7 @@
 //! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
 //! let workers = [runtime.handle().clone()];
-//! let door = Door::new().listen(&workers, listener, Arc::new(Greeter))?;
+//! let door = DoorBuilder::new().listen(&workers, listener, Arc::new(Greeter))?;
 //! // Later, when the server stops:
 //! door.begin_drain();
 //! runtime.block_on(door.drained());
@@ -39,7 +39,7 @@
 //!
 //! # Stopping
 //!
-//! A door has two transitions, [`RunningDoor::stop_accepting`] and [`RunningDoor::close`]. In
+//! A door has two transitions, [`RunningDoor::begin_drain`] and [`RunningDoor::close`]. In
 //! between, [`RunningDoor::drained`] waits for the connections that were opened before the first
 //! transition. The port stays open until the second, so that new clients learn why they are not
 //! served. In the meantime, the protocol decides which connections end: `grpc` connections end
@@ -72,14 +72,16 @@ mod stream;
 pub mod tls;
 mod watch;
 
-pub use activity::{Activity, AwaitedStep, Overdue, Tick, Timeouts};
+pub use activity::{
+    AwaitedClientStep, ClientTimedOut, ClientTimeouts, ConnectionActivity, UptimeSeconds,
+};
 pub use blocking::{BlockingPermit, BlockingPermits, RepositoryPermits};
 pub use completion::{CompletionQueue, CompletionQueues};
 pub use connections::CountedConnection;
-pub use door::{Connection, Door, DoorOptions, Protocol, RunningDoor};
+pub use door::{Connection, ConnectionHandler, DoorBuilder, DoorOptions, RunningDoor};
 pub use limit::ConnectionLimit;
 pub use panic::{Panicked, catch_panic};
 pub use phase::{DoorPhase, PhaseWatch};
-pub use rendering::Renderer;
-pub use stream::{Stream, StreamReadHalf, StreamWriteHalf};
-pub use watch::ConnectionPlace;
+pub use rendering::CoalescingRenderer;
+pub use stream::{ConnectionStream, StreamReadHalf, StreamWriteHalf};
+pub use watch::WatchedConnectionGuard;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use galatea_stdx::Lock;
 
-use crate::activity::Tick;
+use crate::activity::UptimeSeconds;
 use crate::places::{ConnectionSlots, SlotCount};
 use crate::watch::{Watch, WatchedConnection};
 
@@ -43,7 +43,7 @@ impl ConnectionLimit {
 
     /// The number of connections that hold places.
     #[must_use]
-    pub fn open(&self) -> usize {
+    pub fn open_connections(&self) -> usize {
         self.count.taken()
     }
 
@@ -64,7 +64,7 @@ impl ConnectionLimit {
         for watch in watches.iter().filter_map(Weak::upgrade) {
             watch.add_idle(&mut idle);
         }
-        let evicted = evict_oldest(&mut idle, (self.open() / EVICTED_SHARE).max(1));
+        let evicted = evict_oldest(&mut idle, (self.open_connections() / EVICTED_SHARE).max(1));
         let none_idle = (evicted == 0).then_some(now);
         *self.none_idle.lock("note that none was idle") = none_idle;
         evicted > 0
@@ -79,7 +79,7 @@ impl std::fmt::Debug for ConnectionLimit {
 
 /// Closes the connections that have been idle the longest, up to `count`. Returns the number of
 /// those that were still idle.
-fn evict_oldest(idle: &mut [(Tick, WatchedConnection)], count: usize) -> usize {
+fn evict_oldest(idle: &mut [(UptimeSeconds, WatchedConnection)], count: usize) -> usize {
     let last = count.min(idle.len()).saturating_sub(1);
     if last < idle.len() {
         idle.select_nth_unstable_by_key(last, |(since, _)| *since);
@@ -111,8 +111,8 @@ pub(crate) fn take_places(limits: &[Arc<ConnectionLimit>]) -> Option<ConnectionS
 
 #[cfg(test)]
 mod tests {
-    use crate::activity::{AwaitedStep, Timeouts};
-    use crate::watch::ConnectionPlace;
+    use crate::activity::{AwaitedClientStep, ClientTimeouts};
+    use crate::watch::WatchedConnectionGuard;
 
     use super::*;
 
@@ -124,7 +124,7 @@ mod tests {
 
     impl World {
         fn new(door_max: usize, all_max: usize) -> Self {
-            let watch = Arc::new(Watch::new(Timeouts::default(), Instant::now()));
+            let watch = Arc::new(Watch::new(ClientTimeouts::default(), Instant::now()));
             let (door, all) = (ConnectionLimit::new(door_max), ConnectionLimit::new(all_max));
             door.add(&watch);
             all.add(&watch);
@@ -132,17 +132,17 @@ mod tests {
         }
 
         /// Opens a connection that has been idle since then, or is busy.
-        fn open(&self, idle_since: Option<u32>) -> Option<ConnectionPlace> {
+        fn open(&self, idle_since: Option<u32>) -> Option<WatchedConnectionGuard> {
             let places = take_places(&[self.door.clone(), self.all.clone()])?;
             let place = self.watch.open(places);
             if let Some(since) = idle_since {
-                place.activity().begin_wait(AwaitedStep::Idle, Tick(since));
+                place.activity().begin_wait(AwaitedClientStep::Idle, UptimeSeconds(since));
             }
             Some(place)
         }
 
         fn counts(&self) -> (usize, usize) {
-            (self.door.open(), self.all.open())
+            (self.door.open_connections(), self.all.open_connections())
         }
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn the_connection_that_is_idle_for_longest_makes_room() {
         let world = World::new(3, 9);
         let open = [Some(5), Some(3), None].map(|since| world.open(since).unwrap());
-        let evicted = || open.each_ref().map(|place| place.activity().is_over());
+        let evicted = || open.each_ref().map(|place| place.activity().has_expired());
         let fourth = world.open(None).unwrap();
         assert_eq!(evicted(), [false, true, false]);
         assert_eq!(world.counts(), (3, 3));
@@ -180,7 +180,7 @@ mod tests {
         let world = World::new(128, 128);
         let open: Vec<_> = (0..128).map(|since| world.open(Some(since)).unwrap()).collect();
         let _more = world.open(None).unwrap();
-        assert_eq!(open.iter().filter(|place| place.activity().is_over()).count(), 2);
+        assert_eq!(open.iter().filter(|place| place.activity().has_expired()).count(), 2);
         assert_eq!(world.counts(), (127, 127));
     }
 
@@ -190,7 +190,7 @@ mod tests {
         let now = Instant::now();
         let place = world.open(None).unwrap();
         assert!(!world.all.make_room(now));
-        place.activity().begin_wait(AwaitedStep::Idle, Tick(0));
+        place.activity().begin_wait(AwaitedClientStep::Idle, UptimeSeconds(0));
         assert!(!world.all.make_room(now));
         assert!(world.all.make_room(now.checked_add(PAUSE).unwrap()));
     }

@@ -76,7 +76,7 @@ impl PhaseWatch {
     }
 
     /// Waits until the door is draining or closed.
-    pub async fn stopping(&mut self) {
+    pub async fn wait_until_stopping(&mut self) {
         self.after(DoorPhase::Serving).await;
     }
 
@@ -104,7 +104,7 @@ mod tests {
         assert!(sender.advance(DoorPhase::Draining));
         assert!(!sender.advance(DoorPhase::Draining));
         assert!(watch.is_stopping());
-        watch.stopping().await;
+        watch.wait_until_stopping().await;
         assert!(sender.advance(DoorPhase::Closed));
         assert!(!sender.advance(DoorPhase::Draining));
         assert_eq!(watch.phase(), DoorPhase::Closed);

@@ -1,7 +1,7 @@
 //! Documents that take long to render, such as metrics and statistics.
 //!
 //! Rendering on an I/O thread would delay all of that thread's connections. Instead, all documents
-//! of a [`Renderer`] share another thread, however many clients ask. Clients that request the same
+//! of a [`CoalescingRenderer`] share another thread, however many clients ask. Clients that request the same
 //! document while the thread is busy share one rendering.
 //!
 //! A document is never older than the request for it: a client never receives a rendering that
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use crate::panic::catch_panic;
 
 /// Renders documents identified by `K` on a dedicated thread.
-pub struct Renderer<K, T> {
+pub struct CoalescingRenderer<K, T> {
     shared: Arc<SharedRendering<K, T>>,
 }
 
@@ -39,7 +39,7 @@ struct RequestedDocument<K, T> {
     waiters: Vec<oneshot::Sender<T>>,
 }
 
-impl<K, T> Renderer<K, T>
+impl<K, T> CoalescingRenderer<K, T>
 where
     K: PartialEq + Send + 'static,
     T: Clone + Send + 'static,
@@ -96,7 +96,7 @@ impl<K: PartialEq, T: Clone> SharedRendering<K, T> {
     }
 }
 
-impl<K, T> std::fmt::Debug for Renderer<K, T> {
+impl<K, T> std::fmt::Debug for CoalescingRenderer<K, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Renderer")
     }
@@ -114,7 +114,7 @@ mod tests {
     /// A renderer of ascending numbers, each released by the test. The receiver signals that a
     /// rendering has begun.
     struct Counter {
-        renderer: Renderer<&'static str, u32>,
+        renderer: CoalescingRenderer<&'static str, u32>,
         begun: mpsc::Receiver<()>,
         go: mpsc::Sender<()>,
     }
@@ -123,7 +123,7 @@ mod tests {
         let ((begin, begun), (go, going)) = (mpsc::channel(), mpsc::channel());
         let (begin, going) = (Lock::new(begin), Lock::new(going));
         let count = AtomicU32::new(0);
-        let renderer = Renderer::new(move |key: &&str| {
+        let renderer = CoalescingRenderer::new(move |key: &&str| {
             begin.lock("test").send(()).unwrap();
             going.lock("test").recv().unwrap();
             assert_ne!(*key, "panic");

@@ -15,14 +15,14 @@ use crate::tls::TlsStream;
 
 /// The byte stream of a connection.
 #[derive(Debug)]
-pub enum Stream {
+pub enum ConnectionStream {
     /// The bytes of the socket.
     Tcp(TcpStream),
     /// The bytes inside TLS, after the handshake.
     Tls(Box<TlsStream>),
 }
 
-/// The reading half of a [`Stream`].
+/// The reading half of a [`ConnectionStream`].
 #[derive(Debug)]
 pub enum StreamReadHalf {
     /// The half of a plain stream.
@@ -31,7 +31,7 @@ pub enum StreamReadHalf {
     Tls(ReadHalf<TlsStream>),
 }
 
-/// The writing half of a [`Stream`].
+/// The writing half of a [`ConnectionStream`].
 ///
 /// Bytes inside TLS have only been sent after a flush.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub enum StreamWriteHalf {
     Tls(WriteHalf<TlsStream>),
 }
 
-impl Stream {
+impl ConnectionStream {
     /// Splits the stream into independent halves.
     #[must_use]
     pub fn into_split(self) -> (StreamReadHalf, StreamWriteHalf) {
@@ -59,7 +59,7 @@ impl Stream {
     }
 }
 
-impl From<TcpStream> for Stream {
+impl From<TcpStream> for ConnectionStream {
     fn from(stream: TcpStream) -> Self {
         Self::Tcp(stream)
     }
@@ -133,7 +133,7 @@ macro_rules! write_through {
     };
 }
 
-read_through!(Stream);
+read_through!(ConnectionStream);
 read_through!(StreamReadHalf);
-write_through!(Stream);
+write_through!(ConnectionStream);
 write_through!(StreamWriteHalf);

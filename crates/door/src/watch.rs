@@ -12,7 +12,7 @@ use galatea_stdx::sync::atomic::{AtomicU32, Ordering};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use crate::activity::{Activity, Tick, Timeouts};
+use crate::activity::{ClientTimeouts, ConnectionActivity, UptimeSeconds};
 use crate::places::ConnectionSlots;
 
 /// The interval between connection checks.
@@ -20,7 +20,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connections that an I/O thread serves for one door.
 pub(crate) struct Watch {
-    timeouts: Timeouts,
+    timeouts: ClientTimeouts,
     /// The start of the clock.
     epoch: Instant,
     now: Arc<AtomicU32>,
@@ -32,13 +32,13 @@ pub(crate) struct Watch {
 /// A connection, as seen by the code that may end it.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedConnection {
-    pub(crate) activity: Arc<Activity>,
+    pub(crate) activity: Arc<ConnectionActivity>,
     pub(crate) places: Arc<ConnectionSlots>,
 }
 
 /// The place of a watched connection, held until this value is dropped.
 #[must_use = "the connection's place is free when this is dropped"]
-pub struct ConnectionPlace {
+pub struct WatchedConnectionGuard {
     watch: Arc<Watch>,
     key: usize,
     watched: WatchedConnection,
@@ -47,7 +47,7 @@ pub struct ConnectionPlace {
 impl Watch {
     /// Creates a watch whose clock began at `epoch`. Watches that share limits also share the
     /// epoch.
-    pub(crate) fn new(timeouts: Timeouts, epoch: Instant) -> Self {
+    pub(crate) fn new(timeouts: ClientTimeouts, epoch: Instant) -> Self {
         Self {
             timeouts,
             epoch,
@@ -58,21 +58,21 @@ impl Watch {
     }
 
     /// Watches a connection that holds these places.
-    pub(crate) fn open(self: &Arc<Self>, places: ConnectionSlots) -> ConnectionPlace {
+    pub(crate) fn open(self: &Arc<Self>, places: ConnectionSlots) -> WatchedConnectionGuard {
         // The task may have been asleep until now.
         self.read_clock();
-        let activity = Arc::new(Activity::new(self.now.clone()));
+        let activity = Arc::new(ConnectionActivity::new(self.now.clone()));
         let watched = WatchedConnection { activity, places: Arc::new(places) };
         let key = self.connections.lock("watch a connection").insert(watched.clone());
         self.opened.notify_one();
-        ConnectionPlace { watch: self.clone(), key, watched }
+        WatchedConnectionGuard { watch: self.clone(), key, watched }
     }
 
-    fn read_clock(&self) -> Tick {
+    fn read_clock(&self) -> UptimeSeconds {
         let seconds = Instant::now().saturating_duration_since(self.epoch).as_secs();
         let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
         self.now.store(seconds, Ordering::Relaxed);
-        Tick(seconds)
+        UptimeSeconds(seconds)
     }
 
     /// Watches the connections forever.
@@ -92,7 +92,7 @@ impl Watch {
     }
 
     /// Ends overdue waits.
-    fn expire(&self, now: Tick) {
+    fn expire(&self, now: UptimeSeconds) {
         // Waking a task takes no lock of this crate, so it may happen while this lock is held.
         let connections = self.connections.lock("end waits");
         for (_, watched) in &*connections {
@@ -101,7 +101,7 @@ impl Watch {
     }
 
     /// Adds the idle connections to `idle`, each with the time since which it has been idle.
-    pub(crate) fn add_idle(&self, idle: &mut Vec<(Tick, WatchedConnection)>) {
+    pub(crate) fn add_idle(&self, idle: &mut Vec<(UptimeSeconds, WatchedConnection)>) {
         let connections = self.connections.lock("look for idle connections");
         idle.extend(
             connections
@@ -111,22 +111,22 @@ impl Watch {
     }
 }
 
-impl ConnectionPlace {
+impl WatchedConnectionGuard {
     /// The activity of the connection.
     #[must_use]
-    pub fn activity(&self) -> &Arc<Activity> {
+    pub fn activity(&self) -> &Arc<ConnectionActivity> {
         &self.watched.activity
     }
 }
 
-impl Drop for ConnectionPlace {
+impl Drop for WatchedConnectionGuard {
     fn drop(&mut self) {
         drop(self.watch.connections.lock("forget a connection").try_remove(self.key));
         self.watched.places.release();
     }
 }
 
-impl std::fmt::Debug for ConnectionPlace {
+impl std::fmt::Debug for WatchedConnectionGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.watched.activity.fmt(f)
     }
@@ -134,22 +134,22 @@ impl std::fmt::Debug for ConnectionPlace {
 
 #[cfg(test)]
 mod tests {
-    use crate::activity::AwaitedStep;
+    use crate::activity::AwaitedClientStep;
 
     use super::*;
 
     #[test]
     fn waits_of_open_connections_end_in_time() {
-        let timeouts = Timeouts { head: Some(10), ..Timeouts::default() };
+        let timeouts = ClientTimeouts { head: Some(10), ..ClientTimeouts::default() };
         let watch = Arc::new(Watch::new(timeouts, Instant::now()));
         let (slow, idle) =
             (watch.open(ConnectionSlots::default()), watch.open(ConnectionSlots::default()));
-        slow.activity().begin_wait(AwaitedStep::Head, Tick(0));
-        idle.activity().begin_wait(AwaitedStep::Idle, Tick(0));
-        watch.expire(Tick(10));
-        assert!(!slow.activity().is_over());
-        watch.expire(Tick(11));
-        assert!(slow.activity().is_over() && !idle.activity().is_over());
+        slow.activity().begin_wait(AwaitedClientStep::Head, UptimeSeconds(0));
+        idle.activity().begin_wait(AwaitedClientStep::Idle, UptimeSeconds(0));
+        watch.expire(UptimeSeconds(10));
+        assert!(!slow.activity().has_expired());
+        watch.expire(UptimeSeconds(11));
+        assert!(slow.activity().has_expired() && !idle.activity().has_expired());
         drop((slow, idle));
         assert!(watch.is_empty());
     }

@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use galatea_backend::ModelAgents;
+use galatea_backend::ModelRepositoryAgents;
 use galatea_stdx::Lock;
 
 use crate::reaper::Reaper;
@@ -22,7 +22,7 @@ use crate::reaper::Reaper;
 /// last reference ends it.
 pub(crate) struct AgentLease {
     /// The agents; `None` once the lease has been dropped.
-    agents: Option<Box<dyn ModelAgents>>,
+    agents: Option<Box<dyn ModelRepositoryAgents>>,
     is_expired: Arc<AtomicBool>,
     reaper: Reaper,
 }
@@ -80,7 +80,7 @@ pub(crate) enum ClaimedLease {
 }
 
 impl AgentLeaseSlot {
-    pub(crate) fn new(agents: Option<Box<dyn ModelAgents>>, reaper: &Reaper) -> Self {
+    pub(crate) fn new(agents: Option<Box<dyn ModelRepositoryAgents>>, reaper: &Reaper) -> Self {
         let unclaimed = agents.map(|agents| {
             let (is_expired, reaper) = (Arc::default(), reaper.clone());
             Arc::new(AgentLease { agents: Some(agents), is_expired, reaper })

@@ -6,29 +6,29 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use galatea_control::{LoadParameters, NameMapping};
+use galatea_control::{LoadParameters, ModelNameMapping};
 use galatea_dispatch::ModelDefinition;
 use galatea_infer::Status;
 use galatea_policy::ModificationTimes;
-use galatea_repository::{ListedModel, Lookup, Scan};
+use galatea_repository::{ListedModel, LookupResult, ScanResult};
 
 /// The models that can be loaded. Every method may block on disk I/O.
-pub trait Catalog: Send + Sync {
+pub trait LoadableModels: Send + Sync {
     /// The sorted names of all models.
     fn names(&self) -> Vec<ListedModel>;
 
     /// Reads all models.
-    fn scan(&self) -> Scan<CatalogModel>;
+    fn scan(&self) -> ScanResult<CatalogModel>;
 
     /// Looks up the models with a name, which may be any string.
-    fn find(&self, name: &str, parameters: LoadParameters) -> Lookup<CatalogModel>;
+    fn find(&self, name: &str, parameters: LoadParameters) -> LookupResult<CatalogModel>;
 
     /// Adds a repository. A catalog without repositories refuses to.
     ///
     /// # Errors
     ///
     /// The reason why the repository can't be added, in Triton's words.
-    fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
+    fn register(&self, path: &str, names: &[ModelNameMapping]) -> Result<(), Status> {
         let _ = names;
         Err(Status::unsupported(format!("there are no repositories to add '{path}' to")))
     }
@@ -37,7 +37,7 @@ pub trait Catalog: Send + Sync {
     ///
     /// # Errors
     ///
-    /// See [`Catalog::register`].
+    /// See [`LoadableModels::register`].
     fn unregister(&self, path: &str) -> Result<(), Status> {
         Err(Status::unsupported(format!("there are no repositories to take '{path}' from")))
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use galatea_backend::ComposingModels;
 use galatea_config::ModelSpec;
 use galatea_dispatch::{ComposingVersions, LoadedModel, NeededModel};
-use galatea_infer::{InferenceRequest, InferenceService, Pass, ResponseSender, Status, api};
-use galatea_policy::ModelName;
+use galatea_infer::{AccessPass, InferenceRequest, InferenceService, ResponseSender, Status, api};
+use galatea_policy::ModelId;
 
 use crate::handle::ModelHandle;
 use crate::registry::Snapshot;
@@ -30,7 +30,7 @@ impl PinnedModels {
     pub(crate) fn new(
         id: &str,
         needed: &[NeededModel],
-        dependencies: &BTreeMap<String, ModelName>,
+        dependencies: &BTreeMap<String, ModelId>,
         snapshot: &Snapshot,
     ) -> Result<Self, Status> {
         let mut models: BTreeMap<String, BTreeMap<i64, Arc<ModelHandle>>> = BTreeMap::new();
@@ -44,7 +44,7 @@ impl PinnedModels {
                 return Err(Status::invalid_argument(text));
             }
             if let Some(version) = need.version.filter(|version| !versions.contains_key(version)) {
-                return Err(version_not_loaded(id, need_id, version));
+                return Err(ensemble_version_error(id, need_id, version));
             }
         }
         Ok(Self { models })
@@ -61,7 +61,7 @@ impl PinnedModels {
 
 /// The error for an ensemble that needs a missing version of a model. The message is Triton's.
 #[must_use]
-pub fn version_not_loaded(ensemble: &str, model: &str, version: i64) -> Status {
+pub fn ensemble_version_error(ensemble: &str, model: &str, version: i64) -> Status {
     Status::invalid_argument(format!(
         "ensemble '{ensemble}' depends on '{model}' whose required version {version} is not loaded."
     ))
@@ -70,7 +70,7 @@ pub fn version_not_loaded(ensemble: &str, model: &str, version: i64) -> Status {
 impl InferenceService for PinnedModels {
     fn infer(
         &self,
-        _: Pass<api::Inference>,
+        _: AccessPass<api::Inference>,
         request: Box<InferenceRequest>,
         sender: ResponseSender,
     ) {

@@ -109,7 +109,7 @@ impl std::fmt::Debug for ModelHandle {
 mod tests {
     use std::sync::{Mutex, mpsc};
 
-    use galatea_backend::{ExecutionPolicy, ModelAgents};
+    use galatea_backend::{ExecutionPolicy, ModelRepositoryAgents};
     use galatea_dispatch::LogSink;
 
     use super::*;
@@ -118,7 +118,7 @@ mod tests {
     /// Agents whose end the test delays.
     struct SlowAgents(Mutex<mpsc::Receiver<()>>);
 
-    impl ModelAgents for SlowAgents {
+    impl ModelRepositoryAgents for SlowAgents {
         fn loaded(&self) {}
 
         fn load_failed(&self) {}

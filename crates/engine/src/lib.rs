@@ -6,7 +6,7 @@
 //! `galatea-dispatch` executes each version's requests.
 //!
 //! The engine is not a front end and never sees the bytes of a protocol. It reads no files: models
-//! come from a [`Catalog`]. It knows no backend by name: a catalog defines models as
+//! come from a [`LoadableModels`]. It knows no backend by name: a catalog defines models as
 //! [`ModelDefinition`](galatea_dispatch::ModelDefinition)s.
 //!
 //! Start with `server/mod.rs` for requests, and with `manager/mod.rs` for models.
@@ -27,27 +27,27 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use galatea_dispatch::{HostPolicies, LogSink, MeasurementOptions, RateLimit};
+//! use galatea_dispatch::{HostPolicies, LogSink, ModelMetricOptions, RateLimiterMode};
 //! use galatea_engine::{
-//!     Catalog, CatalogModel, ControlMode, Namespaces, Server, ServerOptions,
+//!     LoadableModels, CatalogModel, ControlMode, NamespaceMode, Server, ServerOptions,
 //! };
 //! use galatea_control::{LoadParameters, ServerControl};
-//! use galatea_infer::Pass;
-//! use galatea_repository::{ListedModel, Lookup, Scan};
+//! use galatea_infer::AccessPass;
+//! use galatea_repository::{ListedModel, LookupResult, ScanResult};
 //!
 //! struct EmptyCatalog;
 //!
-//! impl Catalog for EmptyCatalog {
+//! impl LoadableModels for EmptyCatalog {
 //!     fn names(&self) -> Vec<ListedModel> {
 //!         Vec::new()
 //!     }
 //!
-//!     fn scan(&self) -> Scan<CatalogModel> {
-//!         Scan::default()
+//!     fn scan(&self) -> ScanResult<CatalogModel> {
+//!         ScanResult::default()
 //!     }
 //!
-//!     fn find(&self, _: &str, _: LoadParameters) -> Lookup<CatalogModel> {
-//!         Lookup::Missing
+//!     fn find(&self, _: &str, _: LoadParameters) -> LookupResult<CatalogModel> {
+//!         LookupResult::Missing
 //!     }
 //! }
 //!
@@ -61,21 +61,21 @@
 //!     gpu_memory_check: None,
 //!     catalog: Arc::new(EmptyCatalog),
 //!     control: ControlMode::Explicit,
-//!     namespaces: Namespaces::None,
+//!     namespaces: NamespaceMode::None,
 //!     load_threads: 4,
 //!     load_retries: 0,
 //!     cache: None,
 //!     host_policies: HostPolicies::default(),
-//!     measurements: MeasurementOptions::default(),
-//!     rate_limit: RateLimit::Off,
+//!     measurements: ModelMetricOptions::default(),
+//!     rate_limit: RateLimiterMode::Off,
 //!     main_cause_text: None,
 //!     ledger: Arc::default(),
 //!     log: LogSink::new(|_, _, line| println!("{line}")),
 //! })
 //! .unwrap();
-//! assert!(server.follow_repositories());
-//! assert_eq!(server.ready(Pass::in_process()), Ok(true));
-//! assert!(server.load_model(Pass::in_process(), "net", LoadParameters::default()).is_err());
+//! assert!(server.poll_repositories());
+//! assert_eq!(server.ready(AccessPass::in_process()), Ok(true));
+//! assert!(server.load_model(AccessPass::in_process(), "net", LoadParameters::default()).is_err());
 //! ```
 
 #![forbid(unsafe_code)]
@@ -94,8 +94,8 @@ mod server;
 #[cfg(test)]
 mod testing;
 
-pub use catalog::{Catalog, CatalogModel, LoadOverride};
-pub use composing::version_not_loaded;
+pub use catalog::{CatalogModel, LoadOverride, LoadableModels};
+pub use composing::ensemble_version_error;
 pub use failure::LoadFailure;
-pub use manager::{ControlMode, Namespaces};
+pub use manager::{ControlMode, NamespaceMode};
 pub use server::{RemainingUnloads, Server, ServerOptions};

@@ -14,7 +14,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use galatea_backend::{LogLevel, ModelAgents};
+use galatea_backend::{LogLevel, ModelRepositoryAgents};
 use galatea_dispatch::{LoadedModel, LogSink};
 use galatea_infer::Status;
 use galatea_stdx::{Condvar, Inbox, Lock};
@@ -48,7 +48,7 @@ struct ReaperQueue {
 
 enum ReaperMessage {
     Retire(RetiredVersion),
-    EndAgents(Box<dyn ModelAgents>),
+    EndAgents(Box<dyn ModelRepositoryAgents>),
     /// The version's queue is empty.
     Drained,
     /// A drained version's threads have ended.
@@ -93,7 +93,7 @@ impl Reaper {
     }
 
     /// Drops a model's repository agents.
-    pub(crate) fn end_agents(&self, agents: Box<dyn ModelAgents>) {
+    pub(crate) fn end_agents(&self, agents: Box<dyn ModelRepositoryAgents>) {
         self.queue.begin();
         self.queue.send(ReaperMessage::EndAgents(agents));
     }
@@ -179,7 +179,7 @@ impl ReaperThread {
         let (queue, taken) = (self.queue.clone(), slot.clone());
         let wait = move || {
             if let Some(version) = taken.lock("take a version to stop").take() {
-                version.model.stop();
+                version.model.join_and_destroy();
                 queue.send(ReaperMessage::Stopped(version));
             }
         };

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use galatea_infer::{
     AdmissionTimes, ExecutionSummary, FailureReason, InferenceResponse, RequestObserver, Status,
-    Trace, TraceCompanion, TraceSubject,
+    Trace, TraceAttachment, TraceSubject,
 };
 use galatea_stdx::{Lock, len64};
 
@@ -21,11 +21,11 @@ const DEPTH_MAX: u32 = 8;
 
 /// The facts about one request, gathered by the threads that process it.
 #[derive(Debug)]
-pub struct Explanation {
+pub struct LatencyExplanation {
     /// The zero point of the explanation's times.
     epoch: Instant,
     detail: DetailLevel,
-    writer: ExplanationWriter,
+    writer: LatencyExplanationWriter,
     depth: u32,
     gathered: Lock<GatheredFacts>,
 }
@@ -34,12 +34,12 @@ pub struct Explanation {
 struct GatheredFacts {
     facts: RequestFacts,
     /// The explanations of the requests that this request made.
-    steps: Vec<Arc<Explanation>>,
+    steps: Vec<Arc<LatencyExplanation>>,
 }
 
 /// An explanation in the formats that clients read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExplanationText {
+pub struct LatencyExplanationText {
     /// A JSON object.
     pub json: String,
     /// The value of the `Server-Timing` header.
@@ -47,7 +47,7 @@ pub struct ExplanationText {
 }
 
 /// Writes a request's explanation from its facts.
-pub type ExplanationWriter = fn(&RequestFacts, DetailLevel) -> ExplanationText;
+pub type LatencyExplanationWriter = fn(&RequestFacts, DetailLevel) -> LatencyExplanationText;
 
 /// The main cause of request latency, in words.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -60,9 +60,9 @@ pub struct CauseText {
 
 /// Finds the main cause of a model's overall request latency, from the queue wait times and the
 /// total execution time in nanoseconds.
-pub type MainCauseFinder = fn(&WaitTimes, u64) -> CauseText;
+pub type LatencyCauseFinder = fn(&WaitTimes, u64) -> CauseText;
 
-impl Explanation {
+impl LatencyExplanation {
     /// The header (gRPC: the metadata key) that requests an explanation and also carries it back.
     pub const HEADER: &'static str = "triton-explain";
     /// The parameter of stream responses that carries the explanation.
@@ -78,20 +78,20 @@ impl Explanation {
 
     /// Begins the explanation of a request whose head arrived at `at`.
     #[must_use]
-    pub fn begin(detail: DetailLevel, at: Instant, writer: ExplanationWriter) -> Arc<Self> {
+    pub fn begin(detail: DetailLevel, at: Instant, writer: LatencyExplanationWriter) -> Arc<Self> {
         Arc::new(Self { epoch: at, detail, writer, depth: 0, gathered: Lock::default() })
     }
 
     /// The explanation attached to this trace, if the client asked for one.
     #[must_use]
-    pub fn of(trace: &Trace) -> Option<Arc<Self>> {
-        let companion: Arc<dyn Any + Send + Sync> = trace.companion()?.clone();
+    pub fn from_trace(trace: &Trace) -> Option<Arc<Self>> {
+        let companion: Arc<dyn Any + Send + Sync> = trace.attachment()?.clone();
         companion.downcast().ok()
     }
 
     /// Begins the explanation of another request on the same connection.
     #[must_use]
-    pub fn again(&self, at: Instant) -> Arc<Self> {
+    pub fn begin_next(&self, at: Instant) -> Arc<Self> {
         Self::begin(self.detail, at, self.writer)
     }
 
@@ -103,7 +103,7 @@ impl Explanation {
             gathered.facts.steps_omitted = gathered.facts.steps_omitted.saturating_add(1);
             return None;
         }
-        let facts = RequestFacts::beginning(begin);
+        let facts = RequestFacts::starting_at(begin);
         let step = Arc::new(Self {
             epoch: self.epoch,
             detail: self.detail,
@@ -127,7 +127,7 @@ impl Explanation {
     }
 
     /// Records that the first response, or an error instead, reached the door.
-    pub fn delivered(&self, result: &Result<InferenceResponse, Status>, at: Instant) {
+    pub fn record_delivery(&self, result: &Result<InferenceResponse, Status>, at: Instant) {
         let outputs = result.as_ref().map_or(&[][..], |response| &response.outputs);
         let bytes = outputs.iter().map(|output| len64(output.data.len()));
         let bytes = bytes.fold(0, u64::saturating_add);
@@ -137,7 +137,7 @@ impl Explanation {
 
     /// The explanation so far, or `None` if no model has received the request yet.
     #[must_use]
-    pub fn text(&self) -> Option<ExplanationText> {
+    pub fn text(&self) -> Option<LatencyExplanationText> {
         let facts = self.facts();
         (!facts.model.is_empty()).then(|| (self.writer)(&facts, self.detail))
     }
@@ -158,7 +158,7 @@ impl Explanation {
     }
 }
 
-impl TraceCompanion for Explanation {
+impl TraceAttachment for LatencyExplanation {
     fn begin(&self, subject: &TraceSubject<'_>, at: Instant) {
         self.update(|facts| {
             subject.model_name.clone_into(&mut facts.model);
@@ -167,7 +167,7 @@ impl TraceCompanion for Explanation {
         self.set_milestone(Milestone::Arrived, at);
     }
 
-    fn child(&self) -> Option<Arc<dyn TraceCompanion>> {
+    fn child(&self) -> Option<Arc<dyn TraceAttachment>> {
         let step = self.step()?;
         Some(step)
     }
@@ -176,15 +176,15 @@ impl TraceCompanion for Explanation {
 /// Gathers facts for the explanation before passing them on to the model's statistics.
 #[derive(Debug)]
 pub struct ExplainingObserver {
-    explanation: Arc<Explanation>,
+    explanation: Arc<LatencyExplanation>,
     inner: Arc<dyn RequestObserver>,
 }
 
 impl ExplainingObserver {
     /// Puts an explaining observer in front of the statistics observer.
     #[must_use]
-    pub fn before(
-        explanation: Arc<Explanation>,
+    pub fn wrap(
+        explanation: Arc<LatencyExplanation>,
         inner: Arc<dyn RequestObserver>,
     ) -> Arc<dyn RequestObserver> {
         Arc::new(Self { explanation, inner })
@@ -224,14 +224,14 @@ mod tests {
     const SUBJECT: TraceSubject<'_> =
         TraceSubject { model_name: "m", model_version: 3, request_id: "", deadline: None };
 
-    fn begin() -> (Arc<Explanation>, Instant) {
+    fn begin() -> (Arc<LatencyExplanation>, Instant) {
         let now = Instant::now();
-        (Explanation::begin(DetailLevel::Schedule, now, write), now)
+        (LatencyExplanation::begin(DetailLevel::Schedule, now, write), now)
     }
 
-    fn write(facts: &RequestFacts, detail: DetailLevel) -> ExplanationText {
+    fn write(facts: &RequestFacts, detail: DetailLevel) -> LatencyExplanationText {
         let json = format!("{} version {}", facts.model, facts.version);
-        ExplanationText { json, server_timing: format!("{detail:?}") }
+        LatencyExplanationText { json, server_timing: format!("{detail:?}") }
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let (explanation, now) = begin();
         explanation.set_milestone(Milestone::Received, now);
         assert_eq!(explanation.text(), None);
-        let trace = Trace::accompanied(None, explanation.clone());
+        let trace = Trace::with_attachment(None, explanation.clone());
         trace.begin(&SUBJECT, now);
         let text = explanation.text().unwrap();
         assert_eq!((&*text.json, &*text.server_timing), ("m version 3", "Schedule"));
@@ -248,18 +248,18 @@ mod tests {
     #[test]
     fn an_explained_request_is_not_traced() {
         let (explanation, now) = begin();
-        let trace = Trace::accompanied(None, explanation);
+        let trace = Trace::with_attachment(None, explanation);
         trace.begin(&SUBJECT, now);
-        assert!(!trace.is_traced() && trace.underlying().is_none());
+        assert!(!trace.is_traced() && trace.backing_object().is_none());
         assert_eq!(trace.identity(), galatea_infer::TraceIdentity::default());
         let child = trace.child().unwrap();
-        assert!(!child.is_traced() && Explanation::of(&child).is_some());
+        assert!(!child.is_traced() && LatencyExplanation::from_trace(&child).is_some());
     }
 
     #[test]
     fn the_steps_of_a_request_are_bounded() {
         let (explanation, now) = begin();
-        let trace = Trace::accompanied(None, explanation.clone());
+        let trace = Trace::with_attachment(None, explanation.clone());
         trace.begin(&SUBJECT, now);
         let steps: Vec<_> = (0..STEPS_MAX + 3).filter_map(|_| trace.child()).collect();
         steps.iter().for_each(|step| step.begin(&SUBJECT, now));
@@ -285,7 +285,7 @@ mod tests {
         let (explanation, now) = begin();
         let ms = std::time::Duration::from_millis;
         explanation.set_milestone(Milestone::Started, now);
-        let observer = ExplainingObserver::before(explanation.clone(), Arc::new(Unobserved));
+        let observer = ExplainingObserver::wrap(explanation.clone(), Arc::new(Unobserved));
         let summary = ExecutionSummary {
             start: now,
             end: now + ms(60),
@@ -297,6 +297,6 @@ mod tests {
         observer.succeeded(1, &AdmissionTimes { arrival: now, queued: now }, &summary);
         let marks = [Milestone::InputsReady, Milestone::Computed, Milestone::Ended];
         let facts = explanation.facts();
-        assert_eq!(marks.map(|mark| facts.at(mark).unwrap() / 1_000_000), [10, 30, 60]);
+        assert_eq!(marks.map(|mark| facts.milestone_time(mark).unwrap() / 1_000_000), [10, 30, 60]);
     }
 }

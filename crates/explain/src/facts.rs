@@ -60,7 +60,7 @@ impl Milestone {
 
 /// A stage of a request's path. It ends at one milestone and begins at the previous one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum RequestStage {
     /// The message arrives.
     Receive,
     /// The message is decoded into a request.
@@ -88,7 +88,7 @@ pub enum Stage {
     Encode,
 }
 
-impl Stage {
+impl RequestStage {
     /// A stable, machine-readable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -183,7 +183,7 @@ pub struct RequestFacts {
 impl RequestFacts {
     /// The facts about a request that begins at `begin`.
     #[must_use]
-    pub fn beginning(begin: u64) -> Self {
+    pub fn starting_at(begin: u64) -> Self {
         Self { begin, ..Self::default() }
     }
 
@@ -196,7 +196,7 @@ impl RequestFacts {
 
     /// The time at which the request reached a milestone.
     #[must_use]
-    pub fn at(&self, mark: Milestone) -> Option<u64> {
+    pub fn milestone_time(&self, mark: Milestone) -> Option<u64> {
         self.marks.get(mark.index()).copied().flatten()
     }
 
@@ -209,7 +209,7 @@ impl RequestFacts {
 
     /// Its stages in order, with their durations. Unfinished stages are omitted.
     #[must_use]
-    pub fn stages(&self) -> Vec<(Stage, u64)> {
+    pub fn stage_durations(&self) -> Vec<(RequestStage, u64)> {
         let mut passed: Vec<(u64, Milestone)> = Milestone::ALL
             .into_iter()
             .filter_map(|mark| Some((self.plausible(mark)?, mark)))
@@ -217,7 +217,7 @@ impl RequestFacts {
         // A door may encode either before or after the change of threads.
         passed.sort_unstable();
         let mut before = self.begin;
-        let mut stages: Vec<(Stage, u64)> = Vec::with_capacity(passed.len());
+        let mut stages: Vec<(RequestStage, u64)> = Vec::with_capacity(passed.len());
         for (at, mark) in passed {
             let duration = at.saturating_sub(before);
             before = before.max(at);
@@ -233,13 +233,13 @@ impl RequestFacts {
     /// The time at which the request reached a milestone. Execution times reported by backends are
     /// clamped to the execution's own interval.
     fn plausible(&self, mark: Milestone) -> Option<u64> {
-        let at = self.at(mark)?;
+        let at = self.milestone_time(mark)?;
         match mark {
             Milestone::InputsReady | Milestone::Computed | Milestone::Ended => {
-                let start = self.at(Milestone::Started).unwrap_or(at);
+                let start = self.milestone_time(Milestone::Started).unwrap_or(at);
                 let end = self
-                    .at(Milestone::Answered)
-                    .or(self.at(Milestone::Delivered))
+                    .milestone_time(Milestone::Answered)
+                    .or(self.milestone_time(Milestone::Delivered))
                     .unwrap_or(u64::MAX);
                 Some(at.min(end).max(start))
             }
@@ -247,38 +247,38 @@ impl RequestFacts {
         }
     }
 
-    fn ended_by(&self, mark: Milestone) -> Stage {
+    fn ended_by(&self, mark: Milestone) -> RequestStage {
         match mark {
-            Milestone::Received => Stage::Receive,
-            Milestone::Arrived => Stage::Decode,
-            Milestone::Queued => Stage::Admit,
-            Milestone::Closed => Stage::Queue,
-            Milestone::Started => Stage::HandOver,
+            Milestone::Received => RequestStage::Receive,
+            Milestone::Arrived => RequestStage::Decode,
+            Milestone::Queued => RequestStage::Admit,
+            Milestone::Closed => RequestStage::Queue,
+            Milestone::Started => RequestStage::HandOver,
             // Parts of separate executions overlap.
             Milestone::InputsReady | Milestone::Computed | Milestone::Ended
                 if !self.steps.is_empty() =>
             {
-                Stage::Execute
+                RequestStage::Execute
             }
-            Milestone::InputsReady => Stage::Input,
-            Milestone::Computed => Stage::Compute,
-            Milestone::Ended => Stage::Output,
+            Milestone::InputsReady => RequestStage::Input,
+            Milestone::Computed => RequestStage::Compute,
+            Milestone::Ended => RequestStage::Output,
             Milestone::Answered | Milestone::Delivered => self.ended_by_answer(mark),
-            Milestone::TakenUp => Stage::Reply,
-            Milestone::Encoded => Stage::Encode,
+            Milestone::TakenUp => RequestStage::Reply,
+            Milestone::Encoded => RequestStage::Encode,
         }
     }
 
-    fn ended_by_answer(&self, mark: Milestone) -> Stage {
-        let passed = |mark| self.at(mark).is_some();
+    fn ended_by_answer(&self, mark: Milestone) -> RequestStage {
+        let passed = |mark| self.milestone_time(mark).is_some();
         let was_executed =
             passed(Milestone::Ended) || mark == Milestone::Delivered && passed(Milestone::Answered);
         match mark {
-            _ if passed(Milestone::Started) && was_executed => Stage::Respond,
-            _ if passed(Milestone::Started) => Stage::Execute,
-            _ if passed(Milestone::Closed) => Stage::HandOver,
-            _ if passed(Milestone::Queued) => Stage::Queue,
-            _ => Stage::Admit,
+            _ if passed(Milestone::Started) && was_executed => RequestStage::Respond,
+            _ if passed(Milestone::Started) => RequestStage::Execute,
+            _ if passed(Milestone::Closed) => RequestStage::HandOver,
+            _ if passed(Milestone::Queued) => RequestStage::Queue,
+            _ => RequestStage::Admit,
         }
     }
 }

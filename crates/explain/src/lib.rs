@@ -1,13 +1,13 @@
 //! Request explanations: facts gathered along a request's path, for clients that ask why it took so
 //! long.
 //!
-//! - [`Explanation`]: gathers the facts of one request, and rides on the request's trace
+//! - [`LatencyExplanation`]: gathers the facts of one request, and rides on the request's trace
 //! - [`RequestFacts`]: the request's milestones, its batch, and the requests it waited for
-//! - [`WaitClock`]: the wait times of queued requests, by reason
+//! - [`QueueWaitTracker`]: the wait times of queued requests, by reason
 //!
 //! This crate only gathers facts. The `verdict` crate turns them into verdicts and text, and the
 //! program passes that crate's functions to this one. Facts and clocks are plain values that
-//! receive times as arguments. Only an [`Explanation`] has a lock, and it reads the clock only for
+//! receive times as arguments. Only an [`LatencyExplanation`] has a lock, and it reads the clock only for
 //! requests made by its request.
 
 #![forbid(unsafe_code)]
@@ -27,9 +27,10 @@ mod tests;
 mod waits;
 
 pub use explanation::{
-    CauseText, ExplainingObserver, Explanation, ExplanationText, ExplanationWriter, MainCauseFinder,
+    CauseText, ExplainingObserver, LatencyCauseFinder, LatencyExplanation, LatencyExplanationText,
+    LatencyExplanationWriter,
 };
 pub use facts::{
-    BatchFacts, DetailLevel, Milestone, QueueSnapshot, RequestFacts, STEPS_MAX, Stage,
+    BatchFacts, DetailLevel, Milestone, QueueSnapshot, RequestFacts, RequestStage, STEPS_MAX,
 };
-pub use waits::{QueueWaits, WaitClock, WaitReason, WaitTimes};
+pub use waits::{QueueWaitTotals, QueueWaitTracker, WaitReason, WaitTimes};

@@ -35,7 +35,7 @@ fn executed(closed: u64) -> RequestFacts {
 }
 
 fn shown(facts: &RequestFacts) -> String {
-    let stages = facts.stages();
+    let stages = facts.stage_durations();
     let shown: Vec<String> = stages
         .iter()
         .filter(|(_, ns)| *ns > 0)
@@ -89,7 +89,7 @@ fn times_of_backends_stay_within_their_execution() {
     ];
     let facts = facts(&marks);
     assert_eq!(shown(&facts), "hand_over 10, output 10");
-    let stages: u64 = facts.stages().iter().map(|(_, ns)| ns).sum();
+    let stages: u64 = facts.stage_durations().iter().map(|(_, ns)| ns).sum();
     assert_eq!(stages, 20 * MS);
 }
 
@@ -97,7 +97,7 @@ fn times_of_backends_stay_within_their_execution() {
 fn only_the_first_time_counts() {
     let mut facts = facts(&[(Milestone::Closed, 3)]);
     facts.set_milestone(Milestone::Closed, 9 * MS);
-    assert_eq!(facts.at(Milestone::Closed), Some(3 * MS));
+    assert_eq!(facts.milestone_time(Milestone::Closed), Some(3 * MS));
 }
 
 #[test]
@@ -110,11 +110,11 @@ fn waits_have_places_of_their_own() {
 #[test]
 fn other_values_of_the_header_ask_for_nothing() {
     for (value, asks) in [("1", true), (" 1 ", true), ("", false), ("0", false), ("true", false)] {
-        assert_eq!(Explanation::is_asked(value.as_bytes()), asks, "{value}");
+        assert_eq!(LatencyExplanation::is_asked(value.as_bytes()), asks, "{value}");
     }
 }
 
-/// A clock that tracks the waits of each request separately, as a reference for [`WaitClock`].
+/// A clock that tracks the waits of each request separately, as a reference for [`QueueWaitTracker`].
 #[derive(Default)]
 struct NaiveClock {
     now: u64,
@@ -148,14 +148,14 @@ impl Numbers {
 fn the_clock_of_a_queue_agrees_with_one_for_each_request() {
     for seed in 0..2_000 {
         let mut numbers = Numbers(seed);
-        let mut clock = WaitClock::new(0, WaitReason::Instance);
-        let (mut naive, mut sums) = (NaiveClock::default(), QueueWaits::default());
+        let mut clock = QueueWaitTracker::new(0, WaitReason::Instance);
+        let (mut naive, mut sums) = (NaiveClock::default(), QueueWaitTotals::default());
         let (mut now, mut next_key, mut all) = (0, 0, WaitTimes::default());
         for _ in 0..60 {
             now = u64::max(1, now + numbers.below(5)) - u64::from(numbers.below(8) == 0);
             naive.pass(now);
             let wait = naive.wait.unwrap_or(WaitReason::Instance);
-            clock.set(now, wait);
+            clock.set_wait_reason(now, wait);
             sums.add_time(now, u64::try_from(naive.waiting.len()).unwrap(), wait);
             match numbers.below(5) {
                 0 | 1 => {
@@ -167,7 +167,7 @@ fn the_clock_of_a_queue_agrees_with_one_for_each_request() {
                     let wait = WaitReason::ALL[usize::try_from(numbers.below(8)).unwrap()];
                     // After a split, all requests wait for the instance.
                     let wait = if wait == WaitReason::Shape { WaitReason::Instance } else { wait };
-                    clock.set(now, wait);
+                    clock.set_wait_reason(now, wait);
                     naive.wait = Some(wait);
                 }
                 3 => {
@@ -177,14 +177,14 @@ fn the_clock_of_a_queue_agrees_with_one_for_each_request() {
                     clock.close_batch(now, is_split);
                     naive.waiting.values_mut().for_each(|(_, behind)| *behind = is_split);
                     let left = u64::try_from(naive.waiting.len()).unwrap();
-                    sums.count_batch(if is_split { left } else { 0 });
+                    sums.close_batch(if is_split { left } else { 0 });
                 }
                 _ => {
                     let last = naive.waiting.keys().next_back().copied();
                     take(&mut clock, &mut naive, now, last, &mut all);
                     // Requests that leave before the others were behind the split too.
                     let behind = naive.waiting.values().filter(|(_, behind)| *behind).count();
-                    sums.count_batch(u64::try_from(behind).unwrap());
+                    sums.close_batch(u64::try_from(behind).unwrap());
                 }
             }
         }
@@ -205,7 +205,7 @@ fn the_clock_of_a_queue_agrees_with_one_for_each_request() {
 
 #[track_caller]
 fn take(
-    clock: &mut WaitClock,
+    clock: &mut QueueWaitTracker,
     naive: &mut NaiveClock,
     now: u64,
     key: Option<u64>,

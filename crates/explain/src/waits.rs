@@ -100,7 +100,7 @@ impl WaitTimes {
 /// A queue's clock. Times are in nanoseconds and never go back: an earlier time is treated as the
 /// latest one seen.
 #[derive(Clone, Debug)]
-pub struct WaitClock {
+pub struct QueueWaitTracker {
     now: u64,
     wait: WaitReason,
     /// True if the last batch ended early because of a shape.
@@ -119,7 +119,7 @@ struct QueuedWait {
     own: WaitTimes,
 }
 
-impl WaitClock {
+impl QueueWaitTracker {
     /// A clock for a queue whose requests currently wait for `wait`.
     #[must_use]
     pub const fn new(now: u64, wait: WaitReason) -> Self {
@@ -149,7 +149,7 @@ impl WaitClock {
     }
 
     /// Sets the reason why requests wait from now on.
-    pub fn set(&mut self, now: u64, wait: WaitReason) {
+    pub fn set_wait_reason(&mut self, now: u64, wait: WaitReason) {
         self.pass(now);
         self.wait = wait;
     }
@@ -196,14 +196,14 @@ impl WaitClock {
 /// The total waits of all requests in a queue, explained or not. Each scheduler step adds, for
 /// every request that was waiting, the time since the previous step.
 #[derive(Clone, Debug, Default)]
-pub struct QueueWaits {
+pub struct QueueWaitTotals {
     now: u64,
     /// The number of waiting requests that were left behind when a shape ended a batch early.
     behind_split: u64,
     sums: WaitTimes,
 }
 
-impl QueueWaits {
+impl QueueWaitTotals {
     /// The totals so far, in nanoseconds.
     #[must_use]
     pub const fn sums(&self) -> &WaitTimes {
@@ -211,7 +211,7 @@ impl QueueWaits {
     }
 
     /// Skips a period in which no request waited.
-    pub const fn skip(&mut self, now: u64) {
+    pub const fn skip_idle(&mut self, now: u64) {
         self.now = now;
     }
 
@@ -225,7 +225,7 @@ impl QueueWaits {
     }
 
     /// Closes a batch; `split` is the number of requests left behind because of a shape.
-    pub const fn count_batch(&mut self, split: u64) {
+    pub const fn close_batch(&mut self, split: u64) {
         self.behind_split = split;
     }
 }

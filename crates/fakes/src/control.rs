@@ -5,10 +5,10 @@ use std::sync::{Arc, PoisonError};
 
 use galatea_control::{
     BatchStatistics, DurationStatistic, InferenceStatistics, LoadParameters, ModelConfigDocument,
-    ModelMetadata, ModelState, ModelStatistics, NameMapping, PriorityLevels, RepositoryEntry,
+    ModelMetadata, ModelNameMapping, ModelState, ModelStatistics, PriorityLevels, RepositoryEntry,
     ServedModel, ServerControl, ServerMetadata, TensorMetadata,
 };
-use galatea_infer::{Code, Pass, Status, api};
+use galatea_infer::{AccessPass, Code, Status, api};
 use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::DataType;
 use prost::Message as _;
@@ -74,11 +74,11 @@ impl ServedModel for FakeModel {
 }
 
 impl ServerControl for FakeServer {
-    fn live(&self, _: Pass<api::Health>) -> bool {
+    fn live(&self, _: AccessPass<api::Health>) -> bool {
         true
     }
 
-    fn ready(&self, _: Pass<api::Health>) -> Result<bool, Status> {
+    fn ready(&self, _: AccessPass<api::Health>) -> Result<bool, Status> {
         if self.is_stopping.load(Ordering::SeqCst) {
             return Err(Status::unavailable("Server is stopping."));
         }
@@ -87,20 +87,20 @@ impl ServerControl for FakeServer {
 
     fn model_ready(
         &self,
-        pass: Pass<api::Health>,
+        pass: AccessPass<api::Health>,
         name: &str,
         version: Option<i64>,
     ) -> Result<bool, Status> {
         Ok(self.check(name, version).is_ok() && self.ready(pass)?)
     }
 
-    fn server_metadata(&self, _: Pass<api::Metadata>) -> ServerMetadata {
+    fn server_metadata(&self, _: AccessPass<api::Metadata>) -> ServerMetadata {
         ServerMetadata { name: "fake".into(), version: "1".into(), extensions: vec!["a", "b"] }
     }
 
     fn model_metadata(
         &self,
-        _: Pass<api::Metadata>,
+        _: AccessPass<api::Metadata>,
         name: &str,
         version: Option<i64>,
     ) -> Result<ModelMetadata, Status> {
@@ -117,7 +117,7 @@ impl ServerControl for FakeServer {
 
     fn model_config(
         &self,
-        _: Pass<api::ModelConfig>,
+        _: AccessPass<api::ModelConfig>,
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status> {
@@ -126,7 +126,7 @@ impl ServerControl for FakeServer {
 
     fn model_for_inference(
         &self,
-        _: Pass<api::Inference>,
+        _: AccessPass<api::Inference>,
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<dyn ServedModel>, Status> {
@@ -143,7 +143,7 @@ impl ServerControl for FakeServer {
 
     fn model_report(
         &self,
-        _: Pass<api::Statistics>,
+        _: AccessPass<api::Statistics>,
         name: &str,
         version: Option<i64>,
         report: &str,
@@ -159,7 +159,7 @@ impl ServerControl for FakeServer {
     /// some counters.
     fn statistics(
         &self,
-        _: Pass<api::Statistics>,
+        _: AccessPass<api::Statistics>,
         name: Option<&str>,
         version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status> {
@@ -194,7 +194,7 @@ impl ServerControl for FakeServer {
 
     fn repository_index(
         &self,
-        _: Pass<api::ModelRepository>,
+        _: AccessPass<api::ModelRepository>,
         only_ready: bool,
     ) -> Result<Vec<RepositoryEntry>, Status> {
         let entry = |name: &str, version, state, reason: &str| RepositoryEntry {
@@ -217,7 +217,7 @@ impl ServerControl for FakeServer {
 
     fn load_model(
         &self,
-        _: Pass<api::ModelRepository>,
+        _: AccessPass<api::ModelRepository>,
         name: &str,
         parameters: LoadParameters,
     ) -> Result<(), Status> {
@@ -237,7 +237,7 @@ impl ServerControl for FakeServer {
 
     fn unload_model(
         &self,
-        _: Pass<api::ModelRepository>,
+        _: AccessPass<api::ModelRepository>,
         name: &str,
         unload_dependents: bool,
     ) -> Result<(), Status> {
@@ -248,9 +248,9 @@ impl ServerControl for FakeServer {
 
     fn register_repository(
         &self,
-        _: Pass<api::ModelRepository>,
+        _: AccessPass<api::ModelRepository>,
         path: &str,
-        names: &[NameMapping],
+        names: &[ModelNameMapping],
     ) -> Result<(), Status> {
         if self.names_have_effects && path.contains("taken") {
             let text = format!("model repository '{path}' has already been registered");
@@ -264,7 +264,7 @@ impl ServerControl for FakeServer {
 
     fn unregister_repository(
         &self,
-        _: Pass<api::ModelRepository>,
+        _: AccessPass<api::ModelRepository>,
         path: &str,
     ) -> Result<(), Status> {
         self.order(format!("unregister {path}"));

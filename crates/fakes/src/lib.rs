@@ -6,11 +6,11 @@
 //! ```
 //! use galatea_fakes::FakeServer;
 //! use galatea_control::ServerControl;
-//! use galatea_infer::Pass;
+//! use galatea_infer::AccessPass;
 //!
 //! let (server, _held) = FakeServer::new();
-//! assert!(server.model_ready(Pass::in_process(), "echo", None).unwrap());
-//! assert!(!server.model_ready(Pass::in_process(), "unknown", None).unwrap());
+//! assert!(server.model_ready(AccessPass::in_process(), "echo", None).unwrap());
+//! assert!(!server.model_ready(AccessPass::in_process(), "unknown", None).unwrap());
 //! ```
 
 #![forbid(unsafe_code)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use galatea_infer::{
-    InferenceRequest, InferenceResponse, InferenceService, OutputTensor, Pass, ResponseSender,
-    Status, api,
+    AccessPass, InferenceRequest, InferenceResponse, InferenceService, OutputTensor,
+    ResponseSender, Status, api,
 };
 
 use crate::FakeServer;
@@ -13,7 +13,7 @@ use crate::FakeServer;
 impl InferenceService for FakeServer {
     fn infer(
         &self,
-        _: Pass<api::Inference>,
+        _: AccessPass<api::Inference>,
         request: Box<InferenceRequest>,
         mut sender: ResponseSender,
     ) {
@@ -33,13 +33,13 @@ impl InferenceService for FakeServer {
             }
             "split" => {
                 sender.send(Ok(echo(request)));
-                sender.finish();
+                sender.finish_without_response();
             }
             "twice" => {
                 sender.send(Ok(echo(request.clone())));
                 sender.send_final(Ok(echo(request)));
             }
-            "silent" => sender.finish(),
+            "silent" => sender.finish_without_response(),
             "refusing" => sender.fail(Status::unavailable("nicht jetzt – später")),
             "dropping" => drop(sender),
             "panicking" => panic!("on purpose"),

@@ -11,7 +11,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use galatea_forest::{Explainer, Forest, ModelFormat, read};
+use galatea_forest::{Explainer, Forest, ModelFormat, read_forest};
 
 /// The measurement time for each row count.
 const MEASUREMENT: Duration = Duration::from_secs(2);
@@ -24,19 +24,20 @@ fn main() -> Result<(), Box<dyn Error>> {
             "usage: forest predict|margins|explain|time FORMAT MODEL ROWS OUTPUT|COUNT...".into()
         );
     };
-    let forest = read(format_of(format)?, &std::fs::read(model)?)?;
+    let forest = read_forest(format_of(format)?, &std::fs::read(model)?)?;
     let rows = numbers(&std::fs::read(rows)?);
-    let count = rows.len().checked_div(forest.features()).ok_or("the model has no features")?;
+    let count =
+        rows.len().checked_div(forest.feature_count()).ok_or("the model has no features")?;
     match *command {
-        "predict" => write(rest, forest.outputs() * count, |output| {
+        "predict" => write(rest, forest.outputs_per_row() * count, |output| {
             Ok(forest.predict(&rows, count, output, 1)?)
         }),
-        "margins" => write(rest, forest.outputs() * count, |output| {
+        "margins" => write(rest, forest.outputs_per_row() * count, |output| {
             Ok(forest.margins(&rows, count, output, 1)?)
         }),
         "explain" => {
             let explainer = Explainer::new(&forest)?;
-            write(rest, explainer.outputs() * count, |output| {
+            write(rest, explainer.outputs_per_row() * count, |output| {
                 Ok(explainer.explain(&rows, count, output)?)
             })
         }
@@ -76,10 +77,10 @@ fn write(
 /// previous one.
 #[expect(clippy::print_stdout, reason = "this is a measurement")]
 fn time(forest: &Forest, rows: &[f32], count: usize) -> Result<(), Box<dyn Error>> {
-    let mut output = vec![0.0; count * forest.outputs()];
+    let mut output = vec![0.0; count * forest.outputs_per_row()];
     let mut times = Vec::new();
     let begin = Instant::now();
-    for part in rows.chunks_exact(count * forest.features()).cycle() {
+    for part in rows.chunks_exact(count * forest.feature_count()).cycle() {
         let before = Instant::now();
         forest.predict(part, count, &mut output, 1)?;
         times.push(before.elapsed());

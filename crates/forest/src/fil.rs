@@ -53,7 +53,7 @@ impl FilModel {
         parameters: &FilParameters,
         width: usize,
     ) -> Result<Self, FilError> {
-        if forest.targets() != 1 {
+        if forest.target_count() != 1 {
             return Err(FilError::Internal("Multi-target model not supported".to_owned()));
         }
         let is_multi_class = forest.task() == ForestTask::MultiClassifier;
@@ -64,7 +64,7 @@ impl FilModel {
                 false => Postprocessor::Softmax,
             });
         }
-        let columns = forest.columns();
+        let columns = forest.columns_per_target();
         let output = match (parameters.is_classifier, parameters.predict_proba) {
             (true, false) if columns > 1 => RowOutput::BestClass,
             (true, false) => RowOutput::IsAbove,
@@ -73,13 +73,13 @@ impl FilModel {
         };
         let model =
             Self { forest, threshold: parameters.threshold, threads: parameters.threads, output };
-        if model.width() == width {
+        if model.output_width() == width {
             return Ok(model);
         }
         // Triton would write past the end of the output, or leave part of it uninitialized.
         Err(FilError::InvalidArgument(format!(
             "output__0 has {width} values for each row, but the model gives {}",
-            model.width()
+            model.output_width()
         )))
     }
 
@@ -91,10 +91,10 @@ impl FilModel {
 
     /// The number of values per row in `output__0`.
     #[must_use]
-    pub fn width(&self) -> usize {
+    pub fn output_width(&self) -> usize {
         match self.output {
             RowOutput::BestClass | RowOutput::IsAbove => 1,
-            RowOutput::Predictions => self.forest.columns(),
+            RowOutput::Predictions => self.forest.columns_per_target(),
             RowOutput::BothClasses => 2,
         }
     }
@@ -106,7 +106,7 @@ impl FilModel {
         count: usize,
         output: &mut [f32],
     ) -> Result<(), LengthError> {
-        LengthError::check("output__0", output.len(), count, self.width())?;
+        LengthError::check("output__0", output.len(), count, self.output_width())?;
         let predict = |output: &mut [f32]| self.forest.predict(rows, count, output, self.threads);
         match self.output {
             RowOutput::Predictions => predict(output),
@@ -117,7 +117,7 @@ impl FilModel {
                 Ok(())
             }
             RowOutput::BestClass => {
-                let columns = self.forest.columns();
+                let columns = self.forest.columns_per_target();
                 let mut predictions = vec![0.0; count.saturating_mul(columns)];
                 predict(&mut predictions)?;
                 for (output, values) in output.iter_mut().zip(predictions.chunks(columns)) {
@@ -143,12 +143,12 @@ impl FilModel {
     pub fn explainer(&self, width: usize) -> Result<Explainer<'_>, FilError> {
         let explainer = Explainer::new(&self.forest);
         let explainer = explainer.map_err(|error| FilError::Unsupported(error.to_string()))?;
-        if explainer.outputs() == width {
+        if explainer.outputs_per_row() == width {
             return Ok(explainer);
         }
         Err(FilError::InvalidArgument(format!(
             "treeshap_output has {width} values for each row, but the model gives {}",
-            explainer.outputs()
+            explainer.outputs_per_row()
         )))
     }
 }

@@ -105,32 +105,32 @@ impl Forest {
 
     /// The number of features per row.
     #[must_use]
-    pub fn features(&self) -> usize {
+    pub fn feature_count(&self) -> usize {
         self.shape.features as usize
     }
 
     /// The number of trees.
     #[must_use]
-    pub fn trees(&self) -> usize {
+    pub fn tree_count(&self) -> usize {
         self.trees.len()
     }
 
     /// The number of targets. It exceeds 1 only if the model predicts several numbers at once.
     #[must_use]
-    pub fn targets(&self) -> usize {
+    pub fn target_count(&self) -> usize {
         self.shape.classes.len()
     }
 
     /// The number of columns per target: the number of classes, or 1 for regression and binary
     /// classification.
     #[must_use]
-    pub fn columns(&self) -> usize {
+    pub fn columns_per_target(&self) -> usize {
         self.shape.columns()
     }
 
     /// The number of predicted values per row: the columns of all targets.
     #[must_use]
-    pub fn outputs(&self) -> usize {
+    pub fn outputs_per_row(&self) -> usize {
         self.shape.outputs()
     }
 

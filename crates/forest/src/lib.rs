@@ -1,6 +1,6 @@
 //! Tree ensembles: reads the files of XGBoost, LightGBM and treelite, and predicts with them.
 //!
-//! - [`read`] converts a file in one of the [`ModelFormat`]s to a [`Forest`].
+//! - [`read_forest`] converts a file in one of the [`ModelFormat`]s to a [`Forest`].
 //! - [`Forest::predict`] computes predictions for rows, and [`Forest::margins`] the untransformed
 //!   sums.
 //! - [`Explainer`] computes the contribution of each feature to a sum.
@@ -10,11 +10,11 @@
 //! reading one produces an error or a forest, and uses memory in proportion to the file's size.
 //! Unknown keys from newer versions of a format are ignored.
 //!
-//! All numerical tests are converted to comparisons of 32-bit floats ([`threshold`]). All trees are
-//! stored in one array of nodes ([`forest`]), which rows traverse in groups ([`predict`]).
+//! All numerical tests are converted to comparisons of 32-bit floats (`threshold`). All trees are
+//! stored in one array of nodes (`forest`), which rows traverse in groups (`predict`).
 //!
 //! ```
-//! use galatea_forest::{ModelFormat, read};
+//! use galatea_forest::{ModelFormat, read_forest};
 //!
 //! let model = br#"{"version": [3, 2, 0], "learner": {
 //!     "learner_model_param":
@@ -26,7 +26,7 @@
 //!         "default_left": [1, 0, 0]
 //!     }]}}
 //! }}"#;
-//! let forest = read(ModelFormat::XgboostJson, model)?;
+//! let forest = read_forest(ModelFormat::XgboostJson, model)?;
 //! let mut output = [0.0; 3];
 //! let rows = [9.0, 0.0, 9.0, 0.25, 9.0, f32::NAN];
 //! forest.predict(&rows, 3, &mut output, 1)?;
@@ -80,7 +80,7 @@ pub enum ModelFormat {
 }
 
 /// Reads a model.
-pub fn read(format: ModelFormat, file: &[u8]) -> Result<Forest, ReadError> {
+pub fn read_forest(format: ModelFormat, file: &[u8]) -> Result<Forest, ReadError> {
     match format {
         ModelFormat::XgboostLegacy => xgboost::read_legacy(file),
         ModelFormat::XgboostJson => xgboost::read_json(file),

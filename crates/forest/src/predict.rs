@@ -33,7 +33,7 @@ enum OutputStage {
 
 impl Forest {
     /// Predicts `count` rows. The rows are stored one after another, each with one value per
-    /// feature; NaN marks a missing value. `output` receives [`outputs`](Self::outputs) values per
+    /// feature; NaN marks a missing value. `output` receives [`outputs`](Self::outputs_per_row) values per
     /// row.
     ///
     /// Uses at most `threads` threads, and only one for fewer than 512 rows.
@@ -67,8 +67,8 @@ impl Forest {
         threads: usize,
         stage: OutputStage,
     ) -> Result<(), LengthError> {
-        LengthError::check("the input", rows.len(), count, self.features())?;
-        LengthError::check("the output", output.len(), count, self.outputs())?;
+        LengthError::check("the input", rows.len(), count, self.feature_count())?;
+        LengthError::check("the output", output.len(), count, self.outputs_per_row())?;
         let threads = threads.min(count / THREAD_ROWS_MIN);
         if threads < 2 {
             self.compute_part(rows, count, output, stage);
@@ -76,11 +76,12 @@ impl Forest {
         }
         let share = count.div_ceil(threads);
         std::thread::scope(|scope| {
-            let parts = output.chunks_mut(share * self.outputs());
+            let parts = output.chunks_mut(share * self.outputs_per_row());
             for (index, part) in parts.enumerate() {
                 let first = index * share;
-                let count = part.len() / self.outputs();
-                let rows = &rows[first * self.features()..(first + count) * self.features()];
+                let count = part.len() / self.outputs_per_row();
+                let rows =
+                    &rows[first * self.feature_count()..(first + count) * self.feature_count()];
                 scope.spawn(move || self.compute_part(rows, count, part, stage));
             }
         });
@@ -95,7 +96,7 @@ impl Forest {
     }
 
     fn run<R: Leaf>(&self, rows: &[f32], count: usize, output: &mut [f32], stage: OutputStage) {
-        let (features, outputs) = (self.features(), self.outputs());
+        let (features, outputs) = (self.feature_count(), self.outputs_per_row());
         let mut sums = vec![R::ZERO; count.min(BLOCK_ROWS) * outputs];
         for first in (0..count).step_by(BLOCK_ROWS) {
             let end = count.min(first + BLOCK_ROWS);
@@ -110,7 +111,7 @@ impl Forest {
         let rest = count % ROW_LANES;
         let alone = if rest <= SINGLE_ROWS_MAX { rest } else { 0 };
         let together = count - alone;
-        let (features, outputs) = (self.features(), self.outputs());
+        let (features, outputs) = (self.feature_count(), self.outputs_per_row());
         let (grouped, single) = rows.split_at(together * features);
         let (grouped_sums, single_sums) = sums.split_at_mut(together * outputs);
         if rows.iter().any(|value| value.is_nan()) {
@@ -124,8 +125,8 @@ impl Forest {
 
     /// Processes rows in groups. All groups of the block pass through a tree before the next tree.
     fn add_groups<R: Leaf, const NAN: bool>(&self, rows: &[f32], count: usize, sums: &mut [R]) {
-        let outputs = self.outputs();
-        let columns: Vec<Columns> = columns_of(rows, self.features(), count);
+        let outputs = self.outputs_per_row();
+        let columns: Vec<Columns> = columns_of(rows, self.feature_count(), count);
         for tree in &self.trees {
             for (group, sums) in columns.iter().zip(sums.chunks_mut(ROW_LANES * outputs)) {
                 let arrived =
@@ -140,7 +141,7 @@ impl Forest {
 
     /// Processes rows one by one. Each row passes through groups of trees.
     fn add_singles<R: Leaf, const NAN: bool>(&self, rows: &[f32], count: usize, sums: &mut [R]) {
-        let (features, outputs) = (self.features(), self.outputs());
+        let (features, outputs) = (self.feature_count(), self.outputs_per_row());
         for index in 0..count {
             let row = &rows[index * features..(index + 1) * features];
             let sums = &mut sums[index * outputs..(index + 1) * outputs];
@@ -245,7 +246,7 @@ impl Forest {
 
     /// Applies averages, base scores and the transformation, in treelite's order.
     fn finish_rows<R: Leaf>(&self, sums: &mut [R], output: &mut [f32], stage: OutputStage) {
-        let outputs = self.outputs();
+        let outputs = self.outputs_per_row();
         for (sums, output) in sums.chunks_mut(outputs).zip(output.chunks_mut(outputs)) {
             if self.shape.is_average {
                 for (sum, count) in sums.iter_mut().zip(&self.contributions) {
@@ -258,7 +259,7 @@ impl Forest {
                 *sum = sum.plus_double(*score);
             }
             if stage == OutputStage::Predictions {
-                let targets = sums.chunks_mut(self.columns()).zip(&self.shape.classes);
+                let targets = sums.chunks_mut(self.columns_per_target()).zip(&self.shape.classes);
                 for (sums, classes) in targets {
                     self.shape.postprocessor.apply(&mut sums[..*classes as usize]);
                 }

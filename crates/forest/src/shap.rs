@@ -41,10 +41,10 @@ pub struct Explainer<'a> {
 impl<'a> Explainer<'a> {
     /// Checks that the forest's predictions can be explained.
     pub fn new(forest: &'a Forest) -> Result<Self, ExplainError> {
-        if forest.targets() != 1 {
+        if forest.target_count() != 1 {
             return Err(ExplainError::SeveralTargets);
         }
-        let mut explainer = Self { forest, expected: vec![0.0; forest.outputs()] };
+        let mut explainer = Self { forest, expected: vec![0.0; forest.outputs_per_row()] };
         for tree in &forest.trees {
             if tree.depth >= DEPTH_END {
                 return Err(ExplainError::TooDeep);
@@ -57,11 +57,11 @@ impl<'a> Explainer<'a> {
     /// The number of values per row: for each class, one value for each feature and one for the
     /// bias.
     #[must_use]
-    pub fn outputs(&self) -> usize {
-        self.forest.outputs() * (self.forest.features() + 1)
+    pub fn outputs_per_row(&self) -> usize {
+        self.forest.outputs_per_row() * (self.forest.feature_count() + 1)
     }
 
-    /// Explains `count` rows. `output` receives [`outputs`](Self::outputs) values per row. The
+    /// Explains `count` rows. `output` receives [`outputs`](Self::outputs_per_row) values per row. The
     /// values of a class add up to the class's sum.
     pub fn explain(
         &self,
@@ -69,7 +69,7 @@ impl<'a> Explainer<'a> {
         count: usize,
         output: &mut [f32],
     ) -> Result<(), LengthError> {
-        let (features, width) = (self.forest.features(), self.outputs());
+        let (features, width) = (self.forest.feature_count(), self.outputs_per_row());
         LengthError::check("the input", rows.len(), count, features)?;
         LengthError::check("the output", output.len(), count, width)?;
         let mut values = vec![0.0; width];
@@ -116,7 +116,7 @@ impl<'a> Explainer<'a> {
     fn walk(&self, tree: Tree, place: u32, row: &[f32], mut path: Path, values: &mut [f64]) {
         let node = self.node(place);
         if node.is_leaf(place) {
-            let stride = self.forest.features() + 1;
+            let stride = self.forest.feature_count() + 1;
             for (feature, factor) in path.contributions() {
                 for index in 0..tree.count {
                     let first = (tree.first + index * tree.stride) * stride;
@@ -138,7 +138,7 @@ impl<'a> Explainer<'a> {
     /// Applies averages, and sets the bias to the expected sum plus the base score.
     fn finish(&self, values: &mut [f64]) {
         let forest = self.forest;
-        for (index, values) in values.chunks_mut(forest.features() + 1).enumerate() {
+        for (index, values) in values.chunks_mut(forest.feature_count() + 1).enumerate() {
             if let Some(bias) = values.last_mut() {
                 *bias = self.expected[index];
             }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use galatea_forest::{ModelFormat, read};
+use galatea_forest::{ModelFormat, read_forest};
 
 /// The maximum error of a prediction from three trees, relative to the larger of its magnitude and
 /// 1.
@@ -27,10 +27,10 @@ fn check(model: &Path) {
         other => panic!("{other}"),
     };
     let beside = |suffix: &str| numbers(Path::new(&format!("{}.{suffix}", model.display())));
-    let forest = read(format, &std::fs::read(model).unwrap()).unwrap();
+    let forest = read_forest(format, &std::fs::read(model).unwrap()).unwrap();
     let (rows, expected) = (beside("rows"), beside("expected"));
-    let count = rows.len() / forest.features();
-    assert_eq!(expected.len(), count * forest.outputs(), "{}", model.display());
+    let count = rows.len() / forest.feature_count();
+    assert_eq!(expected.len(), count * forest.outputs_per_row(), "{}", model.display());
     let mut output = vec![0.0; expected.len()];
     forest.predict(&rows, count, &mut output, 1).unwrap();
     for (index, (actual, expected)) in output.iter().zip(&expected).enumerate() {

@@ -2,24 +2,24 @@
 //!
 //! The agents may refuse the model or move it to another directory, so they run before its
 //! configuration takes effect: the model is defined from what they leave. The engine sees them only
-//! as [`ModelAgents`]: three calls report what happens to the model, and dropping the value ends
+//! as [`ModelRepositoryAgents`]: three calls report what happens to the model, and dropping the value ends
 //! the agents.
 
 use std::path::Path;
 
-use galatea_backend::ModelAgents;
-use galatea_backend_plugin::{AgentChain, Agents, ModelCandidate};
+use galatea_backend::ModelRepositoryAgents;
+use galatea_backend_plugin::{AgentChain, ModelForAgents, RepositoryAgents};
 use galatea_config::ConfigDraft;
 use galatea_infer::Status;
-use galatea_pbtxt::read_config;
-use galatea_repository::{ModelDirectory, ModelSource, ScanOptions};
+use galatea_pbtxt::parse_config_draft;
+use galatea_repository::{ModelDirectory, ScanOptions, ScannedModel};
 
 /// The agents of a model, after they have approved the load.
 pub(crate) struct AgentApproval {
     /// The model at its new location; `None` if the agents didn't move it.
-    pub(crate) moved_to: Option<ModelSource>,
+    pub(crate) moved_to: Option<ScannedModel>,
     /// The agents.
-    pub(crate) agents: Box<dyn ModelAgents>,
+    pub(crate) agents: Box<dyn ModelRepositoryAgents>,
 }
 
 /// Calls a model's agents; returns `None` if it has none.
@@ -29,8 +29,8 @@ pub(crate) struct AgentApproval {
 /// Returns the reason why an agent refuses the load, or why the directory to which the agents moved
 /// the model can't be read.
 pub(crate) fn visit_agents(
-    agents: &Agents,
-    source: &ModelSource,
+    agents: &RepositoryAgents,
+    source: &ScannedModel,
     draft: &ConfigDraft,
     options: &ScanOptions,
 ) -> Result<Option<AgentApproval>, Status> {
@@ -42,16 +42,16 @@ pub(crate) fn visit_agents(
     source.directory.fetch()?;
     let name = &source.name;
     let location = source.directory.path();
-    let chain = agents.begin_load(ModelCandidate {
+    let chain = agents.invoke_load_action(ModelForAgents {
         location,
         config: draft.to_json(),
         agents: named,
         config_at: &|path| config_at(name, path, options),
     })?;
-    let moved_to = if chain.location() == location {
+    let moved_to = if chain.model_location() == location {
         None
     } else {
-        let found = ModelSource::at(name, chain.location(), options);
+        let found = ScannedModel::read_directory(name, chain.model_location(), options);
         Some(found.map_err(|reason| {
             Status::invalid_argument(format!("its repository agents moved it: {reason}"))
         })?)
@@ -62,10 +62,10 @@ pub(crate) fn visit_agents(
 
 /// The configuration in a directory, as JSON. As in Triton, it is empty if the directory has none.
 fn config_at(name: &str, path: &Path, options: &ScanOptions) -> String {
-    let source = ModelSource::at(name, path, options).ok();
+    let source = ScannedModel::read_directory(name, path, options).ok();
     let draft = source
         .and_then(|source| source.config)
-        .and_then(|file| read_config(&file.path.display().to_string(), &file.text).ok());
+        .and_then(|file| parse_config_draft(&file.path.display().to_string(), &file.text).ok());
     draft.unwrap_or_default().to_json()
 }
 
@@ -77,7 +77,7 @@ struct ChainWithDirectory {
     _directory: ModelDirectory,
 }
 
-impl ModelAgents for ChainWithDirectory {
+impl ModelRepositoryAgents for ChainWithDirectory {
     fn loaded(&self) {
         self.chain.loaded();
     }

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use galatea_control::{ArchiveInspector, ArchiveLayout};
-use galatea_infer::{Pass, api};
+use galatea_control::{ModelArchiveClassifier, ModelArchiveKind};
+use galatea_infer::{AccessPass, api};
 use galatea_pbtxt::CONFIG_TEXT_BYTES_MAX;
 
 /// The file name of a model's configuration.
@@ -15,8 +15,8 @@ const CONFIGURATION: &str = "config.pbtxt";
 #[derive(Debug)]
 pub(crate) struct DiskArchives;
 
-impl ArchiveInspector for DiskArchives {
-    fn layout(&self, _: Pass<api::ModelRepository>, path: &str) -> ArchiveLayout {
+impl ModelArchiveClassifier for DiskArchives {
+    fn layout(&self, _: AccessPass<api::ModelRepository>, path: &str) -> ModelArchiveKind {
         layout(Path::new(path))
     }
 }
@@ -24,12 +24,12 @@ impl ArchiveInspector for DiskArchives {
 /// Determines the layout of an archive. As in Triton, an archive with a configuration is a model.
 /// Otherwise the intended model is the archive's ensemble, or else the last of the other models.
 /// Entries are sorted by name, because directory order is arbitrary.
-fn layout(archive: &Path) -> ArchiveLayout {
+fn layout(archive: &Path) -> ModelArchiveKind {
     if archive.join(CONFIGURATION).exists() {
-        return ArchiveLayout::Model;
+        return ModelArchiveKind::Model;
     }
     let Ok(entries) = std::fs::read_dir(archive) else {
-        return ArchiveLayout::Repository(String::new());
+        return ModelArchiveKind::Repository(String::new());
     };
     let is_directory =
         |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
@@ -39,7 +39,7 @@ fn layout(archive: &Path) -> ArchiveLayout {
     names.sort_unstable();
     let is_ensemble = |name: &&String| is_ensemble(&archive.join(name).join(CONFIGURATION));
     let ensemble = names.iter().rfind(is_ensemble).cloned();
-    ArchiveLayout::Repository(ensemble.or_else(|| names.pop()).unwrap_or_default())
+    ModelArchiveKind::Repository(ensemble.or_else(|| names.pop()).unwrap_or_default())
 }
 
 /// Returns true if a configuration specifies the ensemble platform, in Triton's spelling.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use galatea_backend_plugin::Plugins;
-use galatea_config::nearest;
+use galatea_config::nearest_name;
 
 /// The maximum number of backend-directory entries to examine.
 const ENTRIES_MAX: usize = 1000;
@@ -15,7 +15,7 @@ pub(crate) fn advice(name: &str, built_in: &[&str], directory: &Path) -> String 
     known.extend(installed(directory));
     let names = || known.iter().map(String::as_str);
     let begun = || names().find(|one| name.len() > 2 && one.starts_with(name)).map(str::to_owned);
-    let meant = nearest(name, names()).map(|one| one.to_string()).or_else(begun);
+    let meant = nearest_name(name, names()).map(|one| one.to_string()).or_else(begun);
     let meant = meant.map(|one| format!("did you mean '{one}'? ")).unwrap_or_default();
     let library = directory.join(name).join(format!("libtriton_{name}.so"));
     format!(

@@ -6,22 +6,22 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use galatea_allocator::AllocatorTuning;
-use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
+use galatea_allocator::GlibcMallocTuner;
+use galatea_backend::{Backend, ExecutionPolicy, LogLevel, Model, ModelFiles, ModelHost};
 use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
 use galatea_backend_fil::FilBackend;
-use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
+use galatea_backend_onnxruntime::{BackendOptions, OnnxRuntimeBackend, OrtLibrary};
 use galatea_backend_openvino::{self as openvino, OpenVinoBackend};
-use galatea_backend_plugin::{PluginSettings, Plugins, SearchScope};
+use galatea_backend_plugin::{LibrarySearchScope, PluginSettings, Plugins};
 use galatea_backend_python::{PythonBackend, PythonBasedBackend, PythonOptions};
-use galatea_capi::ReservedAddress;
+use galatea_capi::ReservedServerPointer;
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
 use galatea_dispatch::LogSink;
-use galatea_gate::ledger::{Account, Ledger};
+use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
 use galatea_infer::Status;
-use galatea_runtime::{LibraryName, NamedPaths};
+use galatea_runtime::{LibraryPathOverrides, RuntimeLibrary};
 use galatea_stdx::Lock;
 
 use crate::backend_advice::advice;
@@ -66,7 +66,7 @@ const PYTHON_ENVIRONMENT: &str = "pb_exec_env_model.py.tar.gz";
 pub(crate) struct Backends {
     settings: Arc<Settings>,
     environment: Environment,
-    allocator: Option<AllocatorTuning>,
+    allocator: Option<GlibcMallocTuner>,
     log: LogSink,
     built_in: Lock<BTreeMap<String, BuiltInBackend>>,
     /// The replaced backends that have already been logged.
@@ -75,7 +75,7 @@ pub(crate) struct Backends {
     python: Arc<PythonAccess>,
     devices: Devices,
     support: SupportedFeatures,
-    ledger: Arc<Ledger>,
+    ledger: Arc<MemoryLedger>,
 }
 
 /// A built-in backend that has been created.
@@ -115,9 +115,9 @@ impl Backends {
     pub(crate) fn new(
         settings: Arc<Settings>,
         environment: Environment,
-        allocator: Option<AllocatorTuning>,
+        allocator: Option<GlibcMallocTuner>,
         log: LogSink,
-        reserved: &ReservedAddress,
+        reserved: &ReservedServerPointer,
         python: Arc<PythonAccess>,
         devices: Devices,
     ) -> Self {
@@ -141,7 +141,7 @@ impl Backends {
     }
 
     /// Charges the memory that backends allocate for requests to a ledger with a limit.
-    pub(crate) fn charging(self, ledger: Arc<Ledger>) -> Self {
+    pub(crate) fn charging(self, ledger: Arc<MemoryLedger>) -> Self {
         Self { ledger, ..self }
     }
 
@@ -155,8 +155,10 @@ impl Backends {
             return self.get_in_sandbox(request);
         }
         let (scope, beside) = match request.directories {
-            Some(directories) => (SearchScope::All, Plugins::model_has_library(name, directories)),
-            None => (SearchScope::BackendDirectory, false),
+            Some(directories) => {
+                (LibrarySearchScope::All, Plugins::model_has_backend_library(name, directories))
+            }
+            None => (LibrarySearchScope::BackendDirectory, false),
         };
         let is_built_in = BUILT_IN.contains(&name);
         // The default library name is equivalent to no name.
@@ -179,7 +181,11 @@ impl Backends {
             return self.plugins.backend(name, scope);
         }
         let built_in = self.built_in(name);
-        if name == ENSEMBLE { built_in } else { self.plugins.wrap_with_strategies(built_in, scope) }
+        if name == ENSEMBLE {
+            built_in
+        } else {
+            self.plugins.with_batching_strategies(built_in, scope)
+        }
     }
 
     /// The advice for a model whose backend can't be found.
@@ -189,7 +195,7 @@ impl Backends {
         let is_found = BUILT_IN.contains(&name)
             || !request.runtime.is_empty()
             || Plugins::is_installed(name, directory)
-            || Plugins::model_has_library(name, beside);
+            || Plugins::model_has_backend_library(name, beside);
         let is_name = Path::new(name).file_name().is_some_and(|file| file == name)
             && !name.contains(char::is_control);
         (is_name && !is_found).then(|| advice(name, &BUILT_IN, directory))
@@ -228,7 +234,8 @@ impl Backends {
             Some(script) => self.built_in_or(name, |backends| backends.python(name, Some(script))),
             None => {
                 let built_in = self.built_in(name);
-                self.plugins.wrap_with_strategies(built_in, SearchScope::BackendDirectory)
+                self.plugins
+                    .with_batching_strategies(built_in, LibrarySearchScope::BackendDirectory)
             }
         }
     }
@@ -292,7 +299,7 @@ impl Backends {
         let backend: Arc<dyn Backend> = match name {
             ENSEMBLE => Arc::new(EnsembleBackend::new()?),
             FIL => Arc::new(FilBackend),
-            IDENTITY => Arc::new(IdentityBackend::counting(Arc::new(InputBytes::new()?))),
+            IDENTITY => Arc::new(IdentityBackend::with_counters(Arc::new(InputBytes::new()?))),
             TOKEN_COUNTER => Arc::new(TokenCounterBackend),
             PYTHON => return self.python(PYTHON, None),
             ONNXRUNTIME => return self.onnxruntime(),
@@ -356,7 +363,7 @@ impl Backends {
 
     fn onnxruntime(&self) -> Result<BuiltInBackend, Status> {
         let path = self.runtime_library(
-            &Library::NAME,
+            &OrtLibrary::NAME,
             self.settings.onnxruntime_library.as_deref(),
             self.environment.onnxruntime_library.as_deref(),
         )?;
@@ -367,12 +374,12 @@ impl Backends {
             backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
             log: Arc::new(move |level, message| log.write(level, message)),
             devices: self.devices.clone(),
-            account: Arc::new(Account::of_server(self.ledger.clone())),
+            account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),
         };
         if let Some(allocator) = &self.allocator {
-            allocator.prefault();
+            allocator.prefault_heap();
         }
-        let backend = Arc::new(OnnxRuntimeBackend::new(Library::open(&path)?, options)?);
+        let backend = Arc::new(OnnxRuntimeBackend::new(OrtLibrary::open(&path)?, options)?);
         Ok(BuiltInBackend { backend, library: Some(path) })
     }
 
@@ -385,7 +392,7 @@ impl Backends {
         let options = openvino::BackendOptions {
             backend_config: self.own_settings(OPENVINO),
             devices: self.devices.clone(),
-            account: Arc::new(Account::of_server(self.ledger.clone())),
+            account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),
         };
         let library = openvino::Library::open(&path)?;
         let backend = Arc::new(OpenVinoBackend::new(library, options)?);
@@ -395,19 +402,19 @@ impl Backends {
     /// Finds the library of a runtime by its flag, its variable, or in the usual places.
     fn runtime_library(
         &self,
-        name: &LibraryName,
+        name: &RuntimeLibrary,
         flag: Option<&Path>,
         variable: Option<&Path>,
     ) -> Result<PathBuf, Status> {
         let places = self.environment.search_places();
-        name.find(NamedPaths { flag, variable }, places).map_err(Status::not_found)
+        name.find(LibraryPathOverrides { flag, variable }, places).map_err(Status::not_found)
     }
 }
 
 /// The settings of plug-ins: their own, and those that Triton sets for every plug-in.
 fn plugin_settings(
     settings: &Arc<Settings>,
-    reserved: &ReservedAddress,
+    reserved: &ReservedServerPointer,
     support: SupportedFeatures,
     devices: Devices,
 ) -> PluginSettings {
@@ -415,7 +422,7 @@ fn plugin_settings(
     // Without GPUs, Triton reports the minimum of its build.
     let min_capability = settings.gpus.shown_minimum(!support.gpus.is_empty(), 6.0);
     let server = galatea_backend_plugin::ServerPointer::default();
-    server.set(reserved.address());
+    server.set(reserved.pointer());
     PluginSettings {
         backend_directory: settings.backend_directory.clone(),
         settings_of: Arc::new(move |backend| {
@@ -489,7 +496,7 @@ impl Backend for UnavailableBackend {
         &self,
         _: Arc<ModelSpec>,
         _: &dyn ModelFiles,
-        _: Arc<dyn Host>,
+        _: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         Err(self.reason.clone())
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use galatea_control::{RepositoryEntry, ServerControl, ServerMetadata};
 use galatea_devices::{Devices, PoolSizes};
-use galatea_infer::Pass;
-use galatea_telemetry::{Logger, Table};
+use galatea_infer::AccessPass;
+use galatea_telemetry::{Logger, TextTable};
 
 use crate::backends::BackendInUse;
 use crate::flags::Settings;
@@ -31,41 +31,43 @@ pub(crate) fn log_summary(
         logger.table(&agents_table(in_use.agents));
     }
     logger.table(&backends_table(in_use.backends));
-    logger.table(&models(&control.repository_index(Pass::in_process(), false).unwrap_or_default()));
+    logger.table(&models(
+        &control.repository_index(AccessPass::in_process(), false).unwrap_or_default(),
+    ));
     for (number, name) in &in_use.measured_gpus {
         logger.info(format_args!("Collecting metrics for GPU {number}: {name}"));
     }
-    let metadata = control.server_metadata(Pass::in_process());
+    let metadata = control.server_metadata(AccessPass::in_process());
     logger.table(&options(&metadata, settings, &in_use.devices.numbers()));
 }
 
-fn agents_table(agents: &BTreeSet<(String, PathBuf)>) -> Table {
-    let mut table = Table::for_console(["Repository Agent", "Path"]);
+fn agents_table(agents: &BTreeSet<(String, PathBuf)>) -> TextTable {
+    let mut table = TextTable::for_console(["Repository Agent", "Path"]);
     for (name, path) in agents {
-        table.row([name.clone(), path.display().to_string()]);
+        table.add_row([name.clone(), path.display().to_string()]);
     }
     table
 }
 
-fn backends_table(backends: &[BackendInUse]) -> Table {
-    let mut table = Table::for_console(["Backend", "Path", "Config"]);
+fn backends_table(backends: &[BackendInUse]) -> TextTable {
+    let mut table = TextTable::for_console(["Backend", "Path", "Config"]);
     for backend in backends {
         let path = match (&backend.library, backend.is_built_in) {
             (Some(library), false) => library.display().to_string(),
             (Some(library), true) => format!("built in, with {}", library.display()),
             (None, _) => String::from("built in"),
         };
-        table.row([backend.name.clone(), path, backend.config.clone()]);
+        table.add_row([backend.name.clone(), path, backend.config.clone()]);
     }
     table
 }
 
-fn models(index: &[RepositoryEntry]) -> Table {
-    let mut table = Table::for_console(["Model", "Version", "Status"]);
+fn models(index: &[RepositoryEntry]) -> TextTable {
+    let mut table = TextTable::for_console(["Model", "Version", "Status"]);
     for entry in index {
         let version = entry.version.map_or_else(|| String::from("-"), |number| number.to_string());
         if let Some(status) = status(entry) {
-            table.row([entry.name.clone(), version, status]);
+            table.add_row([entry.name.clone(), version, status]);
         }
     }
     table
@@ -82,34 +84,34 @@ fn status(entry: &RepositoryEntry) -> Option<String> {
 }
 
 /// The options, in Triton's order. Options that have no meaning here are left out.
-fn options(metadata: &ServerMetadata, settings: &Settings, gpus: &[i32]) -> Table {
-    let mut table = Table::for_console(["Option", "Value"]);
+fn options(metadata: &ServerMetadata, settings: &Settings, gpus: &[i32]) -> TextTable {
+    let mut table = TextTable::for_console(["Option", "Value"]);
     let number = |on: bool| String::from(if on { "1" } else { "0" });
-    table.row(["server_id", &metadata.name]);
-    table.row(["server_version", &metadata.version]);
-    table.row(["server_extensions", &metadata.extensions.join(" ")]);
+    table.add_row(["server_id", &metadata.name]);
+    table.add_row(["server_version", &metadata.version]);
+    table.add_row(["server_extensions", &metadata.extensions.join(" ")]);
     for (index, path) in settings.model_repositories.iter().enumerate() {
-        table.row([format!("model_repository_path[{index}]"), path.display().to_string()]);
+        table.add_row([format!("model_repository_path[{index}]"), path.display().to_string()]);
     }
     let mode = settings.control_mode.name().to_ascii_uppercase();
-    table.row(["model_control_mode", &format!("MODE_{mode}")]);
+    table.add_row(["model_control_mode", &format!("MODE_{mode}")]);
     for (index, name) in settings.startup_models.iter().enumerate() {
-        table.row([format!("startup_models_{index}"), name.clone()]);
+        table.add_row([format!("startup_models_{index}"), name.clone()]);
     }
-    table.row(["strict_model_config", &number(!settings.auto_complete_config)]);
-    table.row(["model_config_name", settings.model_config_name.as_deref().unwrap_or_default()]);
-    table.row(["rate_limit", if settings.rate_limiting { "EXEC_COUNT" } else { "OFF" }]);
-    table.row(["pinned_memory_pool_byte_size", &settings.gpus.pools.pinned.to_string()]);
+    table.add_row(["strict_model_config", &number(!settings.auto_complete_config)]);
+    table.add_row(["model_config_name", settings.model_config_name.as_deref().unwrap_or_default()]);
+    table.add_row(["rate_limit", if settings.rate_limiting { "EXEC_COUNT" } else { "OFF" }]);
+    table.add_row(["pinned_memory_pool_byte_size", &settings.gpus.pools.pinned.to_string()]);
     if !gpus.is_empty() {
         for (gpu, bytes) in pools(settings, gpus) {
-            table.row([format!("cuda_memory_pool_byte_size{{{gpu}}}"), bytes.to_string()]);
+            table.add_row([format!("cuda_memory_pool_byte_size{{{gpu}}}"), bytes.to_string()]);
         }
     }
     let capability = settings.gpus.shown_minimum(!gpus.is_empty(), 0.0);
-    table.row(["min_supported_compute_capability", &format!("{capability:.1}")]);
-    table.row(["strict_readiness", &number(settings.strict_readiness)]);
-    table.row(["exit_timeout", &settings.exit_timeout_secs.to_string()]);
-    table.row(["cache_enabled", &number(settings.cache.is_some())]);
+    table.add_row(["min_supported_compute_capability", &format!("{capability:.1}")]);
+    table.add_row(["strict_readiness", &number(settings.strict_readiness)]);
+    table.add_row(["exit_timeout", &settings.exit_timeout_secs.to_string()]);
+    table.add_row(["cache_enabled", &number(settings.cache.is_some())]);
     table
 }
 

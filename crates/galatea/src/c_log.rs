@@ -2,7 +2,7 @@
 
 use core::any::Any;
 
-use galatea_c_objects::log::{Format, Level, Log, Setting, current, install};
+use galatea_c_objects::log::{ApiLogFormat, ApiLogLevel, ApiLogSetting, Log, current, install};
 use galatea_infer::{LogLevel, Status};
 use galatea_telemetry::{LogFormat, LogOptions, Logger, SourcePosition};
 
@@ -21,7 +21,7 @@ pub(crate) fn of_process() -> Option<Logger> {
 
 /// The initial log of a process that creates servers for C: it writes to the console.
 #[must_use]
-pub fn console_log() -> Box<dyn Log> {
+pub fn console_logger() -> Box<dyn Log> {
     let quote = Environment::read().quote_log_messages;
     let streams = (Box::new(std::io::stdout()), Box::new(std::io::stderr()));
     let options = LogOptions { quote, ..LogOptions::default() };
@@ -31,25 +31,27 @@ pub fn console_log() -> Box<dyn Log> {
 struct CLog(Logger);
 
 impl Log for CLog {
-    fn is_enabled(&self, level: Level) -> bool {
+    fn is_enabled(&self, level: ApiLogLevel) -> bool {
         self.0.enabled(log_level(level))
     }
 
-    fn write(&self, level: Level, place: Option<(&str, u32)>, text: &str) {
+    fn write(&self, level: ApiLogLevel, place: Option<(&str, u32)>, text: &str) {
         let (file, line) = place.unwrap_or((file!(), line!()));
         self.0.log(log_level(level), SourcePosition { file, line }, text);
     }
 
-    fn set(&self, setting: &Setting) -> Result<(), Status> {
+    fn set(&self, setting: &ApiLogSetting) -> Result<(), Status> {
         match setting {
-            Setting::Enabled(Level::Info, on) => self.0.set_info(*on),
-            Setting::Enabled(Level::Warning, on) => self.0.set_warning(*on),
-            Setting::Enabled(Level::Error, on) => self.0.set_error(*on),
-            Setting::Enabled(Level::Verbose, on) => self.0.set_verbose_level(u32::from(*on)),
-            Setting::VerboseLevel(level) => self.0.set_verbose_level(*level),
-            Setting::Format(Format::Default) => self.0.set_format(LogFormat::Default),
-            Setting::Format(Format::Iso8601) => self.0.set_format(LogFormat::Iso8601),
-            Setting::File(path) => {
+            ApiLogSetting::Enabled(ApiLogLevel::Info, on) => self.0.set_info(*on),
+            ApiLogSetting::Enabled(ApiLogLevel::Warning, on) => self.0.set_warning(*on),
+            ApiLogSetting::Enabled(ApiLogLevel::Error, on) => self.0.set_error(*on),
+            ApiLogSetting::Enabled(ApiLogLevel::Verbose, on) => {
+                self.0.set_verbose_level(u32::from(*on))
+            }
+            ApiLogSetting::VerboseLevel(level) => self.0.set_verbose_level(*level),
+            ApiLogSetting::Format(ApiLogFormat::Default) => self.0.set_format(LogFormat::Default),
+            ApiLogSetting::Format(ApiLogFormat::Iso8601) => self.0.set_format(LogFormat::Iso8601),
+            ApiLogSetting::File(path) => {
                 let file = (!path.is_empty()).then(|| path.into());
                 self.0.set_file(file).map_err(|error| {
                     Status::internal(format!("can't open log file '{path}': {error}"))
@@ -60,11 +62,11 @@ impl Log for CLog {
     }
 }
 
-const fn log_level(level: Level) -> LogLevel {
+const fn log_level(level: ApiLogLevel) -> LogLevel {
     match level {
-        Level::Info => LogLevel::Info,
-        Level::Warning => LogLevel::Warning,
-        Level::Error => LogLevel::Error,
-        Level::Verbose => LogLevel::Verbose(1),
+        ApiLogLevel::Info => LogLevel::Info,
+        ApiLogLevel::Warning => LogLevel::Warning,
+        ApiLogLevel::Error => LogLevel::Error,
+        ApiLogLevel::Verbose => LogLevel::Verbose(1),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_backend::ResponseCache;
-use galatea_backend_plugin::PluginCache;
+use galatea_backend_plugin::PluginResponseCache;
 use galatea_dispatch::LocalCache;
 use galatea_infer::Status;
 use serde_json::{Map, Value};
@@ -27,11 +27,11 @@ pub(crate) fn make(settings: &Settings) -> Result<Option<Arc<dyn ResponseCache>>
         ));
     }
     let directory = &settings.cache_directory;
-    if chosen.name == LOCAL && PluginCache::find(directory, LOCAL)?.is_none() {
+    if chosen.name == LOCAL && PluginResponseCache::find_library(directory, LOCAL)?.is_none() {
         let byte_size = local_byte_size(&chosen.config)?;
         return Ok(Some(Arc::new(LocalCache::new(byte_size))));
     }
-    Ok(Some(Arc::new(PluginCache::open(directory, &chosen.name, &chosen.config)?)))
+    Ok(Some(Arc::new(PluginResponseCache::open(directory, &chosen.name, &chosen.config)?)))
 }
 
 /// The size in the local cache's configuration: a string or a number. As in Triton, anything after

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use galatea_allocator::release_free_memory;
 use galatea_config::ConfigDraft;
-use galatea_control::{LoadParameters, NameMapping};
-use galatea_engine::{Catalog, CatalogModel, LoadOverride};
+use galatea_control::{LoadParameters, ModelNameMapping};
+use galatea_engine::{CatalogModel, LoadOverride, LoadableModels};
 use galatea_infer::{Code, Status};
 use galatea_repository::{
-    ListedModel, Lookup, ModelSource, Overlays, RegisterError, Repository, Scan, ScanOptions,
-    ScanProblem,
+    ListedModel, LookupResult, ModelRepositories, RegisterError, ScanOptions, ScanProblem,
+    ScanResult, ScannedModel, UploadedModelFactory,
 };
 
 use crate::definer::{ModelDefiner, OVERRIDE};
@@ -17,26 +17,26 @@ use crate::definer::{ModelDefiner, OVERRIDE};
 /// The repositories, with everything needed to load models from them.
 pub(crate) struct RepositoryCatalog {
     /// The repositories.
-    pub(crate) repository: Repository,
+    pub(crate) repository: ModelRepositories,
     /// Writes the files that come with a load request.
-    pub(crate) overlays: Overlays,
+    pub(crate) overlays: UploadedModelFactory,
     /// The files to look for in a model's directory.
     pub(crate) options: ScanOptions,
     /// Defines models.
     pub(crate) definer: Arc<ModelDefiner>,
 }
 
-impl Catalog for RepositoryCatalog {
+impl LoadableModels for RepositoryCatalog {
     fn names(&self) -> Vec<ListedModel> {
-        self.repository.names()
+        self.repository.list_model_names()
     }
 
-    fn scan(&self) -> Scan<CatalogModel> {
+    fn scan(&self) -> ScanResult<CatalogModel> {
         let scan = self.repository.scan(&self.options);
         scan.map(|source| self.catalog_model(source, None, LoadOverride::None))
     }
 
-    fn find(&self, name: &str, parameters: LoadParameters) -> Lookup<CatalogModel> {
+    fn find(&self, name: &str, parameters: LoadParameters) -> LookupResult<CatalogModel> {
         let LoadParameters { config, files } = parameters;
         if !files.is_empty() {
             return self.find_overlay(name, config, &files);
@@ -49,7 +49,7 @@ impl Catalog for RepositoryCatalog {
         lookup.map(|source| self.catalog_model(source, config.clone(), overrides))
     }
 
-    fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
+    fn register(&self, path: &str, names: &[ModelNameMapping]) -> Result<(), Status> {
         let names: Vec<(String, String)> =
             names.iter().map(|given| (given.directory.clone(), given.name.clone())).collect();
         self.repository.register(path, &names).map_err(|error| register_status(&error))
@@ -84,9 +84,9 @@ impl RepositoryCatalog {
         name: &str,
         config: Option<String>,
         files: &[(String, Vec<u8>)],
-    ) -> Lookup<CatalogModel> {
+    ) -> LookupResult<CatalogModel> {
         let problem =
-            |reason| Lookup::Problem(ScanProblem::Model { name: name.to_owned(), reason });
+            |reason| LookupResult::Problem(ScanProblem::Model { name: name.to_owned(), reason });
         let Some(json) = config else {
             let reason = "Load parameter 'config' must be specified for model file override";
             return problem(String::from(reason));
@@ -96,12 +96,16 @@ impl RepositoryCatalog {
         }
         // Errors in the configuration are reported when the model is defined.
         let text = ConfigDraft::from_json(OVERRIDE, &json).map(|draft| draft.to_pbtxt());
-        match self.overlays.model(name, text.ok().as_deref(), files) {
+        match self.overlays.create(name, text.ok().as_deref(), files) {
             Ok(source) => {
                 let is_mapped = self.repository.is_mapped_name(name);
-                let namespace = self.repository.overlay_namespace();
-                let source = ModelSource { is_mapped, namespace, ..source };
-                Lookup::Models(vec![self.catalog_model(source, Some(json), LoadOverride::Files)])
+                let namespace = self.repository.uploaded_model_namespace();
+                let source = ScannedModel { is_mapped, namespace, ..source };
+                LookupResult::Models(vec![self.catalog_model(
+                    source,
+                    Some(json),
+                    LoadOverride::Files,
+                )])
             }
             Err(status) => problem(status.to_string()),
         }
@@ -109,7 +113,7 @@ impl RepositoryCatalog {
 
     fn catalog_model(
         &self,
-        source: ModelSource,
+        source: ScannedModel,
         config: Option<String>,
         overrides: LoadOverride,
     ) -> CatalogModel {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use galatea_door::tls::{
-    ApplicationProtocol, ClientAuthentication, HandshakeFailure, ReloadStep, Tls, TlsConfig,
-    TlsError, TlsFileRole, TlsFiles, TlsReloader,
+    ApplicationProtocol, ClientAuthentication, HandshakeFailure, ReloadStep, SharedTlsAcceptor,
+    TlsConfig, TlsConfigError, TlsFileContents, TlsFileRole, TlsReloader,
 };
 use galatea_infer::LogLevel;
 use galatea_telemetry::Logger;
@@ -28,8 +28,8 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// The certificates of one endpoint.
 pub(crate) struct Certificates {
     source: CertificatePaths,
-    tls: Tls,
-    reload: TlsReloader<TlsFiles>,
+    tls: SharedTlsAcceptor,
+    reload: TlsReloader<TlsFileContents>,
     logger: Logger,
 }
 
@@ -65,12 +65,12 @@ impl Certificates {
             logger.warning(source.about(TlsFileRole::Roots, remark));
         }
         let config = source.config(&files, logger)?;
-        let tls = Tls::new(config, reporter(flags, logger.clone()));
+        let tls = SharedTlsAcceptor::new(config, reporter(flags, logger.clone()));
         Ok(Self { source, tls, reload: TlsReloader::new(files), logger: logger.clone() })
     }
 
     /// The configuration with which a door performs handshakes.
-    pub(crate) fn tls(&self) -> Tls {
+    pub(crate) fn tls(&self) -> SharedTlsAcceptor {
         self.tls.clone()
     }
 
@@ -78,15 +78,15 @@ impl Certificates {
     fn look(&mut self) {
         let Self { source, tls, reload, logger } = self;
         let flag = source.flags.certificate;
-        match reload.step(source.read(FileReading::Again)) {
+        match reload.process_files(source.read(FileReading::Again)) {
             ReloadStep::Keep => {}
             ReloadStep::Complain(reason) => {
                 logger.error(format_args!("the certificate stays as it is: {reason}"));
             }
             ReloadStep::Judge(files) => match source.config(files, logger) {
                 Ok(config) => {
-                    tls.replace(config);
-                    reload.adopt();
+                    tls.replace_config(config);
+                    reload.mark_adopted();
                     logger.info(format_args!("the files of {flag} have changed and are in use"));
                 }
                 Err(reason) => {
@@ -157,7 +157,7 @@ impl CertificatePaths {
         format!("{flag} '{path}' {what}")
     }
 
-    fn read(&self, reading: FileReading) -> Result<TlsFiles, String> {
+    fn read(&self, reading: FileReading) -> Result<TlsFileContents, String> {
         let one = |file, path: &Path| {
             read(path, reading)
                 .map_err(|error| self.about(file, &format!("can't be read: {error}")))
@@ -169,14 +169,14 @@ impl CertificatePaths {
             (Some(roots), ClientAuthentication::Anonymous) => one(TlsFileRole::Roots, roots).ok(),
         };
         let certificate = one(TlsFileRole::Certificate, &self.certificate)?;
-        Ok(TlsFiles { certificate, key: one(TlsFileRole::Key, &self.key)?, roots })
+        Ok(TlsFileContents { certificate, key: one(TlsFileRole::Key, &self.key)?, roots })
     }
 
-    fn config(&self, files: &TlsFiles, logger: &Logger) -> Result<TlsConfig, String> {
+    fn config(&self, files: &TlsFileContents, logger: &Logger) -> Result<TlsConfig, String> {
         let config = TlsConfig::new(files, self.clients, self.protocol)
-            .map_err(|TlsError { file, reason }| self.about(file, &reason))?;
+            .map_err(|TlsConfigError { file, reason }| self.about(file, &reason))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        if let Some(remark) = config.dates_remark(now) {
+        if let Some(remark) = config.validity_warning(now) {
             logger.warning(self.about(TlsFileRole::Certificate, remark));
         }
         Ok(config)

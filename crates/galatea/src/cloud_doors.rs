@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use galatea_control::ServerControl;
 use galatea_door::{DoorOptions, RunningDoor};
-use galatea_http::{InferenceType, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
-use galatea_infer::{Pass, Status};
+use galatea_http::{InferenceType, PathPattern, PingCheck, SageMakerOptions, VertexAiOptions};
+use galatea_infer::{AccessPass, Status};
 use tokio::runtime::Handle;
 
 use crate::archives::DiskArchives;
@@ -37,7 +37,7 @@ impl DoorSetup<'_> {
             let DoorServices { service, control } = self.served.clone();
             let options = SageMakerOptions {
                 http: self.http_options(connections),
-                ping: if is_live { Ping::Live } else { Ping::Ready },
+                ping: if is_live { PingCheck::Live } else { PingCheck::Ready },
                 default_model: default_model.to_owned(),
                 inference: InferenceType::named(inference),
                 archives: Arc::new(DiskArchives),
@@ -73,7 +73,7 @@ impl DoorSetup<'_> {
 
     /// The model for requests that specify none: the one from the flag, or the only model.
     fn vertex_ai_model(&self) -> Result<String, String> {
-        let index = self.server.repository_index(Pass::in_process(), true);
+        let index = self.server.repository_index(AccessPass::in_process(), true);
         let ready = index.map_err(|status| status.to_string())?;
         let wanted = &self.settings.clouds.vertex_ai_default_model;
         match ready.as_slice() {

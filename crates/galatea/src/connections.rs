@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_door::{ConnectionLimit, DoorOptions, Timeouts};
+use galatea_door::{ClientTimeouts, ConnectionLimit, DoorOptions};
 use rustix::process::{Resource, getrlimit};
 
 /// The maximum number of connections to the metrics endpoint. No other limit includes them: a few
@@ -20,12 +20,12 @@ pub(crate) struct ConnectionSettings {
     /// The maximum number of gRPC connections among them.
     pub(crate) grpc_max: Option<usize>,
     /// The timeouts for HTTP clients.
-    pub(crate) timeouts: Timeouts,
+    pub(crate) timeouts: ClientTimeouts,
 }
 
 impl Default for ConnectionSettings {
     fn default() -> Self {
-        let timeouts = Timeouts { idle: None, head: Some(60), stall: Some(60) };
+        let timeouts = ClientTimeouts { idle: None, head: Some(60), stall: Some(60) };
         Self { max: None, http_max: None, grpc_max: None, timeouts }
     }
 }

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use galatea_backend::{Backend, ModelFiles};
-use galatea_backend_plugin::Agents;
-use galatea_config::{BackendCompletion, ConfigDraft, ConfigErrors, SupportedFeatures};
+use galatea_backend_plugin::RepositoryAgents;
+use galatea_config::{ConfigAutoCompletion, ConfigDraft, ConfigErrors, SupportedFeatures};
 use galatea_dispatch::ModelDefinition;
 use galatea_engine::LoadOverride;
 use galatea_infer::CancelToken;
-use galatea_pbtxt::read_config;
-use galatea_repository::{ModelSource, ScanOptions, versions_to_load};
+use galatea_pbtxt::parse_config_draft;
+use galatea_repository::{ScanOptions, ScannedModel, versions_to_load};
 use galatea_telemetry::Logger;
 
 use crate::agents::{AgentApproval, visit_agents};
@@ -36,7 +36,7 @@ pub(crate) struct ModelDefiner {
     /// The permission for load requests to bring code.
     pub(crate) model_code: ModelCodePermission,
     /// The libraries of repository agents.
-    pub(crate) agents: Arc<Agents>,
+    pub(crate) agents: Arc<RepositoryAgents>,
     /// The backends.
     pub(crate) backends: Arc<Backends>,
     /// The features that configurations may request, before their backend is known.
@@ -76,7 +76,7 @@ impl ModelDefiner {
     /// to another directory. As in Triton, the configuration stays the same.
     pub(crate) fn define(
         &self,
-        source: &ModelSource,
+        source: &ScannedModel,
         config: Option<&str>,
         overrides: LoadOverride,
     ) -> Result<ModelDefinition, DefineError> {
@@ -104,20 +104,20 @@ impl ModelDefiner {
         let source = moved_to.as_ref().unwrap_or(source);
         let newest = source.versions.last();
         let files = newest.map_or(&[][..], |version| version.files.as_slice());
-        draft.resolve_identity(&source.name, files)?;
+        draft.resolve_name_and_backend(&source.name, files)?;
         if let Some(load) = without_code {
             load.check_backend(&draft, files)?;
         }
         let mut support = self.support.clone();
         if backend_name(&draft).is_empty() {
             // No backend will check this configuration, so check it here.
-            draft.clone().finish(&support)?;
+            draft.clone().into_validated_spec(&support)?;
         }
         let versions = self.versions(source, &draft);
         let backend = self.backend(&draft, overrides, source, &versions);
         support.whole_configuration = backend.reads_whole_configuration();
         if let Some(reason) = backend.gpus_refused() {
-            support.refuse_gpus(&reason);
+            support.withhold_gpus(&reason);
         }
         let definition = ModelDefinition {
             stop: CancelToken::new(),
@@ -154,7 +154,7 @@ impl ModelDefiner {
     /// before it looks for versions or for the models that an ensemble needs.
     pub(crate) fn define_and_judge(
         &self,
-        source: &ModelSource,
+        source: &ScannedModel,
         config: Option<&str>,
         overrides: LoadOverride,
     ) -> Result<ModelDefinition, DefineError> {
@@ -166,9 +166,9 @@ impl ModelDefiner {
     /// Checks for the mistakes that Triton finds in a configuration when it reads a repository.
     pub(crate) fn judge(&self, definition: &ModelDefinition) -> Result<(), ConfigErrors> {
         let completion = if self.auto_complete {
-            BackendCompletion::ByBackend
+            ConfigAutoCompletion::ByBackend
         } else {
-            BackendCompletion::Without
+            ConfigAutoCompletion::Without
         };
         definition.draft.check_at_poll(&definition.support, completion)
     }
@@ -177,7 +177,7 @@ impl ModelDefiner {
         &self,
         draft: &ConfigDraft,
         overrides: LoadOverride,
-        source: &ModelSource,
+        source: &ScannedModel,
         versions: &[Arc<dyn ModelFiles>],
     ) -> Arc<dyn Backend> {
         let own = std::iter::once(source.directory.path());
@@ -195,21 +195,21 @@ impl ModelDefiner {
         })
     }
 
-    fn draft(&self, source: &ModelSource) -> Result<ConfigDraft, DefineError> {
+    fn draft(&self, source: &ScannedModel) -> Result<ConfigDraft, DefineError> {
         match &source.config {
             Some(file) => {
                 let path = file.path.display().to_string();
-                Ok(read_config(&path, &file.text)?)
+                Ok(parse_config_draft(&path, &file.text)?)
             }
             None if self.auto_complete => Ok(ConfigDraft::empty()),
             None => Err(DefineError::Directory(format!(
                 "there is no '{}', which is needed because configurations are not completed",
-                source.directory.shown_path().join("config.pbtxt").display()
+                source.directory.display_path().join("config.pbtxt").display()
             ))),
         }
     }
 
-    fn versions(&self, source: &ModelSource, draft: &ConfigDraft) -> Vec<Arc<dyn ModelFiles>> {
+    fn versions(&self, source: &ScannedModel, draft: &ConfigDraft) -> Vec<Arc<dyn ModelFiles>> {
         let available: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
         let selection = versions_to_load(&draft.version_policy(), &available);
         for version in &selection.missing {
@@ -219,8 +219,9 @@ impl ModelDefiner {
                 source.name
             ));
         }
-        let files =
-            |version: i64| -> Arc<dyn ModelFiles> { Arc::new(source.directory.version(version)) };
+        let files = |version: i64| -> Arc<dyn ModelFiles> {
+            Arc::new(source.directory.version_directory(version))
+        };
         selection.load.into_iter().map(files).collect()
     }
 }

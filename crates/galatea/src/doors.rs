@@ -5,16 +5,16 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_control::RegionControl;
+use galatea_control::ShmControl;
 use galatea_devices::Devices;
-use galatea_door::tls::{ApplicationProtocol, Tls};
+use galatea_door::tls::{ApplicationProtocol, SharedTlsAcceptor};
 use galatea_door::{DoorOptions, RunningDoor};
 use galatea_engine::Server;
-use galatea_gate::access::Gate;
-use galatea_gate::ledger::Ledger;
+use galatea_gate::access::AccessGate;
+use galatea_gate::ledger::MemoryLedger;
 use galatea_grpc::{GrpcOptions, TestDelays};
 use galatea_http::{
-    AllowedHosts, Dashboard, HttpOptions, LoadReportSource, RequestLog, TrafficRecorder,
+    AllowedHosts, Dashboard, HttpOptions, OrcaReportSource, RequestLog, TrafficRecorder,
 };
 use galatea_infer::{LogLevel, Status};
 use galatea_telemetry::{Logger, MetricsExporter};
@@ -44,9 +44,9 @@ pub(crate) struct DoorSetup<'a> {
     /// The server as seen by requests.
     pub(crate) served: DoorServices,
     /// The memory accounting for requests and responses.
-    pub(crate) ledger: &'a Arc<Ledger>,
+    pub(crate) ledger: &'a Arc<MemoryLedger>,
     /// The shared-memory regions of clients.
-    pub(crate) regions: Arc<dyn RegionControl>,
+    pub(crate) regions: Arc<dyn ShmControl>,
     /// Response delays for Triton's own tests.
     pub(crate) grpc_delays: TestDelays,
     /// The settings that cloud platforms pass to the server.
@@ -64,9 +64,9 @@ pub(crate) struct DoorSetup<'a> {
 /// The parts shared by all of a server's doors, including those opened later.
 pub(crate) struct SharedByDoors {
     /// The memory accounting for requests and responses.
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<MemoryLedger>,
     /// The shared-memory regions of clients.
-    pub(crate) regions: Arc<dyn RegionControl>,
+    pub(crate) regions: Arc<dyn ShmControl>,
     /// The request tracer.
     pub(crate) tracer: Arc<Tracer>,
 }
@@ -110,7 +110,7 @@ struct ServerViews {
 
 /// The open endpoints. Dropping this value closes them.
 pub(crate) struct OpenDoors {
-    grpc: Option<galatea_grpc::RunningDoor>,
+    grpc: Option<galatea_grpc::RunningGrpcServer>,
     http: Option<RunningDoor>,
     /// The dashboard at the HTTP endpoint. Its streams end before the endpoint does.
     dashboard: Option<Dashboard>,
@@ -155,7 +155,7 @@ impl DoorSetup<'_> {
         door: &DoorSettings,
         connections: DoorOptions,
         certificates: &mut Vec<Certificates>,
-    ) -> Result<Option<galatea_grpc::RunningDoor>, Status> {
+    ) -> Result<Option<galatea_grpc::RunningGrpcServer>, Status> {
         let protocol = ApplicationProtocol::Http2;
         let tls = self.tls("GRPC service", door, tls::GRPC, protocol, certificates)?;
         let start = |socket| {
@@ -163,7 +163,7 @@ impl DoorSetup<'_> {
             let mut options = GrpcOptions::default();
             options.door = connections;
             options.ledger = self.ledger.clone();
-            options.gate = Gate::new(self.settings.grpc_rules.clone());
+            options.gate = AccessGate::new(self.settings.grpc_rules.clone());
             options.header_forward.clone_from(&self.settings.grpc_header_forward);
             options.response_pool_size = self.settings.grpc_response_pool_size;
             options.log = Some(Arc::new(self.logger.clone()));
@@ -195,7 +195,13 @@ impl DoorSetup<'_> {
             let common = self.http_options(connections);
             let ServerViews { dashboard, recorder } = shown;
             let options = HttpOptions { header_forward, tls, dashboard, recorder, ..common };
-            galatea_http::start(self.workers.handles(), socket, service, control, options)
+            galatea_http::start_inference_endpoint(
+                self.workers.handles(),
+                socket,
+                service,
+                control,
+                options,
+            )
         };
         self.start("HTTP service", "HTTPService", &door.address, door, start)
     }
@@ -205,11 +211,11 @@ impl DoorSetup<'_> {
         HttpOptions {
             door: connections,
             input_bytes_max: self.settings.http_input_bytes_max,
-            gate: Gate::new(self.settings.http_rules.clone()),
+            gate: AccessGate::new(self.settings.http_rules.clone()),
             ledger: self.ledger.clone(),
             log: Some(Arc::new(self.logger.clone())),
             request_log: Some(request_log(self.logger.clone())),
-            load_report: Some(LoadReportSource::new(|| load_report(&made_in_c()))),
+            load_report: Some(OrcaReportSource::new(|| load_report(&made_in_c()))),
             regions: self.regions.clone(),
             tracing: Some(self.tracer.clone()),
             explanations: Some(galatea_verdict::text),
@@ -245,7 +251,7 @@ impl DoorSetup<'_> {
         flags: TlsFlags,
         protocol: ApplicationProtocol,
         certificates: &mut Vec<Certificates>,
-    ) -> Result<Option<Tls>, Status> {
+    ) -> Result<Option<SharedTlsAcceptor>, Status> {
         if !door.allow || !door.tls.is_on() {
             return Ok(None);
         }
@@ -315,7 +321,7 @@ impl OpenDoors {
         let mut remaining = timeout_secs;
         // As in Triton, the stop doesn't wait for cloud connections, which stay open.
         self.clouds.iter().for_each(RunningDoor::begin_drain);
-        self.dashboard.iter().for_each(Dashboard::end);
+        self.dashboard.iter().for_each(Dashboard::close_streams);
         self.recorder.iter().for_each(TrafficRecorder::end);
         if let Some(http) = &self.http {
             http.begin_drain();
@@ -374,7 +380,7 @@ async fn wait_for_connections(
         if timeout_secs - remaining >= PATIENCE_SECS {
             door.close_if_all_idle(PATIENCE_SECS);
         }
-        let count = door.connections();
+        let count = door.connection_count();
         if count == 0 {
             return remaining;
         }
@@ -391,7 +397,7 @@ async fn wait_for_connections(
 fn dashboard(
     settings: &Settings,
     server: Arc<Server>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<MemoryLedger>,
     devices: Devices,
 ) -> Dashboard {
     let machine = host_name();

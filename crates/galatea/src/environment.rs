@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use galatea_bucket::BucketEnvironment;
 use galatea_grpc::TestDelays;
-use galatea_runtime::SearchPlaces;
-use galatea_tools::console::Colours;
+use galatea_runtime::LibrarySearchPaths;
+use galatea_tools::console::ColourMode;
 
 /// The environment variables of the process.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ pub(crate) struct Environment {
     /// The directories in `PATH`.
     pub(crate) program_folders: Vec<PathBuf>,
     /// The colours that commands may use on terminals: `NO_COLOR` and `TERM=dumb` forbid them.
-    pub(crate) colours: Colours,
+    pub(crate) colours: ColourMode,
 }
 
 /// The `OTEL_BSP_*` variables that Triton reads, keyed by setting name.
@@ -202,8 +202,8 @@ pub(crate) struct SageMakerVariables {
 
 impl Environment {
     /// The places to search for runtime libraries.
-    pub(crate) fn search_places(&self) -> SearchPlaces<'_> {
-        SearchPlaces {
+    pub(crate) fn search_places(&self) -> LibrarySearchPaths<'_> {
+        LibrarySearchPaths {
             virtual_environment: self.virtual_environment.as_deref(),
             home: self.home.as_deref(),
             program_folders: &self.program_folders,
@@ -276,9 +276,9 @@ impl Environment {
                 .map(|folders| std::env::split_paths(&folders).collect())
                 .unwrap_or_default(),
             colours: if path("NO_COLOR").is_some() || text("TERM").as_deref() == Some("dumb") {
-                Colours::Off
+                ColourMode::Off
             } else {
-                Colours::Allowed
+                ColourMode::Allowed
             },
         }
     }
@@ -324,10 +324,10 @@ mod tests {
     #[test]
     fn colours_can_be_turned_off() {
         let colours = |name, value| environment(&[(name, value)]).colours;
-        assert_eq!(colours("NO_COLOR", "1"), Colours::Off);
-        assert_eq!(colours("NO_COLOR", ""), Colours::Allowed);
-        assert_eq!(colours("TERM", "dumb"), Colours::Off);
-        assert_eq!(colours("TERM", "xterm"), Colours::Allowed);
+        assert_eq!(colours("NO_COLOR", "1"), ColourMode::Off);
+        assert_eq!(colours("NO_COLOR", ""), ColourMode::Allowed);
+        assert_eq!(colours("TERM", "dumb"), ColourMode::Off);
+        assert_eq!(colours("TERM", "xterm"), ColourMode::Allowed);
     }
 
     #[test]

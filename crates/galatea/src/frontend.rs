@@ -48,7 +48,7 @@ impl InProcessServer {
     /// # Errors
     ///
     /// Returns an error if a flag is invalid or an address can't be listened on.
-    pub fn open(&self, flags: &[String]) -> Result<Frontend, Status> {
+    pub fn open_frontend(&self, flags: &[String]) -> Result<Frontend, Status> {
         let settings = parse(flags)?;
         let shared = self.shared_by_doors()?;
         let workers = Workers::start(settings.http_threads)

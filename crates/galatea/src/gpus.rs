@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use galatea_config::{ComputeCapability, SupportedFeatures};
-use galatea_devices::{DeviceNote, DeviceSearchResult, Devices, NoteLevel};
+use galatea_devices::{DeviceLogLevel, DeviceLogMessage, DeviceSearchResult, Devices};
 use galatea_dispatch::GpuMemoryCheck;
 use galatea_infer::Status;
 use galatea_telemetry::Logger;
@@ -18,7 +18,7 @@ pub(crate) fn find(settings: &Settings, environment: &Environment) -> DeviceSear
     if environment.cpu_only {
         return DeviceSearchResult::default();
     }
-    Devices::find(settings.gpus.minimum())
+    Devices::discover(settings.gpus.minimum())
 }
 
 /// Allocates the pools before models are loaded.
@@ -31,12 +31,12 @@ pub(crate) fn prepare(devices: &Devices, settings: &Settings, logger: &Logger) {
 }
 
 /// Logs the device notes.
-pub(crate) fn log(notes: &[DeviceNote], logger: &Logger) {
-    for DeviceNote { level, text } in notes {
+pub(crate) fn log(notes: &[DeviceLogMessage], logger: &Logger) {
+    for DeviceLogMessage { level, text } in notes {
         match level {
-            NoteLevel::Info => logger.info(text),
-            NoteLevel::Warning => logger.warning(text),
-            NoteLevel::Error => logger.error(text),
+            DeviceLogLevel::Info => logger.info(text),
+            DeviceLogLevel::Warning => logger.warning(text),
+            DeviceLogLevel::Error => logger.error(text),
         }
     }
 }
@@ -67,7 +67,7 @@ pub(crate) fn memory_check(devices: &Devices, settings: &Settings) -> Option<Gpu
     let (devices, limits) = (devices.clone(), settings.gpus.load_limits.clone());
     Some(Arc::new(move |instance, gpu| {
         let number = i32::try_from(gpu).unwrap_or(i32::MAX);
-        let memory = devices.device(number).and_then(galatea_devices::Device::memory);
+        let memory = devices.device(number).and_then(galatea_devices::Device::memory_use);
         let memory = memory.map_err(|error| {
             Status::internal(format!("unable to get memory info for device {gpu}: {error}"))
         })?;

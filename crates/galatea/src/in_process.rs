@@ -4,11 +4,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use galatea_capi::{ChosenOptions, ReservedAddress};
+use galatea_capi::{ReservedServerPointer, ServerCreateOptions};
 use galatea_devices::Devices;
 use galatea_dispatch::HostPolicySetting;
 use galatea_engine::Server;
-use galatea_gate::ledger::Ledger;
+use galatea_gate::ledger::MemoryLedger;
 use galatea_infer::Status;
 use galatea_telemetry::{Logger, MetricsExporter};
 
@@ -26,7 +26,7 @@ pub struct InProcessServer {
     pub(crate) exporter: Arc<MetricsExporter>,
     pub(crate) logger: Logger,
     /// The memory accounting for requests, responses and padded batches.
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<MemoryLedger>,
     /// The parts that the server's doors share, set when the first door opens.
     pub(crate) shared: OnceLock<SharedByDoors>,
 }
@@ -36,7 +36,10 @@ pub struct InProcessServer {
 /// # Errors
 ///
 /// Returns an error if an option is invalid or models could not be loaded.
-pub fn make_for_c(options: &ChosenOptions, reserved: &ReservedAddress) -> Result<(), Status> {
+pub fn make_for_c(
+    options: &ServerCreateOptions,
+    reserved: &ReservedServerPointer,
+) -> Result<(), Status> {
     make_in_process(options, reserved).map(drop)
 }
 
@@ -46,8 +49,8 @@ pub fn make_for_c(options: &ChosenOptions, reserved: &ReservedAddress) -> Result
 ///
 /// Returns an error if an option is invalid or models could not be loaded.
 pub fn make_in_process(
-    options: &ChosenOptions,
-    reserved: &ReservedAddress,
+    options: &ServerCreateOptions,
+    reserved: &ReservedServerPointer,
 ) -> Result<InProcessServer, Status> {
     let settings = Arc::new(read(options)?);
     let environment = Environment::read();
@@ -71,7 +74,7 @@ pub fn make_in_process(
         before_loads: &mut |_| {},
     });
     if made.is_err()
-        && let Some(running) = reserved.running()
+        && let Some(running) = reserved.running_server()
     {
         // Unloads the models that did load, in order. The caller gets the reason for the failure,
         // not the result of the stop.
@@ -91,7 +94,7 @@ pub fn make_in_process(
 }
 
 /// Reads the options, most of which are command-line flags.
-fn read(options: &ChosenOptions) -> Result<Settings, Status> {
+fn read(options: &ServerCreateOptions) -> Result<Settings, Status> {
     let mut settings = parse(&options.flags)?;
     if let Some((name, config)) = &options.cache {
         settings.cache = Some(CacheSettings {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend_examples::{InputCounter, InputCounterFactory};
+use galatea_backend_examples::{InputByteCounter, InputByteCounterFactory};
 use galatea_capi::metric::{Metric, MetricFamily, MetricKind};
 use galatea_infer::Status;
 
@@ -22,8 +22,8 @@ impl InputBytes {
     }
 }
 
-impl InputCounterFactory for InputBytes {
-    fn counter(&self, model: &str, version: i64) -> Result<Arc<dyn InputCounter>, Status> {
+impl InputByteCounterFactory for InputBytes {
+    fn counter(&self, model: &str, version: i64) -> Result<Arc<dyn InputByteCounter>, Status> {
         let labels = [("model", model.to_owned()), ("version", version.to_string())];
         let labels = labels.map(|(name, value)| (name.to_owned(), value));
         Ok(Arc::new(Bytes(self.0.metric(labels, None)?)))
@@ -32,7 +32,7 @@ impl InputCounterFactory for InputBytes {
 
 struct Bytes(Metric);
 
-impl InputCounter for Bytes {
+impl InputByteCounter for Bytes {
     #[allow(clippy::cast_precision_loss, reason = "a sum of sizes is exact up to 2^53 bytes")]
     fn add(&self, bytes: usize) {
         // A counter rejects only negative values.

@@ -1,7 +1,7 @@
 //! The complete server: it reads the command line and the environment, wires the parts together,
 //! and stops them in order after a signal.
 //!
-//! It has three users: the executable, which only calls [`program`]; the library
+//! It has three users: the executable, which only calls [`run_program`]; the library
 //! `libtritonserver.so`, which creates servers with [`make_for_c`]; and the Python package, which
 //! creates them with [`make_in_process`].
 //!
@@ -56,11 +56,11 @@ use std::process::ExitCode;
 
 use environment::Environment;
 use flags::{ServerCommand, UsageError};
-use galatea_allocator::AllocatorTuning;
+use galatea_allocator::GlibcMallocTuner;
 use galatea_tools::console::print_line;
 use startup::{ExitError, UnobservedStartup};
 
-pub use c_log::console_log;
+pub use c_log::console_logger;
 pub use frontend::Frontend;
 pub use in_process::{InProcessServer, make_for_c, make_in_process};
 
@@ -69,8 +69,8 @@ const TRITON: &str = "tritonserver";
 
 /// Runs the program with its command-line arguments, the first of which is the program name.
 #[must_use]
-pub fn program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let allocator = AllocatorTuning::configure();
+pub fn run_program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let allocator = GlibcMallocTuner::configure();
     let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     let name = arguments.next().unwrap_or_default();
     let has_commands = Path::new(&name).file_name().is_none_or(|name| name != TRITON);

@@ -1,14 +1,14 @@
 //! The server load, as reported by language models in their metrics.
 
 use galatea_codec_http::OrcaLoadReport;
-use galatea_telemetry::{CustomFamily, SeriesValue};
+use galatea_telemetry::{CustomFamilySnapshot, SeriesValue};
 
 /// The gauges of TensorRT-LLM's KV cache, distinguished by the label `kv_cache_block_type`.
 const FAMILY: &str = "nv_trt_llm_kv_cache_block_metrics";
 
 /// Builds the report from these families; `None` unless all three cache gauges are present. With
 /// several models, the last one wins, as in Triton.
-pub(crate) fn load_report(families: &[CustomFamily]) -> Option<OrcaLoadReport> {
+pub(crate) fn load_report(families: &[CustomFamilySnapshot]) -> Option<OrcaLoadReport> {
     let family = families.iter().find(|family| family.name == FAMILY)?;
     let gauge = |wanted: &str| {
         let is_wanted =
@@ -40,7 +40,7 @@ mod tests {
             let model = (String::from("model"), String::from("m"));
             (vec![label(kind), model], SeriesValue::Number(*value))
         });
-        let family = CustomFamily {
+        let family = CustomFamilySnapshot {
             name: String::from(FAMILY),
             help: String::new(),
             kind: MetricKind::Gauge,

@@ -8,5 +8,5 @@ use galatea_allocator::ThreadCachingAllocator;
 static ALLOCATOR: ThreadCachingAllocator = ThreadCachingAllocator;
 
 fn main() -> std::process::ExitCode {
-    galatea::program(std::env::args_os())
+    galatea::run_program(std::env::args_os())
 }

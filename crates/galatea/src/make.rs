@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use galatea_allocator::AllocatorTuning;
-use galatea_backend_plugin::Agents;
+use galatea_allocator::GlibcMallocTuner;
+use galatea_backend_plugin::RepositoryAgents;
 use galatea_bucket::BucketConnector;
-use galatea_capi::{ReservedAddress, RunningServer, metric};
-use galatea_control::{HistogramReading, NoRegions, RegionControl, ServerControl};
+use galatea_capi::{ReservedServerPointer, RunningServer, metric};
+use galatea_control::{HistogramReading, ServerControl, ShmControl, ShmDisabled};
 use galatea_devices::{DeviceSearchResult, Devices};
-use galatea_dispatch::{LogSink, MeasurementOptions};
-use galatea_engine::{ControlMode, Namespaces, Server, ServerOptions};
-use galatea_gate::ledger::Ledger;
-use galatea_infer::{Code, Pass, Status};
-use galatea_repository::{Overlays, Repository, RepositoryError};
-use galatea_shm::SharedRegions;
+use galatea_dispatch::{LogSink, ModelMetricOptions};
+use galatea_engine::{ControlMode, NamespaceMode, Server, ServerOptions};
+use galatea_gate::ledger::MemoryLedger;
+use galatea_infer::{AccessPass, Code, Status};
+use galatea_repository::{ModelRepositories, RepositoryError, UploadedModelFactory};
+use galatea_shm::ShmRegistry;
 use galatea_stdx::Lock;
 use galatea_telemetry::{
-    CustomFamily, LogOptions, Logger, MetricKind, MetricsExporter, SeriesValue,
+    CustomFamilySnapshot, LogOptions, Logger, MetricKind, MetricsExporter, SeriesValue,
 };
 
 use crate::backends::{BackendInUse, Backends};
@@ -46,7 +46,7 @@ pub(crate) struct ServerParts<'a> {
     /// Access to repositories in buckets.
     pub(crate) buckets: &'a Arc<BucketConnector>,
     /// The process's allocator; `None` if the process belongs to a host program.
-    pub(crate) allocator: Option<AllocatorTuning>,
+    pub(crate) allocator: Option<GlibcMallocTuner>,
     /// The server's log.
     pub(crate) logger: &'a Logger,
     /// The GPUs that models may use.
@@ -54,9 +54,9 @@ pub(crate) struct ServerParts<'a> {
     /// The renderer of the server's metrics.
     pub(crate) exporter: &'a Arc<MetricsExporter>,
     /// The memory accounting for requests, responses and padded batches.
-    pub(crate) ledger: &'a Arc<Ledger>,
+    pub(crate) ledger: &'a Arc<MemoryLedger>,
     /// The address by which C code identifies the server.
-    pub(crate) reserved: &'a ReservedAddress,
+    pub(crate) reserved: &'a ReservedServerPointer,
     /// A callback that runs before models load.
     pub(crate) before_loads: &'a mut dyn FnMut(&Arc<Server>),
 }
@@ -111,8 +111,8 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     let parallel_creation = environment.parallel_instance_loading;
     let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
     let folder = &environment.temporary_folder;
-    let agents = Arc::new(Agents::new(&settings.repoagent_directory, folder));
-    let overlays = Overlays::new(folder);
+    let agents = Arc::new(RepositoryAgents::new(&settings.repoagent_directory, folder));
+    let overlays = UploadedModelFactory::new(folder);
     let options = settings.scan_options();
     let python = Arc::new(PythonAccess::new(logger.clone()));
     let backends = Backends::new(
@@ -152,7 +152,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         host_policies: settings.host_policies.clone(),
         rate_limit: settings.rate_limit(),
         measurements: measurements(settings),
-        main_cause_text: Some(galatea_verdict::main_cause_text),
+        main_cause_text: Some(galatea_verdict::model_main_cause_text),
         ledger: parts.ledger.clone(),
         log,
     })?);
@@ -161,7 +161,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     reserved.set_server(Arc::new(running(&server, buckets, settings, logger, exporter, devices)));
     if let Some(status) = failure {
         logger.error(format_args!("{}: {status}", status.code().label()));
-        server.fail();
+        server.mark_failed();
         return Ok(server);
     }
     before_loads(&server);
@@ -205,21 +205,19 @@ fn load_models(server: &Server, settings: &Settings) -> bool {
         ControlMode::Explicit if settings.startup_models != [ALL_MODELS] => {
             server.load_named(&settings.startup_models)
         }
-        ControlMode::None | ControlMode::Poll | ControlMode::Explicit => {
-            server.follow_repositories()
-        }
+        ControlMode::None | ControlMode::Poll | ControlMode::Explicit => server.poll_repositories(),
     }
 }
 
 /// The measurements to record: for metrics, if a client can read them, and for the dashboard.
-fn measurements(settings: &Settings) -> MeasurementOptions {
+fn measurements(settings: &Settings) -> ModelMetricOptions {
     let distributions = settings.dashboard;
     if !settings.metrics.allow {
-        return MeasurementOptions { distributions, ..MeasurementOptions::default() };
+        return ModelMetricOptions { distributions, ..ModelMetricOptions::default() };
     }
     let options = &settings.metrics_options;
     let quantiles = options.summary_latencies.then(|| options.summary_quantiles.as_slice().into());
-    MeasurementOptions {
+    ModelMetricOptions {
         distributions: distributions || options.galatea_histograms,
         first_response: options.histogram_latencies,
         quantiles,
@@ -237,23 +235,23 @@ pub(crate) fn buckets(environment: &Environment) -> Arc<BucketConnector> {
 fn open_or_empty(
     settings: &Settings,
     buckets: &Arc<BucketConnector>,
-) -> Result<(Repository, Option<Status>), Status> {
+) -> Result<(ModelRepositories, Option<Status>), Status> {
     check_startup_models(settings)?;
     match open_repository(settings, buckets.clone()) {
         Ok(repository) => Ok((repository, None)),
         Err(status) if settings.exit_on_error => Err(status),
-        Err(status) => Ok((Repository::default(), Some(status))),
+        Err(status) => Ok((ModelRepositories::default(), Some(status))),
     }
 }
 
 fn open_repository(
     settings: &Settings,
     buckets: Arc<BucketConnector>,
-) -> Result<Repository, Status> {
+) -> Result<ModelRepositories, Status> {
     if settings.model_repositories.is_empty() {
         return Err(Status::invalid_argument("--model-repository must be specified"));
     }
-    let opened = Repository::open_with(&settings.model_repositories, Some(buckets));
+    let opened = ModelRepositories::open_with(&settings.model_repositories, Some(buckets));
     let repository = opened.map_err(|error| {
         let code = match error {
             RepositoryError::Unreachable { .. } => Code::Unsupported,
@@ -263,8 +261,8 @@ fn open_repository(
         Status::new(code, error.to_string())
     })?;
     Ok(match settings.namespaces {
-        Namespaces::None => repository,
-        Namespaces::Repositories => repository.with_namespaces(),
+        NamespaceMode::None => repository,
+        NamespaceMode::Repositories => repository.with_namespaces(),
     })
 }
 
@@ -283,7 +281,7 @@ fn log_sink(logger: Logger) -> LogSink {
     LogSink::new(move |level, location, message| {
         logger.log(level, location.into(), message);
     })
-    .with_levels(move |level| asked.enabled(level))
+    .with_level_filter(move |level| asked.enabled(level))
 }
 
 /// The server as seen by C code.
@@ -316,7 +314,7 @@ fn running(
             if !polls {
                 return Err(Status::unavailable("the server's control mode is not poll"));
             }
-            polled.follow_repositories();
+            polled.poll_repositories();
             Ok(())
         }),
         stop: Box::new(move |timeout| {
@@ -325,15 +323,17 @@ fn running(
                 return Ok(());
             }
             stopped.begin_exit();
-            buckets.give_up();
+            buckets.abort_requests();
             logger.info("Waiting for in-flight requests to complete.");
             let seconds = timeout.map_or(exit_timeout_secs, |timeout| {
                 u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)
             });
-            count_down(&logger, seconds, LoadsAtShutdown::Awaited, |wait| stopped.unload(wait))
-                .map_err(|DrainTimeout| {
-                    Status::internal("Exit timeout expired. Exiting immediately.")
-                })?;
+            count_down(&logger, seconds, LoadsAtShutdown::Awaited, |wait| {
+                stopped.unload_all_detailed(wait)
+            })
+            .map_err(|DrainTimeout| {
+                Status::internal("Exit timeout expired. Exiting immediately.")
+            })?;
             *is_stopped = true;
             Ok(())
         }),
@@ -344,19 +344,19 @@ fn running(
 pub(crate) fn metrics_text(
     server: &Server,
     exporter: &MetricsExporter,
-    doors: Vec<CustomFamily>,
+    doors: Vec<CustomFamilySnapshot>,
 ) -> String {
-    let custom: Vec<CustomFamily> = doors.into_iter().chain(made_in_c()).collect();
+    let custom: Vec<CustomFamilySnapshot> = doors.into_iter().chain(made_in_c()).collect();
     // Requesting the statistics of all models never fails.
-    let models = server.statistics(Pass::in_process(), None, None).unwrap_or_default();
+    let models = server.statistics(AccessPass::in_process(), None, None).unwrap_or_default();
     exporter.render(&models, server.cache_statistics().as_ref(), &custom)
 }
 
-pub(crate) fn made_in_c() -> Vec<CustomFamily> {
-    metric::snapshot().into_iter().map(custom_family).collect()
+pub(crate) fn made_in_c() -> Vec<CustomFamilySnapshot> {
+    metric::metric_families_snapshot().into_iter().map(custom_family).collect()
 }
 
-fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
+fn custom_family(family: metric::MetricFamilySnapshot) -> CustomFamilySnapshot {
     let value = |value| match value {
         metric::MetricValue::Number(number) => SeriesValue::Number(number),
         metric::MetricValue::Histogram(metric::Histogram { bounds, counts, sum }) => {
@@ -364,7 +364,7 @@ fn custom_family(family: metric::FamilySnapshot) -> CustomFamily {
         }
     };
     let series = family.series.into_iter().map(|(labels, one)| (labels, value(one)));
-    CustomFamily {
+    CustomFamilySnapshot {
         name: family.name,
         help: family.help,
         kind: match family.kind {
@@ -381,12 +381,12 @@ pub(crate) fn regions(
     settings: &Settings,
     devices: &Devices,
     logger: &Logger,
-) -> Arc<dyn RegionControl> {
+) -> Arc<dyn ShmControl> {
     if settings.allow_client_shm {
         let logger = logger.clone();
-        let regions = SharedRegions::new(devices.clone());
-        Arc::new(regions.logging_to(move |text| logger.error(text)))
+        let regions = ShmRegistry::new(devices.clone());
+        Arc::new(regions.with_error_log(move |text| logger.error(text)))
     } else {
-        Arc::new(NoRegions)
+        Arc::new(ShmDisabled)
     }
 }

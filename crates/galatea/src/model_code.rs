@@ -98,7 +98,7 @@ impl LoadWithoutCode {
             || refusal("backend", format_args!("models of '{}' may be", backend.escape_debug()));
         let mut own = self.own.clone().ok_or_else(unlike)?;
         own.rename(draft.name());
-        own.resolve_identity(draft.name(), files).map_err(|_| unlike())?;
+        own.resolve_name_and_backend(draft.name(), files).map_err(|_| unlike())?;
         if own.backend() != backend {
             return Err(unlike());
         }
@@ -135,7 +135,7 @@ fn refusal(field: &'static str, what: fmt::Arguments<'_>) -> ConfigErrors {
 
 #[cfg(test)]
 mod tests {
-    use galatea_pbtxt::read_config;
+    use galatea_pbtxt::parse_config_draft;
 
     use super::*;
 
@@ -143,9 +143,9 @@ mod tests {
         parameters { key: 'GALATEA_SANDBOX' value { string_value: 'true' } }";
 
     fn draft(text: &str) -> ConfigDraft {
-        let mut draft = read_config("f", text).unwrap();
+        let mut draft = parse_config_draft("f", text).unwrap();
         draft.rename("m");
-        draft.resolve_identity("m", &[]).unwrap();
+        draft.resolve_name_and_backend("m", &[]).unwrap();
         draft
     }
 
@@ -154,7 +154,7 @@ mod tests {
     fn refused(text: &str, own: Option<&str>) -> Option<String> {
         let overrides =
             if own.is_some() { LoadOverride::Configuration } else { LoadOverride::Files };
-        let own = || own.map(|text| read_config("f", text).unwrap());
+        let own = || own.map(|text| parse_config_draft("f", text).unwrap());
         let load = ModelCodePermission::Refused.check_of(overrides, own).unwrap();
         let draft = draft(text);
         let checked = load.check_named(&draft).and_then(|()| load.check_backend(&draft, &[]));

@@ -44,13 +44,13 @@ fn refusal(reason: &str) -> ConfigErrors {
 
 #[cfg(test)]
 mod tests {
-    use galatea_pbtxt::read_config;
+    use galatea_pbtxt::parse_config_draft;
 
     use super::*;
 
     fn draft(libraries: &str) -> ConfigDraft {
         let text = format!("model_operations {{ op_library_filename: [ {libraries} ] }}");
-        read_config("f", &text).unwrap()
+        parse_config_draft("f", &text).unwrap()
     }
 
     fn refused(

@@ -11,7 +11,9 @@ use galatea_backend_python::{
 use galatea_capi::metric::{self, MetricKind};
 use galatea_control::{LoadParameters, ServerControl};
 use galatea_engine::Server;
-use galatea_infer::{InferenceRequest, InferenceService, LogLevel, Pass, ResponseSender, Status};
+use galatea_infer::{
+    AccessPass, InferenceRequest, InferenceService, LogLevel, ResponseSender, Status,
+};
 use galatea_telemetry::{Logger, SourcePosition};
 
 /// The interpreter for models that don't specify an environment.
@@ -168,26 +170,26 @@ impl PythonAccess {
 impl ServerAccess for PythonAccess {
     fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
         match self.server() {
-            Ok(server) => server.infer(Pass::in_process(), Box::new(request), sender),
+            Ok(server) => server.infer(AccessPass::in_process(), Box::new(request), sender),
             Err(status) => sender.fail(status),
         }
     }
 
     fn is_decoupled(&self, model: &str, version: Option<i64>) -> Result<bool, Status> {
-        let model = self.server()?.model_for_inference(Pass::in_process(), model, version)?;
+        let model = self.server()?.model_for_inference(AccessPass::in_process(), model, version)?;
         Ok(model.is_decoupled())
     }
 
     fn load_model(&self, model: &str, parameters: LoadParameters) -> Result<(), Status> {
-        self.server()?.load_model(Pass::in_process(), model, parameters)
+        self.server()?.load_model(AccessPass::in_process(), model, parameters)
     }
 
     fn unload_model(&self, model: &str, unload_dependents: bool) -> Result<(), Status> {
-        self.server()?.unload_model(Pass::in_process(), model, unload_dependents)
+        self.server()?.unload_model(AccessPass::in_process(), model, unload_dependents)
     }
 
     fn is_model_ready(&self, model: &str, version: Option<i64>) -> Result<bool, Status> {
-        self.server()?.model_ready(Pass::in_process(), model, version)
+        self.server()?.model_ready(AccessPass::in_process(), model, version)
     }
 
     fn metric_family(

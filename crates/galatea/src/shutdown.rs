@@ -22,11 +22,11 @@
 //!    new inferences with UNAVAILABLE, on old and new connections, and the server reports that it
 //!    is not ready. Calls in progress run to completion.
 //! 4. **Loads.** [`PATIENCE_SECS`] after the signal, or in step 6 if that comes first,
-//!    `Server::give_up_loads` closes the plan. No new load begins, warmups end, and waiting load or
+//!    `Server::cancel_pending_loads` closes the plan. No new load begins, warmups end, and waiting load or
 //!    unload requests fail with `Server exiting`. Models keep serving.
 //! 5. **Readiness.** `Server::begin_exit`: the server is no longer ready, and `Server::infer`
-//!    rejects every new request. `BucketConnector::give_up` aborts waits for object stores.
-//! 6. **Models.** [`count_down`] calls `Server::unload` once a second, on a blocking thread, while
+//!    rejects every new request. `BucketConnector::abort_requests` aborts waits for object stores.
+//! 6. **Models.** [`count_down`] calls `Server::unload_all_detailed` once a second, on a blocking thread, while
 //!    the I/O threads write responses. Each call takes all models out of service, then waits for
 //!    the load pool and the reaper. Repository agents are notified first, on a separate thread
 //!    (`Withdrawal`): if a model's agents don't return, the model is left alone.
@@ -50,10 +50,10 @@
 //! | left after step 6 | result | exit code |
 //! |---|---|---|
 //! | nothing | [`Stopped::Whole`] | 0, from `main` |
-//! | loads alone | [`Stopped::WithLoads`] | 0, by `end_process` |
-//! | versions, at the timeout | [`DrainTimeout`] | 1, by `end_process`, without step 9 |
+//! | loads alone | [`Stopped::WithLoads`] | 0, by `exit_without_destructors` |
+//! | versions, at the timeout | [`DrainTimeout`] | 1, by `exit_without_destructors`, without step 9 |
 //!
-//! `end_process` skips the exit handlers of libraries, because a library may still be executing.
+//! `exit_without_destructors` skips the exit handlers of libraries, because a library may still be executing.
 //!
 //! # Limits of time
 //!
@@ -82,7 +82,7 @@
 //!   (`DoorContext::register`), and `announce` reads the registrations after the phase is set, so
 //!   at least one of the two makes it drain. Its requests are served before step 5 and rejected
 //!   afterwards.
-//! - **A request arrives on an HTTP connection that is closed as idle.** `Activity` is one atomic
+//! - **A request arrives on an HTTP connection that is closed as idle.** `ConnectionActivity` is one atomic
 //!   word. Either the request marks the connection busy first and the connection stays open, or
 //!   `evict` wins and the connection ends before any byte of a response. The client then retries
 //!   the request, as it must on any keep-alive connection.

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_allocator::AllocatorTuning;
-use galatea_backend_plugin::end_process;
+use galatea_allocator::GlibcMallocTuner;
+use galatea_backend_plugin::exit_without_destructors;
 use galatea_bucket::BucketConnector;
-use galatea_capi::ReservedAddress;
+use galatea_capi::ReservedServerPointer;
 use galatea_engine::{ControlMode, Server};
-use galatea_gate::ledger::Ledger;
+use galatea_gate::ledger::MemoryLedger;
 use galatea_telemetry::{Logger, MetricsExporter};
 use galatea_tools::console::print_line;
 
@@ -87,7 +87,7 @@ impl StartupObserver for UnobservedStartup {
 
 /// The allocator tuning of a server whose requests and responses may use as much memory as the
 /// ledger allows.
-fn beside(ledger: &Ledger, allocator: AllocatorTuning) -> AllocatorTuning {
+fn beside(ledger: &MemoryLedger, allocator: GlibcMallocTuner) -> GlibcMallocTuner {
     match ledger.limit() {
         Some(bytes_max) => allocator.for_memory_limit(bytes_max),
         None => allocator,
@@ -102,7 +102,7 @@ pub(crate) fn end_with(
     let failure = match result {
         Ok(Stopped::Whole) => return ExitCode::SUCCESS,
         // A backend library is still working.
-        Ok(Stopped::WithLoads(_)) => end_process(0),
+        Ok(Stopped::WithLoads(_)) => exit_without_destructors(0),
         Err(failure) => failure,
     };
     tell(&failure);
@@ -111,7 +111,7 @@ pub(crate) fn end_with(
     // either.
     match failure {
         ExitError::Start(_) | ExitError::Logged(_) => end(1),
-        ExitError::Stop(_) => end_process(1),
+        ExitError::Stop(_) => exit_without_destructors(1),
     }
 }
 
@@ -124,14 +124,14 @@ fn end(code: i32) -> ExitCode {
 pub(crate) fn run(
     settings: Settings,
     environment: Environment,
-    allocator: AllocatorTuning,
+    allocator: GlibcMallocTuner,
     watch: &mut dyn StartupObserver,
 ) -> Result<Stopped, ExitError> {
     let logger = open_log(&settings, &environment)?;
     let (devices, exporter) = make::devices_and_exporter(&settings, &environment, &logger);
     let settings = Arc::new(settings);
     // Backend libraries identify the server by this address until the end.
-    let reserved = ReservedAddress::new();
+    let reserved = ReservedServerPointer::new();
     let (grpc_delays, clouds) = (environment.grpc_delays, environment.clouds.clone());
     let temporary_folder = environment.temporary_folder.clone();
     let (collector, buckets) = (environment.collector.clone(), make::buckets(&environment));
@@ -226,7 +226,7 @@ async fn follow_repositories(server: &Arc<Server>, settings: &Settings) -> Infal
         tokio::time::sleep(interval).await;
         let server = server.clone();
         // Loading takes as long as the models need; signals must not wait for it.
-        let _ = tokio::task::spawn_blocking(move || server.follow_repositories()).await;
+        let _ = tokio::task::spawn_blocking(move || server.poll_repositories()).await;
     }
 }
 
@@ -256,17 +256,19 @@ async fn stop(
         () = patience => {
             let models = server.clone();
             // A repository agent may be notified. If it panics, its load keeps waiting.
-            let _ = tokio::task::spawn_blocking(move || models.give_up_loads()).await;
+            let _ = tokio::task::spawn_blocking(move || models.cancel_pending_loads()).await;
             stopping.await
         }
     };
     server.begin_exit();
-    buckets.give_up();
+    buckets.abort_requests();
     logger.info("Waiting for in-flight requests to complete.");
     let (models, log) = (server.clone(), logger.clone());
     // The countdown blocks; meanwhile, the doors finish their responses.
     let counting = tokio::task::spawn_blocking(move || {
-        count_down(&log, remaining, LoadsAtShutdown::GivenUp, |wait| models.unload(wait))
+        count_down(&log, remaining, LoadsAtShutdown::GivenUp, |wait| {
+            models.unload_all_detailed(wait)
+        })
     });
     let Ok(Ok(stopped)) = counting.await else {
         let reason = "Exit timeout expired. Exiting immediately.";

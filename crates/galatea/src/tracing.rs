@@ -7,12 +7,12 @@ use std::time::Duration;
 use galatea_c_objects::clock::ClockConverter;
 use galatea_control::ServerControl;
 use galatea_engine::Server;
-use galatea_infer::{Pass, Status};
+use galatea_infer::{AccessPass, Status};
 use galatea_outbound::{CertificateError, CertificateFiles};
 use galatea_telemetry::Logger;
 use galatea_trace::{
-    BatchLimits, Collector, CollectorAddress, CollectorConnection, CollectorOptions, Fields,
-    TraceOutput, Tracer, TracerOptions, export,
+    CollectorAddress, CollectorClient, CollectorOptions, CollectorSettings, SpanBatchLimits,
+    TraceOutput, TraceSettingValues, Tracer, TracerOptions, export,
 };
 
 use crate::environment::CollectorVariables;
@@ -31,7 +31,7 @@ pub(crate) enum TraceMode {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TraceFlags {
     /// The settings at startup.
-    pub(crate) start: Fields,
+    pub(crate) start: TraceSettingValues,
     pub(crate) mode: TraceMode,
     /// The file, or the file prefix.
     pub(crate) file: String,
@@ -93,7 +93,7 @@ pub(crate) fn make(
         // Backends report their own times, so everything shares one clock.
         clock: |at| ClockConverter::shared().ns(at),
         check_model: Box::new(move |model| {
-            if asked.model_ready(Pass::in_process(), model, None)? {
+            if asked.model_ready(AccessPass::in_process(), model, None)? {
                 return Ok(());
             }
             Err(Status::invalid_argument(format!("Request for unknown model : {model}")))
@@ -115,18 +115,18 @@ fn collector(
     let count = |name: &str| usize::try_from(number(name)).unwrap_or(usize::MAX);
     let url = given("url").or(variables.url.as_deref()).unwrap_or(COLLECTOR);
     let address = CollectorAddress::parse(url).map_err(|error| format!("{error}. Got {url}"))?;
-    let connection = CollectorConnection {
+    let connection = CollectorSettings {
         headers: variables.headers.clone(),
         certificates: CertificateFiles {
             trusted: variables.trusted.clone(),
             client: variables.client_certificate.clone().zip(variables.client_key.clone()),
         },
-        time_max: variables.time_max.unwrap_or(CollectorConnection::default().time_max),
+        time_max: variables.time_max.unwrap_or(CollectorSettings::default().time_max),
     };
     Ok(CollectorOptions {
-        collector: Collector::new(address, connection).map_err(unusable)?,
+        collector: CollectorClient::new(address, connection).map_err(unusable)?,
         resource: resource(flags, variables),
-        limits: BatchLimits {
+        limits: SpanBatchLimits {
             queued_max: count("bsp_max_queue_size"),
             delay: Duration::from_millis(number("bsp_schedule_delay").into()),
             batch_max: count("bsp_max_export_batch_size"),
@@ -167,9 +167,9 @@ pub(crate) fn export(files: &[PathBuf]) -> Result<String, String> {
     for file in files {
         let failed = |reason: String| format!("{}: {reason}", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
-        export::add_traces(&text, &mut events).map_err(failed)?;
+        export::append_chrome_events(&text, &mut events).map_err(failed)?;
     }
-    Ok(export::document(events))
+    Ok(export::chrome_trace_json(events))
 }
 
 #[cfg(test)]

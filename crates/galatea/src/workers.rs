@@ -1,7 +1,7 @@
 //! The I/O threads that serve sockets: one single-threaded runtime each, so that a connection's
 //! work never moves between cores.
 //!
-//! Each thread has an inline budget ([`IoThread`]), refilled whenever its runtime is idle, and a
+//! Each thread has an inline budget ([`IoThreadGuard`]), refilled whenever its runtime is idle, and a
 //! task that issues the wake-ups of all tasks in one batch.
 
 use std::future::poll_fn;
@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use galatea_stdx::IoThread;
+use galatea_stdx::IoThreadGuard;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -67,10 +67,10 @@ fn start_worker(number: usize, blocking_patience: Duration) -> io::Result<(Handl
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
         let mut builder = Builder::new_current_thread();
-        builder.enable_all().on_thread_park(IoThread::refill);
+        builder.enable_all().on_thread_park(IoThreadGuard::refill_inline_budget);
         match builder.build() {
             Ok(runtime) => {
-                let io_thread = IoThread::enter(INLINE_BUDGET);
+                let io_thread = IoThreadGuard::enter(INLINE_BUDGET);
                 runtime.spawn(issue_wake_ups());
                 let _ = started.send(Ok(runtime.handle().clone()));
                 // Ends when the sender is dropped; nothing is ever sent.
@@ -94,7 +94,7 @@ fn start_worker(number: usize, blocking_patience: Duration) -> io::Result<(Handl
 /// Requests that arrive together therefore wake a model's thread only once.
 async fn issue_wake_ups() {
     poll_fn(|context| {
-        IoThread::flush(context.waker());
+        IoThreadGuard::flush_wakes(context.waker());
         Poll::Pending
     })
     .await

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Write};
 
 /// Shortens a string in place to about `bytes_max` bytes, and appends the number of missing bytes.
-pub fn cut(text: &mut String, bytes_max: usize) {
+pub fn truncate_text(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
         let kept = text.floor_char_boundary(bytes_max);
         let missing = text.len().saturating_sub(kept);
@@ -15,14 +15,14 @@ pub fn cut(text: &mut String, bytes_max: usize) {
 
 /// Formats a value in about `bytes_max` bytes, however long it is.
 #[must_use]
-pub fn bounded(value: impl Display, bytes_max: usize) -> String {
+pub fn format_bounded(value: impl Display, bytes_max: usize) -> String {
     formatted(value, bytes_max, usize::MAX)
 }
 
-/// Formats the start of a value as [`bounded`] does, but also in bounded time: missing bytes are
+/// Formats the start of a value as [`format_bounded`] does, but also in bounded time: missing bytes are
 /// counted up to about `counted_max`.
 #[must_use]
-pub fn start_of(value: impl Display, bytes_max: usize, counted_max: usize) -> String {
+pub fn format_prefix(value: impl Display, bytes_max: usize, counted_max: usize) -> String {
     formatted(value, bytes_max, counted_max)
 }
 
@@ -73,12 +73,12 @@ mod tests {
 
     fn check(text: &str, bytes_max: usize, expected: &str) {
         let mut owned = text.to_owned();
-        cut(&mut owned, bytes_max);
+        truncate_text(&mut owned, bytes_max);
         assert_eq!(owned, expected);
-        assert_eq!(bounded(text, bytes_max), expected);
+        assert_eq!(format_bounded(text, bytes_max), expected);
         // The same text in small pieces.
         let pieces = text.chars().map(String::from).collect::<Vec<_>>();
-        assert_eq!(bounded(Pieces(&pieces), bytes_max), expected);
+        assert_eq!(format_bounded(Pieces(&pieces), bytes_max), expected);
     }
 
     struct Pieces<'a>(&'a [String]);
@@ -97,7 +97,7 @@ mod tests {
                 std::iter::repeat("abc").try_for_each(|piece| f.write_str(piece))
             }
         }
-        assert_eq!(start_of(Endless, 4, 10), "abca... (more than 10 more bytes)");
+        assert_eq!(format_prefix(Endless, 4, 10), "abca... (more than 10 more bytes)");
     }
 
     #[test]

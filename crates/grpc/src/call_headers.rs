@@ -1,6 +1,6 @@
 //! The call metadata that the door interprets.
 
-use galatea_explain::Explanation;
+use galatea_explain::LatencyExplanation;
 use galatea_infer::TimeoutHeaders;
 use http::{HeaderMap, HeaderValue};
 
@@ -26,7 +26,7 @@ impl<'a> CallHeaders<'a> {
                 "grpc-encoding" => &mut known.grpc_encoding,
                 "grpc-timeout" => &mut known.grpc_timeout,
                 "triton_grpc_error" => &mut known.stream_errors,
-                Explanation::HEADER => &mut known.explain,
+                LatencyExplanation::HEADER => &mut known.explain,
                 TimeoutHeaders::ENVOY => {
                     known.timeouts.envoy.get_or_insert(value.as_bytes());
                     continue;
@@ -56,7 +56,7 @@ mod tests {
             "grpc-encoding",
             "grpc-timeout",
             "triton_grpc_error",
-            Explanation::HEADER,
+            LatencyExplanation::HEADER,
             TimeoutHeaders::ENVOY,
             TimeoutHeaders::REQUEST,
             "other",

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use galatea_codec::compression::ContentCoding;
-use galatea_explain::{Explanation, Milestone};
+use galatea_explain::{LatencyExplanation, Milestone};
 use h2::SendStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_TYPE, HeaderName};
@@ -30,7 +30,7 @@ const GRPC_RETRY_PUSHBACK_MS: HeaderName = HeaderName::from_static("grpc-retry-p
 /// The header with the same delay, for clients that read it themselves.
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// The header that explains the call's duration.
-const EXPLAIN: HeaderName = HeaderName::from_static(Explanation::HEADER);
+const EXPLAIN: HeaderName = HeaderName::from_static(LatencyExplanation::HEADER);
 const APPLICATION_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// Sends the response to a call. Send errors are ignored: they mean that the client has
@@ -56,7 +56,7 @@ pub(crate) fn send_message(
     responder: &mut CallResponder,
     message: Outgoing,
     coding: Option<ContentCoding>,
-    explanation: Option<&Arc<Explanation>>,
+    explanation: Option<&Arc<LatencyExplanation>>,
 ) {
     let Some(mut stream) = send_head(responder, coding) else { return };
     // A message that doesn't fit into the client's window stays in counted memory, so waiting for
@@ -98,7 +98,7 @@ pub(crate) fn failure_trailers(failure: &Failure) -> HeaderMap {
 pub(crate) fn send_failure(
     responder: &mut CallResponder,
     failure: &Failure,
-    explanation: Option<&Arc<Explanation>>,
+    explanation: Option<&Arc<LatencyExplanation>>,
 ) {
     let mut response = failure_response(failure);
     put_explanation(response.headers_mut(), explanation);
@@ -106,7 +106,7 @@ pub(crate) fn send_failure(
 }
 
 /// Adds the explanation of a request. Called just before the connection's thread sends it.
-fn put_explanation(headers: &mut HeaderMap, explanation: Option<&Arc<Explanation>>) {
+fn put_explanation(headers: &mut HeaderMap, explanation: Option<&Arc<LatencyExplanation>>) {
     let Some(explanation) = explanation else { return };
     explanation.set_milestone(Milestone::TakenUp, Instant::now());
     let value = explanation.text().and_then(|text| HeaderValue::try_from(text.json).ok());

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use galatea_codec::compression::ContentCoding;
-use galatea_codec::regions::ReplacedOutputs;
+use galatea_codec::regions::OutputPostprocessing;
 use galatea_codec_grpc::encode_infer_response;
-use galatea_control::DoorTracePoint;
-use galatea_explain::{Explanation, Milestone};
+use galatea_control::FrontendTracePoint;
+use galatea_explain::{LatencyExplanation, Milestone};
 use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use galatea_stdx::Inbox;
 
@@ -33,7 +33,7 @@ pub(crate) struct CallSink {
 
 /// The form of a response.
 pub(crate) struct ResponseForm {
-    pub(crate) replaced: ReplacedOutputs,
+    pub(crate) replaced: OutputPostprocessing,
     pub(crate) coding: Option<ContentCoding>,
     pub(crate) delay: Delay,
     /// The cancellation to watch, and how long to delay the end of the call if the client has
@@ -41,7 +41,7 @@ pub(crate) struct ResponseForm {
     pub(crate) cancelled_end: Option<(CancelToken, Delay)>,
     /// The trace of the request.
     pub(crate) trace: Option<Arc<CallTrace>>,
-    pub(crate) explanation: Option<Arc<Explanation>>,
+    pub(crate) explanation: Option<Arc<LatencyExplanation>>,
 }
 
 impl CallSink {
@@ -62,10 +62,10 @@ impl ResponseSink for CallSink {
         let Some(result) = self.response.add(reply) else { return };
         let trace = self.form.trace.as_ref();
         if let Some(trace) = trace.filter(|_| is_answered) {
-            trace.record(DoorTracePoint::ResponseComplete);
+            trace.record(FrontendTracePoint::ResponseComplete);
         }
         if let Some(explanation) = &self.form.explanation {
-            explanation.delivered(&result, Instant::now());
+            explanation.record_delivery(&result, Instant::now());
         }
         self.form.delay.wait();
         if let Some((cancel, delay)) = &self.form.cancelled_end
@@ -91,7 +91,7 @@ impl ResponseSink for CallSink {
             explanation.set_milestone(Milestone::Encoded, Instant::now());
         }
         // The client's regions must be out of use by the time it has its response.
-        self.form.replaced = ReplacedOutputs::default();
+        self.form.replaced = OutputPostprocessing::default();
         // A closed inbox drops the event: the connection has ended.
         let _ = self.inbox.push(ConnectionEvent::CallFinished { call: self.call, result });
     }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use galatea_control::{ClientTrace, DoorTracePoint, DoorTraceSink, TraceControl, TraceHeaders};
-use galatea_infer::{Pass, Trace, api};
+use galatea_control::{
+    FrontendTracePoint, FrontendTraceSink, RequestTraceParts, TraceControl, TraceHeaders,
+};
+use galatea_infer::{AccessPass, Trace, api};
 use galatea_stdx::Lock;
 use http::HeaderMap;
 
@@ -17,20 +19,20 @@ const HELD_POINTS_MAX: usize = 64;
 /// sent, after the server's own points.
 #[derive(Debug)]
 pub(crate) struct CallTrace {
-    sink: Arc<dyn DoorTraceSink>,
-    points: Lock<Vec<(DoorTracePoint, Instant)>>,
+    sink: Arc<dyn FrontendTraceSink>,
+    points: Lock<Vec<(FrontendTracePoint, Instant)>>,
 }
 
 impl CallTrace {
-    pub(crate) fn begin(sink: Arc<dyn DoorTraceSink>, received: Received) -> Arc<Self> {
+    pub(crate) fn begin(sink: Arc<dyn FrontendTraceSink>, received: Received) -> Arc<Self> {
         let points = vec![
-            (DoorTracePoint::GrpcReceiveStart, received.since),
-            (DoorTracePoint::GrpcReceiveEnd, received.at),
+            (FrontendTracePoint::GrpcReceiveStart, received.since),
+            (FrontendTracePoint::GrpcReceiveEnd, received.at),
         ];
         Arc::new(Self { sink, points: Lock::new(points) })
     }
 
-    pub(crate) fn record(&self, point: DoorTracePoint) {
+    pub(crate) fn record(&self, point: FrontendTracePoint) {
         let now = Instant::now();
         let full = {
             let mut points = self.points.lock("record a trace point");
@@ -98,14 +100,14 @@ pub(crate) fn trace_context(
 /// Begins the server's trace and the door's trace of a request, if the request is to be traced.
 pub(crate) fn begin_trace(
     tracing: Option<&Arc<dyn TraceControl>>,
-    pass: Pass<api::Inference>,
+    pass: AccessPass<api::Inference>,
     model: &str,
     context: &TraceContext,
     received: Option<Received>,
 ) -> Option<(Arc<Trace>, Arc<CallTrace>)> {
     let [parent, state] = context.each_ref().map(Option::as_deref);
     let received = received?;
-    let ClientTrace { request, door } =
+    let RequestTraceParts { request, door } =
         tracing?.begin(pass, model, TraceHeaders { parent, state })?;
     Some((request, CallTrace::begin(door, received)))
 }
@@ -116,14 +118,14 @@ pub(crate) struct SendTrace(Arc<CallTrace>);
 
 impl SendTrace {
     pub(crate) fn begin(trace: Arc<CallTrace>) -> Self {
-        trace.record(DoorTracePoint::GrpcSendStart);
+        trace.record(FrontendTracePoint::GrpcSendStart);
         Self(trace)
     }
 }
 
 impl Drop for SendTrace {
     fn drop(&mut self) {
-        self.0.record(DoorTracePoint::GrpcSendEnd);
+        self.0.record(FrontendTracePoint::GrpcSendEnd);
     }
 }
 
@@ -136,8 +138,8 @@ mod tests {
     #[derive(Debug, Default)]
     struct Names(Mutex<Vec<&'static str>>);
 
-    impl DoorTraceSink for Names {
-        fn record(&self, point: DoorTracePoint, _: Instant) {
+    impl FrontendTraceSink for Names {
+        fn record(&self, point: FrontendTracePoint, _: Instant) {
             self.0.lock().unwrap().push(point.name());
         }
     }
@@ -151,7 +153,7 @@ mod tests {
     fn points_are_recorded_when_all_of_the_response_is_sent() {
         let names = Arc::new(Names::default());
         let trace = begin(&names);
-        trace.record(DoorTracePoint::ResponseComplete);
+        trace.record(FrontendTracePoint::ResponseComplete);
         let sending = SendTrace::begin(trace);
         assert!(names.0.lock().unwrap().is_empty());
         drop(sending);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::compression::ContentCoding;
-use galatea_explain::Explanation;
-use galatea_gate::access::Admission;
-use galatea_gate::ledger::Charge;
+use galatea_explain::LatencyExplanation;
+use galatea_gate::access::AccessGrant;
+use galatea_gate::ledger::MemoryCharge;
 use galatea_infer::{CancelToken, Deadline};
 use h2::RecvStream;
 use slab::Slab;
@@ -37,7 +37,7 @@ pub(crate) struct CallHead {
     /// The client's deadline, for models that batch by deadline.
     pub(crate) answer_by: Deadline,
     /// The admission for all of the call's requests.
-    pub(crate) admission: Admission,
+    pub(crate) admission: AccessGrant,
     /// The coding of compressed requests.
     pub(crate) request_coding: Option<ContentCoding>,
     /// The coding of responses to inferences.
@@ -48,7 +48,7 @@ pub(crate) struct CallHead {
     pub(crate) trace_context: TraceContext,
     /// The explanation of the call's request; for a stream, the template for the explanations of
     /// its requests.
-    pub(crate) explanation: Option<Arc<Explanation>>,
+    pub(crate) explanation: Option<Arc<LatencyExplanation>>,
     /// The parameters that the call's metadata adds to its requests.
     pub(crate) forwarded: ForwardedParameters,
 }
@@ -72,7 +72,7 @@ pub(crate) struct IncomingMessage {
     /// The complete message while it is inflated.
     pub(crate) inflation: Option<Box<Inflation>>,
     /// The charge for the message bytes that `h2` holds while the connection reads no calls.
-    pub(crate) waiting: Option<Charge>,
+    pub(crate) waiting: Option<MemoryCharge>,
     pub(crate) charge: ArrivalCharge,
 }
 

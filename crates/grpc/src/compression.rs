@@ -7,9 +7,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::compression::{ContentCoding, Format, InflateProgress, Inflater, StreamEnd};
+use galatea_codec::compression::{
+    CompressedStreamEnd, CompressionFormat, ContentCoding, InflateProgress, Inflater,
+};
 use galatea_codec_grpc::GrpcCode;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use http::{HeaderMap, HeaderValue};
 
 use crate::failure::{Failure, Refusal};
@@ -89,7 +91,7 @@ pub(crate) struct Inflating<'a> {
     pub(crate) coding: Option<ContentCoding>,
     /// The maximum length of an inflated message.
     pub(crate) bytes_max: usize,
-    pub(crate) account: &'a Arc<Account>,
+    pub(crate) account: &'a Arc<MemoryAccount>,
 }
 
 impl Inflating<'_> {
@@ -114,7 +116,7 @@ impl Inflation {
         message: ArrivedMessage,
         coding: Option<ContentCoding>,
         bytes_max: usize,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
     ) -> Result<Self, Bytes> {
         let ArrivedMessage { bytes, is_compressed } = message;
         let Some(coding) = coding.filter(|_| is_compressed && !bytes.is_empty()) else {
@@ -122,8 +124,8 @@ impl Inflation {
         };
         let compressed_bytes = bytes.len();
         let format = match coding {
-            ContentCoding::Gzip => Format::Gzip,
-            ContentCoding::Deflate => Format::Zlib,
+            ContentCoding::Gzip => CompressionFormat::Gzip,
+            ContentCoding::Deflate => CompressionFormat::Zlib,
         };
         let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
         let inflater = Inflater::new(bytes, format, limit, account.clone());
@@ -132,7 +134,7 @@ impl Inflation {
 
     /// The memory that the message occupies, compressed and inflated.
     pub(crate) fn bytes(&self) -> usize {
-        self.compressed_bytes.saturating_add(self.inflater.inflated())
+        self.compressed_bytes.saturating_add(self.inflater.inflated_len())
     }
 
     /// Continues within `budget` and deducts the work from it. Returns true once the message is
@@ -149,7 +151,11 @@ impl Inflation {
                 *budget = 0;
                 Ok(false)
             }
-            InflateProgress::Ended(StreamEnd::Complete) if self.inflater.unread() == 0 => Ok(true),
+            InflateProgress::Ended(CompressedStreamEnd::Complete)
+                if self.inflater.unread_len() == 0 =>
+            {
+                Ok(true)
+            }
             InflateProgress::Ended(_) => Err(self.damaged()),
             InflateProgress::TooLong => Err(self.too_long()),
             InflateProgress::Exhausted(exhausted) => Err(exhausted.into()),
@@ -158,7 +164,7 @@ impl Inflation {
 
     /// The number of bytes read and written.
     fn done(&self) -> usize {
-        self.bytes().saturating_sub(self.inflater.unread())
+        self.bytes().saturating_sub(self.inflater.unread_len())
     }
 
     /// The complete inflated message.
@@ -187,7 +193,7 @@ impl std::fmt::Debug for Inflation {
 
 #[cfg(test)]
 mod tests {
-    use galatea_codec::compression::{Level, deflate};
+    use galatea_codec::compression::{DeflateLevel, compress};
 
     use super::*;
 
@@ -243,8 +249,8 @@ mod tests {
         }
     }
 
-    fn account() -> Arc<Account> {
-        Arc::new(Account::unlimited())
+    fn account() -> Arc<MemoryAccount> {
+        Arc::new(MemoryAccount::unlimited())
     }
 
     /// Inflates in slices of `budget`. Returns the message or its failure, along with the number of
@@ -272,7 +278,8 @@ mod tests {
     fn messages_are_inflated_in_slices() {
         let message = Bytes::from(b"abcdefgh".repeat(1 << 18));
         for coding in [ContentCoding::Gzip, ContentCoding::Deflate] {
-            let compressed = deflate(std::slice::from_ref(&message), coding, Level::DEFAULT);
+            let compressed =
+                compress(std::slice::from_ref(&message), coding, DeflateLevel::DEFAULT);
             let (inflated, slices) = inflate(&compressed, coding, message.len(), 100_000);
             assert_eq!(inflated, Ok(message.clone()));
             assert!((4..=30).contains(&slices), "{slices}");
@@ -285,7 +292,8 @@ mod tests {
 
     #[test]
     fn a_bomb_ends_at_the_limit() {
-        let bomb = deflate(&[Bytes::from(vec![0; 64 << 20])], ContentCoding::Gzip, Level::DEFAULT);
+        let bomb =
+            compress(&[Bytes::from(vec![0; 64 << 20])], ContentCoding::Gzip, DeflateLevel::DEFAULT);
         let message = ArrivedMessage { bytes: Bytes::from(bomb), is_compressed: true };
         let mut inflation =
             Inflation::begin(message, Some(ContentCoding::Gzip), 1 << 20, &account()).unwrap();
@@ -296,7 +304,8 @@ mod tests {
 
     #[test]
     fn damaged_messages_fail() {
-        let whole = deflate(&[Bytes::from_static(b"message")], ContentCoding::Gzip, Level::DEFAULT);
+        let whole =
+            compress(&[Bytes::from_static(b"message")], ContentCoding::Gzip, DeflateLevel::DEFAULT);
         let check = |bytes: &[u8], coding: ContentCoding| {
             let (code, text) = inflate(bytes, coding, 1000, 1000).0.unwrap_err().into_parts();
             let name = coding.name();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_codec::forward::{HeaderForward, HeaderValueForm};
+use galatea_codec::forward::{HeaderForwardPattern, HeaderWhitespace};
 use galatea_control::ServerControl;
 use galatea_door::{BlockingPermits, DoorPhase, PhaseWatch, RepositoryPermits};
 use galatea_infer::{InferenceService, Parameter, Status};
@@ -69,13 +69,13 @@ impl DoorContext {
 
     /// The parameters that a call's metadata adds to its requests.
     pub(crate) fn forwarded(&self, headers: &HeaderMap) -> ForwardedParameters {
-        let forwarding: &HeaderForward = match &self.options.header_forward {
+        let forwarding: &HeaderForwardPattern = match &self.options.header_forward {
             Some(forwarding) => forwarding,
             None => return Ok(Vec::new()),
         };
         let headers = headers.iter();
         let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
-        forwarding.parameters(headers, HeaderValueForm::Exact)
+        forwarding.parameters_from_headers(headers, HeaderWhitespace::Exact)
     }
 
     /// Announces to every connection that the door has entered `phase`.

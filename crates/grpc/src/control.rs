@@ -2,9 +2,11 @@
 //! calls.
 
 use galatea_codec::parse_version;
-use galatea_codec_grpc::{control as codec, frame_message, log, trace_change, trace_settings};
+use galatea_codec_grpc::{
+    control as codec, frame_message, log, parse_trace_change, trace_settings_response,
+};
 use galatea_door::BlockingPermits;
-use galatea_gate::access::Admission;
+use galatea_gate::access::AccessGrant;
 use galatea_infer::{Code, Status};
 use galatea_protocol::{health, inference};
 use health::health_check_response::ServingStatus;
@@ -48,7 +50,7 @@ pub(crate) fn permits(context: &DoorContext, method: Method) -> Option<BlockingP
 /// Returns true if the call is a readiness check that calls a backend, which may block.
 pub(crate) fn calls_backend(
     context: &DoorContext,
-    admission: Admission,
+    admission: AccessGrant,
     method: Method,
     body: &Bytes,
 ) -> bool {
@@ -91,7 +93,7 @@ pub(crate) fn calls_backend(
 /// Responds to a call.
 pub(crate) fn respond(
     context: &DoorContext,
-    admission: Admission,
+    admission: AccessGrant,
     method: Method,
     body: Bytes,
 ) -> ControlResponse {
@@ -113,7 +115,7 @@ pub(crate) fn respond(
         }
         Method::ServerMetadata => {
             decode::<inference::ServerMetadataRequest>(body)?;
-            frame_message(&codec::server_metadata(
+            frame_message(&codec::server_metadata_response(
                 context.control.server_metadata(admission.pass()?),
             ))
         }
@@ -128,7 +130,7 @@ pub(crate) fn respond(
             let version = parse_version(&request.version)?;
             let metadata =
                 context.control.model_metadata(admission.pass()?, &request.name, version)?;
-            frame_message(&codec::model_metadata(metadata))
+            frame_message(&codec::model_metadata_response(metadata))
         }
         Method::ModelConfig => {
             let request: inference::ModelConfigRequest = decode(body)?;
@@ -158,13 +160,13 @@ pub(crate) fn respond(
     }
 }
 
-fn regions(context: &DoorContext, admission: Admission) -> Result<RegionCalls<'_>, Status> {
+fn regions(context: &DoorContext, admission: AccessGrant) -> Result<RegionCalls<'_>, Status> {
     Ok(RegionCalls { regions: &*context.options.regions, pass: admission.pass()? })
 }
 
 /// Performs the standard health check. It covers the whole server, regardless of the service that
 /// the client names.
-fn health_check(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
+fn health_check(context: &DoorContext, admission: AccessGrant, body: Bytes) -> ControlResponse {
     decode::<health::HealthCheckRequest>(body)?;
     let ready = match context.control.ready(admission.pass()?) {
         Ok(ready) => ready && !context.is_stopping(),
@@ -175,39 +177,39 @@ fn health_check(context: &DoorContext, admission: Admission, body: Bytes) -> Con
     frame_message(&health::HealthCheckResponse { status: i32::from(status) })
 }
 
-fn statistics(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
+fn statistics(context: &DoorContext, admission: AccessGrant, body: Bytes) -> ControlResponse {
     let request: inference::ModelStatisticsRequest = decode(body)?;
     let version = parse_version(&request.version)?;
     let name = (!request.name.is_empty()).then_some(request.name.as_str());
     let models = context.control.statistics(admission.pass()?, name, version)?;
-    frame_message(&codec::statistics(&models))
+    frame_message(&codec::statistics_response(&models))
 }
 
-fn log_settings(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
+fn log_settings(context: &DoorContext, admission: AccessGrant, body: Bytes) -> ControlResponse {
     let request: inference::LogSettingsRequest = decode(body)?;
-    let update = log::log_update(&request);
+    let update = log::parse_log_update(&request);
     let settings = update.apply(context.options.log.as_deref(), admission.pass()?)?;
-    frame_message(&log::log_settings(settings))
+    frame_message(&log::log_settings_response(settings))
 }
 
-fn repository_index(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
+fn repository_index(context: &DoorContext, admission: AccessGrant, body: Bytes) -> ControlResponse {
     let request: inference::RepositoryIndexRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
-    frame_message(&codec::repository_index(
+    frame_message(&codec::repository_index_response(
         context.control.repository_index(admission.pass()?, request.ready)?,
     ))
 }
 
-fn load(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
-    codec::check_load_request(&body)?;
+fn load(context: &DoorContext, admission: AccessGrant, body: Bytes) -> ControlResponse {
+    codec::check_load_files(&body)?;
     let mut request: inference::RepositoryModelLoadRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
     let name = std::mem::take(&mut request.model_name);
-    context.control.load_model(admission.pass()?, &name, codec::load_parameters(request)?)?;
+    context.control.load_model(admission.pass()?, &name, codec::parse_load_parameters(request)?)?;
     frame_message(&inference::RepositoryModelLoadResponse {})
 }
 
-fn trace_setting(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
+fn trace_setting(context: &DoorContext, admission: AccessGrant, body: Bytes) -> ControlResponse {
     let request: inference::TraceSettingRequest = decode(body)?;
     let pass = admission.pass()?;
     let Some(tracing) = &context.options.tracing else {
@@ -217,16 +219,16 @@ fn trace_setting(context: &DoorContext, admission: Admission, body: Bytes) -> Co
     if let Some(model) = model {
         tracing.check_model(pass, model)?;
     }
-    if let Some(change) = trace_change(&request)? {
+    if let Some(change) = parse_trace_change(&request)? {
         tracing.change(pass, model, &change)?;
     }
-    frame_message(&trace_settings(tracing.settings(pass, model)))
+    frame_message(&trace_settings_response(tracing.settings(pass, model)))
 }
 
-fn unload(context: &DoorContext, admission: Admission, body: Bytes) -> ControlResponse {
+fn unload(context: &DoorContext, admission: AccessGrant, body: Bytes) -> ControlResponse {
     let request: inference::RepositoryModelUnloadRequest = decode(body)?;
     codec::refuse_repository_name(&request.repository_name)?;
-    let unload_dependents = codec::unload_dependents(&request)?;
+    let unload_dependents = codec::parse_unload_dependents(&request)?;
     context.control.unload_model(admission.pass()?, &request.model_name, unload_dependents)?;
     frame_message(&inference::RepositoryModelUnloadResponse {})
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use galatea_codec_grpc::{GrpcCode, grpc_code};
-use galatea_gate::ledger::{LedgerExhausted, RETRY_AFTER_SECS};
+use galatea_gate::ledger::{MemoryLimitExceeded, RETRY_AFTER_SECS};
 use galatea_infer::{Code, Status};
 use http::StatusCode;
 
@@ -44,8 +44,8 @@ impl From<Status> for Failure {
     }
 }
 
-impl From<LedgerExhausted> for Failure {
-    fn from(exhausted: LedgerExhausted) -> Self {
+impl From<MemoryLimitExceeded> for Failure {
+    fn from(exhausted: MemoryLimitExceeded) -> Self {
         Status::from(exhausted).into()
     }
 }

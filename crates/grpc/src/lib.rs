@@ -72,4 +72,4 @@ mod upkeep;
 pub use compression::CompressionLevel;
 pub use delay::TestDelays;
 pub use options::{GrpcOptions, KeepaliveOptions};
-pub use server::{RunningDoor, start};
+pub use server::{RunningGrpcServer, start};

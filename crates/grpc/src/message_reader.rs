@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use galatea_codec_grpc::{COMPRESSED, GrpcCode, MESSAGE_PREFIX_BYTES};
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 
 use crate::buffers::{MessageMemory, PartialMessage};
 use crate::compression::ArrivedMessage;
@@ -63,7 +63,7 @@ impl MessageReader {
     }
 
     /// The account to which the message is charged.
-    pub(crate) const fn account(&self) -> &Arc<Account> {
+    pub(crate) const fn account(&self) -> &Arc<MemoryAccount> {
         &self.memory.account
     }
 

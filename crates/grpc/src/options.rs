@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_codec::forward::HeaderForward;
-use galatea_codec::limits::Limits;
+use galatea_codec::forward::HeaderForwardPattern;
+use galatea_codec::limits::MessageLimits;
 use galatea_codec_grpc::MESSAGE_BYTES_MAX;
-use galatea_control::{LogControl, NoRegions, RegionControl, TraceControl};
+use galatea_control::{LogControl, ShmControl, ShmDisabled, TraceControl};
 use galatea_door::DoorOptions;
-use galatea_door::tls::Tls;
-use galatea_explain::ExplanationWriter;
-use galatea_gate::access::Gate;
-use galatea_gate::ledger::Ledger;
+use galatea_door::tls::SharedTlsAcceptor;
+use galatea_explain::LatencyExplanationWriter;
+use galatea_gate::access::AccessGate;
+use galatea_gate::ledger::MemoryLedger;
 
 use crate::compression::CompressionLevel;
 use crate::delay::TestDelays;
@@ -36,7 +36,7 @@ pub struct GrpcOptions {
     /// read.
     pub message_bytes_max: usize,
     /// The limits shared with HTTP for calls other than inference.
-    pub limits: Limits,
+    pub limits: MessageLimits,
     /// The maximum number of concurrent calls on a connection. Clients queue additional calls on
     /// their side.
     pub concurrent_calls_max: u32,
@@ -70,11 +70,11 @@ pub struct GrpcOptions {
     pub stream_bytes_max: usize,
     /// The ledger, which counts and limits the memory for requests and responses across all
     /// connections.
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<MemoryLedger>,
     /// The metadata of inference calls that is forwarded as request parameters.
-    pub header_forward: Option<HeaderForward>,
+    pub header_forward: Option<HeaderForwardPattern>,
     /// The gate, which decides who may call each API.
-    pub gate: Gate,
+    pub gate: AccessGate,
     /// The number of unwritten responses to one stream request at which its decoupled model is
     /// asked to pause. If `None`, only the stream's limits apply.
     pub response_pool_size: Option<usize>,
@@ -85,13 +85,13 @@ pub struct GrpcOptions {
     /// The compression of inference responses.
     pub response_compression: CompressionLevel,
     /// The memory that clients share.
-    pub regions: Arc<dyn RegionControl>,
+    pub regions: Arc<dyn ShmControl>,
     /// Traces requests; `None` if the server doesn't trace.
     pub tracing: Option<Arc<dyn TraceControl>>,
     /// Writes explanations of requests; `None` if the server doesn't explain.
-    pub explanations: Option<ExplanationWriter>,
+    pub explanations: Option<LatencyExplanationWriter>,
     /// TLS, with the protocol `h2`.
-    pub tls: Option<Tls>,
+    pub tls: Option<SharedTlsAcceptor>,
     /// The settings for the door's connections.
     pub door: DoorOptions,
 }
@@ -145,7 +145,7 @@ impl Default for GrpcOptions {
     fn default() -> Self {
         Self {
             message_bytes_max: MESSAGE_BYTES_MAX,
-            limits: Limits::default(),
+            limits: MessageLimits::default(),
             concurrent_calls_max: 4096,
             handshake_timeout: HTTP2_HANDSHAKE_TIME_MAX,
             keepalive: KeepaliveOptions::default(),
@@ -159,8 +159,8 @@ impl Default for GrpcOptions {
             stream_bytes_max: 32 << 20,
             ledger: Arc::default(),
             header_forward: None,
-            regions: Arc::new(NoRegions),
-            gate: Gate::default(),
+            regions: Arc::new(ShmDisabled),
+            gate: AccessGate::default(),
             response_pool_size: None,
             log: None,
             test_delays: TestDelays::default(),
@@ -179,7 +179,8 @@ impl GrpcOptions {
         match method {
             Method::ModelInfer | Method::ModelStreamInfer => self.message_bytes_max,
             Method::TraceSetting => {
-                let bytes_max = usize::try_from(Limits::SETTINGS_BYTES_MAX).unwrap_or(usize::MAX);
+                let bytes_max =
+                    usize::try_from(MessageLimits::SETTINGS_BYTES_MAX).unwrap_or(usize::MAX);
                 bytes_max.min(self.message_bytes_max)
             }
             _ => {

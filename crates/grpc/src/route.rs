@@ -5,7 +5,7 @@ use std::time::Duration;
 use galatea_codec::compression::ContentCoding;
 use galatea_codec_grpc::GrpcCode;
 use galatea_explain::DetailLevel;
-use galatea_gate::access::{Admission, ApiCategory, Gate};
+use galatea_gate::access::{AccessGate, AccessGrant, ApiCategory};
 use http::header::{HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method as HttpMethod, StatusCode};
@@ -95,7 +95,7 @@ impl KnownMethod {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) method: Method,
-    pub(crate) admission: Admission,
+    pub(crate) admission: AccessGrant,
     pub(crate) timeout: Option<Timeout>,
     pub(crate) request_coding: Option<ContentCoding>,
     /// The form in which failures are reported, for streams only.
@@ -103,7 +103,11 @@ pub(crate) struct Route {
 }
 
 /// Routes a call by its headers.
-pub(crate) fn route(head: &Parts, known: &CallHeaders<'_>, gate: &Gate) -> Result<Route, Refusal> {
+pub(crate) fn route(
+    head: &Parts,
+    known: &CallHeaders<'_>,
+    gate: &AccessGate,
+) -> Result<Route, Refusal> {
     if head.method != HttpMethod::POST {
         return Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
     }
@@ -123,13 +127,17 @@ pub(crate) fn route(head: &Parts, known: &CallHeaders<'_>, gate: &Gate) -> Resul
 
 /// Asks the gate. As in Triton, the key is compared verbatim with the header names, so a key with a
 /// capital letter admits no caller: HTTP/2 has no such names.
-fn admit(gate: &Gate, method: &KnownMethod, headers: &HeaderMap) -> Result<Admission, Refusal> {
+fn admit(
+    gate: &AccessGate,
+    method: &KnownMethod,
+    headers: &HeaderMap,
+) -> Result<AccessGrant, Refusal> {
     let header = |name: &str| {
         let mut all = headers.iter();
         all.find(|(known, _)| known.as_str() == name).map(|(_, value)| value.as_bytes())
     };
     gate.admit(method.category(), header).map_err(|refusal| {
-        let header = refusal.header();
+        let header = refusal.required_header();
         let text = format!("This protocol is restricted, expecting header '{header}'");
         let failure = Failure::new(GrpcCode::Unavailable, text);
         match method {
@@ -141,7 +149,7 @@ fn admit(gate: &Gate, method: &KnownMethod, headers: &HeaderMap) -> Result<Admis
 
 /// Returns the detail for a call that requests explanations. Callers that may not read statistics
 /// learn nothing about other requests.
-pub(crate) fn explained_detail(gate: &Gate, headers: &HeaderMap) -> DetailLevel {
+pub(crate) fn explained_detail(gate: &AccessGate, headers: &HeaderMap) -> DetailLevel {
     let statistics = KnownMethod::Offered(Method::ModelStatistics);
     if admit(gate, &statistics, headers).is_ok() { DetailLevel::Schedule } else { DetailLevel::Own }
 }
@@ -233,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    fn routed(head: &Parts, gate: &Gate) -> Result<Route, Refusal> {
+    fn routed(head: &Parts, gate: &AccessGate) -> Result<Route, Refusal> {
         route(head, &CallHeaders::of(&head.headers), gate)
     }
 
@@ -241,7 +249,7 @@ mod tests {
     fn check(path: &str, content_type: &str, header: (&str, &str), expected: &str) {
         let request = Request::post(path).header("content-type", content_type);
         let request = request.header(header.0, header.1).body(()).unwrap();
-        let found = match routed(&request.into_parts().0, &Gate::default()) {
+        let found = match routed(&request.into_parts().0, &AccessGate::default()) {
             Ok(route) => format!("{route:?}"),
             Err(refusal) => format!("{refusal:?}"),
         };
@@ -262,7 +270,7 @@ mod tests {
         }
         let get = Request::get(INFER).header("content-type", "application/grpc").body(()).unwrap();
         let expected = Err(Refusal::Http(StatusCode::METHOD_NOT_ALLOWED));
-        assert_eq!(routed(&get.into_parts().0, &Gate::default()), expected);
+        assert_eq!(routed(&get.into_parts().0, &AccessGate::default()), expected);
     }
 
     #[test]
@@ -304,7 +312,7 @@ mod tests {
     }
 
     /// Returns true if the gate refuses a call to this method with this metadata.
-    fn is_refused(gate: &Gate, path: &str, metadata: &[(&str, &str)]) -> bool {
+    fn is_refused(gate: &AccessGate, path: &str, metadata: &[(&str, &str)]) -> bool {
         let request = Request::post(path).header("content-type", "application/grpc");
         let add = |request: http::request::Builder, (name, value): &(&str, &str)| {
             request.header(*name, *value)
@@ -321,9 +329,9 @@ mod tests {
     fn every_method_is_behind_the_gate_of_its_category() {
         let descriptors = DescriptorPool::decode(galatea_protocol::DESCRIPTOR_SET).unwrap();
         for restricted in ApiCategory::ALL {
-            let mut rules = galatea_gate::access::Rules::default();
+            let mut rules = galatea_gate::access::AccessRules::default();
             rules.add(&format!("{restricted}:key=value"), "p-").unwrap();
-            let gate = Gate::new(rules);
+            let gate = AccessGate::new(rules);
             for rpc in
                 descriptors.services().flat_map(|service| service.methods().collect::<Vec<_>>())
             {

@@ -6,7 +6,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use galatea_control::ServerControl;
-use galatea_door::{BlockingPermits, Connection, Door, DoorPhase, Protocol, RepositoryPermits};
+use galatea_door::{
+    BlockingPermits, Connection, ConnectionHandler, DoorBuilder, DoorPhase, RepositoryPermits,
+};
 use galatea_infer::InferenceService;
 use galatea_stdx::Lock;
 use slab::Slab;
@@ -20,15 +22,15 @@ use crate::options::GrpcOptions;
 
 /// A listening gRPC door. Dropping it closes it.
 ///
-/// [`stop_accepting`](galatea_door::RunningDoor::stop_accepting) makes clients reconnect elsewhere
+/// [`begin_drain`](galatea_door::RunningDoor::begin_drain) makes clients reconnect elsewhere
 /// (GOAWAY) and closes each connection once its calls have received their responses. Later
 /// inferences are refused, and health checks report that the server is not serving.
-pub struct RunningDoor {
+pub struct RunningGrpcServer {
     door: galatea_door::RunningDoor,
     context: Arc<DoorContext>,
 }
 
-impl RunningDoor {
+impl RunningGrpcServer {
     /// The number of response bytes that have not been written to clients yet.
     #[must_use]
     pub fn unwritten_bytes(&self) -> usize {
@@ -42,7 +44,7 @@ impl RunningDoor {
     }
 }
 
-impl Deref for RunningDoor {
+impl Deref for RunningGrpcServer {
     type Target = galatea_door::RunningDoor;
 
     fn deref(&self) -> &galatea_door::RunningDoor {
@@ -50,7 +52,7 @@ impl Deref for RunningDoor {
     }
 }
 
-impl std::fmt::Debug for RunningDoor {
+impl std::fmt::Debug for RunningGrpcServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.door.fmt(f)
     }
@@ -70,8 +72,8 @@ pub fn start(
     service: Arc<dyn InferenceService>,
     control: Arc<dyn ServerControl>,
     options: GrpcOptions,
-) -> io::Result<RunningDoor> {
-    let door = Door::with_options(options.door.clone()).with_tls(options.tls.clone());
+) -> io::Result<RunningGrpcServer> {
+    let door = DoorBuilder::with_options(options.door.clone()).with_tls(options.tls.clone());
     let message_pool = Arc::new(MessagePool::new(options.ledger.clone()));
     let context = Arc::new(DoorContext {
         service,
@@ -81,7 +83,7 @@ pub fn start(
         blocking_permits: BlockingPermits::default(),
         repository_permits: RepositoryPermits::default(),
         statistics_permits: BlockingPermits::single(),
-        phase: door.phase(),
+        phase: door.watch_phase(),
         connections: Lock::new(Slab::new()),
     });
     let staging_pools = workers.iter().map(|_| Arc::default()).collect();
@@ -90,7 +92,7 @@ pub fn start(
     if let Some(first) = workers.first() {
         first.spawn(shrink_message_pool(context.clone()));
     }
-    Ok(RunningDoor { door, context })
+    Ok(RunningGrpcServer { door, context })
 }
 
 /// The gRPC protocol in front of the server.
@@ -100,7 +102,7 @@ struct Grpc {
     staging_pools: Vec<Arc<StagingPool>>,
 }
 
-impl Protocol for Grpc {
+impl ConnectionHandler for Grpc {
     // This is not an `async fn`, because its future would hold the connection twice.
     fn serve(self: Arc<Self>, connection: Connection) -> impl Future<Output = ()> + Send {
         let pool = self.staging_pools.get(connection.worker).cloned().unwrap_or_default();

@@ -69,7 +69,7 @@ async fn each_response_on_a_stream_has_classes() {
         sender.send(Ok(echo(request.clone())));
         check(&stream.next().await.unwrap().infer_response.unwrap());
     }
-    sender.finish();
+    sender.finish_without_response();
     // A refused response without classes doesn't end the stream.
     let mut refused = classified("thread");
     refused.inputs[0].datatype = "BOOL".into();

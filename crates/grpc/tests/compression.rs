@@ -9,9 +9,10 @@ use std::sync::Arc;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use common::{CallResult, Fixture, framed, infer_head, infer_request, inference, request};
 use galatea_codec::compression::{
-    ContentCoding, Format, InflateProgress, Inflater, Level, StreamEnd, deflate,
+    CompressedStreamEnd, CompressionFormat, ContentCoding, DeflateLevel, InflateProgress, Inflater,
+    compress,
 };
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_grpc::{CompressionLevel, GrpcOptions};
 use galatea_protocol::inference::model_repository_parameter::ParameterChoice;
 use galatea_protocol::inference::{
@@ -41,7 +42,7 @@ fn flagged(flags: u8, bytes: &[u8]) -> Bytes {
 
 fn compressed(message: &impl Message, coding: ContentCoding) -> Bytes {
     let parts = [Bytes::from(message.encode_to_vec())];
-    flagged(1, &deflate(&parts, coding, Level::DEFAULT))
+    flagged(1, &compress(&parts, coding, DeflateLevel::DEFAULT))
 }
 
 /// Returns the message of a response, after checking its compression flag.
@@ -49,12 +50,12 @@ fn inflated<M: Message + Default>(data: &Bytes, coding: Option<ContentCoding>) -
     assert_eq!(data[0], u8::from(coding.is_some()));
     let Some(coding) = coding else { return M::decode(&data[5..]).unwrap() };
     let format = match coding {
-        ContentCoding::Gzip => Format::Gzip,
-        ContentCoding::Deflate => Format::Zlib,
+        ContentCoding::Gzip => CompressionFormat::Gzip,
+        ContentCoding::Deflate => CompressionFormat::Zlib,
     };
     let mut inflater =
-        Inflater::new(data.slice(5..), format, 1 << 30, Arc::new(Account::unlimited()));
-    assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(StreamEnd::Complete));
+        Inflater::new(data.slice(5..), format, 1 << 30, Arc::new(MemoryAccount::unlimited()));
+    assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(CompressedStreamEnd::Complete));
     M::decode(inflater.into_output()).unwrap()
 }
 

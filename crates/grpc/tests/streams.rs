@@ -102,7 +102,7 @@ async fn responses_of_decoupled_models_do_not_wait() {
     stream.check("a decoupled:1 1 output +").await;
     // The final reply may lack a response, in which case it is sent only if the client has
     // requested that.
-    to_b.finish();
+    to_b.finish_without_response();
     to_a.send(Ok(echo(a.clone())));
     to_a.send_final(Ok(echo(a)));
     stream.check("a decoupled:1 1 output +").await;
@@ -123,7 +123,7 @@ async fn empty_final_responses_are_sent_on_request() {
     request.model_version = "3".into();
     stream.request(&request);
     let (_, sender) = fixture.held.recv().await.unwrap();
-    sender.finish();
+    sender.finish_without_response();
     stream.check("7 decoupled:3 empty .").await;
     // The final response itself marks the end.
     stream.request(&request);
@@ -241,7 +241,7 @@ async fn a_failure_ends_the_stream_if_the_client_requests_that() {
     stream.check("1 decoupled:1 1 output +").await;
     stream.check("end 3 bad").await;
     cancellation.await.unwrap();
-    sender.finish();
+    sender.finish_without_response();
     client.check_echo("inline", Bytes::from_static(b"x")).await;
     fixture.unwritten_at_most(0).await;
 }
@@ -391,7 +391,7 @@ async fn a_stopping_door_finishes_the_requests_of_streams() {
     respond(held);
     busy.check("1 held:1 1 output .").await;
     busy.check(&format!("3 : {STOPPING} -")).await;
-    sender.finish();
+    sender.finish_without_response();
     busy.check(&format!("end 14 {STOPPING}")).await;
     fixture.door.drained().await;
     client.task.await.unwrap();

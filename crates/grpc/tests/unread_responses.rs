@@ -391,7 +391,7 @@ async fn a_stream_with_endless_responses_ends() {
             }
         }
     }
-    sender.finish();
+    sender.finish_without_response();
     fixture.unwritten_at_most(0).await;
     client.check_echo("inline", Bytes::from_static(b"x")).await;
 }
@@ -414,7 +414,7 @@ impl Endless {
             self.sender.send(Ok(echo(self.request.clone())));
             self.sent.fetch_add(1, Ordering::SeqCst);
         }
-        self.sender.finish();
+        self.sender.finish_without_response();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_gate::ledger::{Account, Charge, LedgerExhausted};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge, MemoryLimitExceeded};
 
 /// The minimum growth of a buffer, and the maximum growth if only a header announces more.
 pub(crate) const GROWTH_BYTES: usize = 1 << 20;
@@ -16,7 +16,7 @@ const WHOLE_BYTES_MAX: usize = 256 << 20;
 #[derive(Debug)]
 pub(crate) struct ChargedBuffer {
     bytes: Vec<u8>,
-    charge: Option<Charge>,
+    charge: Option<MemoryCharge>,
 }
 
 impl ChargedBuffer {
@@ -44,13 +44,13 @@ impl ChargedBuffer {
     ///
     /// # Errors
     ///
-    /// [`LedgerExhausted`] if there is not enough memory. The buffer then stays unchanged.
+    /// [`MemoryLimitExceeded`] if there is not enough memory. The buffer then stays unchanged.
     pub(crate) fn reserve(
         &mut self,
         needed: usize,
         expected: usize,
-        account: &Arc<Account>,
-    ) -> Result<(), LedgerExhausted> {
+        account: &Arc<MemoryAccount>,
+    ) -> Result<(), MemoryLimitExceeded> {
         if needed <= self.bytes.capacity() {
             return Ok(());
         }
@@ -60,9 +60,9 @@ impl ChargedBuffer {
         // All charged memory is allocated at once, so nothing is copied; pages that are not written
         // use no memory.
         let target = if charged <= WHOLE_BYTES_MAX { charged } else { target };
-        if charged > Account::SMALL_BYTES_MAX {
-            let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
-            charge.reach(charged)?;
+        if charged > MemoryAccount::SMALL_BYTES_MAX {
+            let charge = self.charge.get_or_insert_with(|| MemoryCharge::nothing(account.clone()));
+            charge.grow_to(charged)?;
         }
         self.bytes.reserve_exact(target.saturating_sub(self.bytes.len()));
         Ok(())
@@ -77,8 +77,8 @@ impl ChargedBuffer {
         &mut self,
         bytes: &[u8],
         expected: usize,
-        account: &Arc<Account>,
-    ) -> Result<(), LedgerExhausted> {
+        account: &Arc<MemoryAccount>,
+    ) -> Result<(), MemoryLimitExceeded> {
         self.reserve(self.len().saturating_add(bytes.len()), expected, account)?;
         self.bytes.extend_from_slice(bytes);
         Ok(())
@@ -91,33 +91,36 @@ impl ChargedBuffer {
             None => Bytes::from(bytes),
             Some(mut charge) => {
                 charge.shrink(bytes.capacity());
-                Bytes::from_owner(charge.hold(bytes))
+                Bytes::from_owner(charge.attach_to(bytes))
             }
         }
     }
 }
 
 /// Charges bytes that were received in one piece, if there are many.
-pub(crate) fn charged(bytes: Bytes, account: &Arc<Account>) -> Result<Bytes, LedgerExhausted> {
-    if bytes.len() <= Account::SMALL_BYTES_MAX {
+pub(crate) fn charged(
+    bytes: Bytes,
+    account: &Arc<MemoryAccount>,
+) -> Result<Bytes, MemoryLimitExceeded> {
+    if bytes.len() <= MemoryAccount::SMALL_BYTES_MAX {
         return Ok(bytes);
     }
-    Ok(Bytes::from_owner(Charge::new(account, bytes.len())?.hold(bytes)))
+    Ok(Bytes::from_owner(MemoryCharge::new(account, bytes.len())?.attach_to(bytes)))
 }
 
 #[cfg(test)]
 mod tests {
-    use galatea_gate::ledger::Ledger;
+    use galatea_gate::ledger::MemoryLedger;
 
     use super::*;
 
     const MIB: usize = 1 << 20;
 
-    fn account(limit: usize) -> Arc<Account> {
-        Arc::new(Account::new(Arc::new(Ledger::new(Some(limit)))))
+    fn account(limit: usize) -> Arc<MemoryAccount> {
+        Arc::new(MemoryAccount::new(Arc::new(MemoryLedger::new(Some(limit)))))
     }
 
-    fn buffer(bytes: &[u8], expected: usize, account: &Arc<Account>) -> ChargedBuffer {
+    fn buffer(bytes: &[u8], expected: usize, account: &Arc<MemoryAccount>) -> ChargedBuffer {
         let mut buffer = ChargedBuffer::new();
         buffer.append(bytes, expected, account).unwrap();
         buffer
@@ -160,7 +163,7 @@ mod tests {
 
     #[test]
     fn an_announced_length_alone_takes_no_memory() {
-        let account = Arc::new(Account::unlimited());
+        let account = Arc::new(MemoryAccount::unlimited());
         let mut body = buffer(&[7; MIB], usize::MAX, &account);
         body.append(&[7], usize::MAX, &account).unwrap();
         assert_eq!(body.bytes.capacity(), 2 * MIB);
@@ -179,10 +182,12 @@ mod tests {
     #[test]
     fn one_piece_is_charged_if_it_is_long() {
         let account = account(MIB);
-        let short = charged(Bytes::from(vec![7; Account::SMALL_BYTES_MAX]), &account).unwrap();
+        let short =
+            charged(Bytes::from(vec![7; MemoryAccount::SMALL_BYTES_MAX]), &account).unwrap();
         assert_eq!(account.held(), 0);
-        let long = charged(Bytes::from(vec![7; Account::SMALL_BYTES_MAX + 1]), &account).unwrap();
-        assert_eq!(account.held(), Account::SMALL_BYTES_MAX + 1);
+        let long =
+            charged(Bytes::from(vec![7; MemoryAccount::SMALL_BYTES_MAX + 1]), &account).unwrap();
+        assert_eq!(account.held(), MemoryAccount::SMALL_BYTES_MAX + 1);
         drop((short, long));
         assert_eq!(account.held(), 0);
         assert!(charged(Bytes::from(vec![7; MIB + 1]), &account).is_err());

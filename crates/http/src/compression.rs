@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::compression::{
-    ContentCoding, Format, InflateProgress, Inflater, Level, StreamEnd, accepted_coding, deflate,
+    CompressedStreamEnd, CompressionFormat, ContentCoding, DeflateLevel, InflateProgress, Inflater,
+    accepted_coding, compress,
 };
-use galatea_codec::limits::Limits;
-use galatea_codec_http::{inflated_body_too_large, nothing_to_inflate};
+use galatea_codec::limits::MessageLimits;
+use galatea_codec_http::{empty_compressed_body_error, inflated_body_too_large_error};
 use galatea_door::{BlockingPermit, BlockingPermits};
-use galatea_gate::ledger::{Account, Charge};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 use galatea_infer::Status;
 use smallvec::smallvec;
 use tokio::sync::oneshot;
@@ -57,7 +58,7 @@ impl BodyCoding {
 /// An inflated body.
 pub(crate) struct InflatedBody {
     pub(crate) bytes: Bytes,
-    pub(crate) end: StreamEnd,
+    pub(crate) end: CompressedStreamEnd,
 }
 
 /// Inflates and deflates bodies.
@@ -75,14 +76,14 @@ impl Compression {
     pub(crate) async fn inflate(
         &self,
         body: Bytes,
-        limits: &Limits,
-        account: &Arc<Account>,
+        limits: &MessageLimits,
+        account: &Arc<MemoryAccount>,
     ) -> Result<InflatedBody, Status> {
         if body.is_empty() {
-            return Err(nothing_to_inflate());
+            return Err(empty_compressed_body_error());
         }
         let mut inflater =
-            Inflater::new(body, Format::Either, limits.input_bytes_max, account.clone());
+            Inflater::new(body, CompressionFormat::Either, limits.input_bytes_max, account.clone());
         let mut progress = guarded(|| Ok(inflater.advance(INLINE_INFLATED_BYTES)))?;
         if progress == InflateProgress::Paused {
             let permit = self.permits.acquire().await;
@@ -91,7 +92,7 @@ impl Compression {
         match progress {
             InflateProgress::Ended(end) => Ok(InflatedBody { bytes: inflater.into_output(), end }),
             InflateProgress::Exhausted(exhausted) => Err(exhausted.into()),
-            InflateProgress::TooLong => Err(inflated_body_too_large(limits)),
+            InflateProgress::TooLong => Err(inflated_body_too_large_error(limits)),
             InflateProgress::Paused => Err(Status::internal("a body was not inflated to its end")),
         }
     }
@@ -101,23 +102,23 @@ impl Compression {
         &self,
         head: &RequestHead<'_>,
         mut response: HttpResponse,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
     ) -> Result<HttpResponse, Status> {
         let Some(coding) = head.accept_encoding.and_then(accepted_coding) else {
             return Ok(response);
         };
         let parts = mem::take(&mut response.chunks);
         let length = parts.iter().map(Bytes::len).fold(0, usize::saturating_add);
-        let mut charge = (length > Account::SMALL_BYTES_MAX)
-            .then(|| Charge::new(account, deflated_bytes_max(length)))
+        let mut charge = (length > MemoryAccount::SMALL_BYTES_MAX)
+            .then(|| MemoryCharge::new(account, deflated_bytes_max(length)))
             .transpose()?;
         let compressed = if length <= INLINE_DEFLATED_BYTES {
-            guarded(|| Ok(deflate(&parts, coding, Level::DEFAULT)))?
+            guarded(|| Ok(compress(&parts, coding, DeflateLevel::DEFAULT)))?
         } else {
             let permit = self.permits.acquire().await;
             let work = move || {
                 let _permit = permit;
-                guarded(|| Ok(deflate(&parts, coding, Level::DEFAULT)))
+                guarded(|| Ok(compress(&parts, coding, DeflateLevel::DEFAULT)))
             };
             tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(exiting()))?
         };
@@ -125,7 +126,7 @@ impl Compression {
             None => Bytes::from(compressed),
             Some(mut charge) => {
                 charge.shrink(compressed.capacity());
-                Bytes::from_owner(charge.hold(compressed))
+                Bytes::from_owner(charge.attach_to(compressed))
             }
         };
         response.content_encoding = Some(coding.name());
@@ -170,11 +171,12 @@ mod tests {
 
     /// Returns true if the first poll inflates a body of this many zeros.
     fn is_inflated_at_once(length: usize) -> bool {
-        let body = deflate(&[Bytes::from(vec![0; length])], ContentCoding::Gzip, Level::DEFAULT);
+        let body =
+            compress(&[Bytes::from(vec![0; length])], ContentCoding::Gzip, DeflateLevel::DEFAULT);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let compression = Compression::new();
-        let limits = Limits { input_bytes_max: u64::MAX };
-        let account = Arc::new(Account::unlimited());
+        let limits = MessageLimits { input_bytes_max: u64::MAX };
+        let account = Arc::new(MemoryAccount::unlimited());
         runtime.block_on(async {
             let mut inflating = pin!(compression.inflate(body.into(), &limits, &account));
             let polled = inflating.as_mut().poll(&mut Context::from_waker(Waker::noop()));

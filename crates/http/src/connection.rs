@@ -7,8 +7,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use galatea_door::{Activity, Connection, PhaseWatch, Stream};
-use galatea_gate::ledger::Account;
+use galatea_door::{Connection, ConnectionActivity, ConnectionStream, PhaseWatch};
+use galatea_gate::ledger::MemoryAccount;
 use hyper::body::Incoming;
 use hyper::header::TRANSFER_ENCODING;
 use hyper::server::conn::http1;
@@ -35,7 +35,7 @@ pub(crate) async fn serve<E: Endpoint>(
     let Connection { place, open: Some(_open), phase, stream, .. } = connection else { return };
     let activity = place.activity();
     poll_fn(|context| {
-        activity.attach(context.waker());
+        activity.set_waker(context.waker());
         Poll::Ready(())
     })
     .await;
@@ -44,7 +44,7 @@ pub(crate) async fn serve<E: Endpoint>(
     let exchange = Arc::new(Exchange::new(endpoint.wants_headers()));
     // Inside TLS, a client announces that it sends no more; a client that just stops has
     // disconnected.
-    let may_send_no_more = matches!(stream, Stream::Tcp(_));
+    let may_send_no_more = matches!(stream, ConnectionStream::Tcp(_));
     let mut hyper = hyper.clone();
     hyper.half_close(may_send_no_more);
     let stream = HyperStream::new(read, stream, activity.clone(), exchange.clone());
@@ -57,8 +57,8 @@ pub(crate) async fn serve<E: Endpoint>(
 /// Responds to requests on a connection that hyper serves.
 struct Service<E> {
     endpoint: Arc<E>,
-    activity: Arc<Activity>,
-    account: Arc<Account>,
+    activity: Arc<ConnectionActivity>,
+    account: Arc<MemoryAccount>,
     exchange: Arc<Exchange>,
 }
 

@@ -1,6 +1,6 @@
 //! The way in which a door's clients describe a body.
 
-use galatea_codec_http::{parse_header_length, parse_length_in_type};
+use galatea_codec_http::{header_length_from_content_type, parse_header_length};
 use galatea_infer::Status;
 use hyper::header::CONTENT_TYPE;
 
@@ -61,7 +61,9 @@ impl Dialect {
         body_length: usize,
     ) -> Result<Option<usize>, Status> {
         match (self.binary_type(), head.header(CONTENT_TYPE.as_str())) {
-            (Some(prefix), Some(value)) => parse_length_in_type(value, prefix, body_length),
+            (Some(prefix), Some(value)) => {
+                header_length_from_content_type(value, prefix, body_length)
+            }
             _ => Ok(None),
         }
     }

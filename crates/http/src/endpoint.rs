@@ -1,6 +1,6 @@
 //! The component that responds to a door's requests.
 
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 
 use crate::http_response::HttpResponse;
 use crate::request_body::RequestBody;
@@ -16,8 +16,8 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
     ) -> impl Future<Output = Result<HttpResponse, Disconnected>> + Send;
 
     /// Opens the account of a new connection.
-    fn open_account(&self) -> Account {
-        Account::unlimited()
+    fn open_account(&self) -> MemoryAccount {
+        MemoryAccount::unlimited()
     }
 
     /// Reads, within limits, the body of a request that is refused without it.

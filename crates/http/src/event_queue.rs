@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use galatea_gate::ledger::Charge;
-use galatea_infer::{ResponseCongestion, ResumeHook, Status};
+use galatea_gate::ledger::MemoryCharge;
+use galatea_infer::{CongestionPoint, ResumeHook, Status};
 use galatea_stdx::{Lock, wake_batch};
 
 /// The number of bytes of unread events at which the model of a generate request pauses.
@@ -25,7 +25,7 @@ pub(crate) const EVENT_BYTES: usize = 128;
 pub(crate) struct Event {
     pub(crate) bytes: Bytes,
     /// The charge for a short event; the bytes of a long event carry their own charge.
-    pub(crate) _charge: Option<Charge>,
+    pub(crate) _charge: Option<MemoryCharge>,
 }
 
 /// The progress of the replies.
@@ -115,7 +115,7 @@ impl EventQueue {
             let paused = if is_over { std::mem::take(&mut state.paused) } else { Vec::new() };
             (state.reader.take(), paused)
         };
-        reader.into_iter().for_each(wake_batch::defer);
+        reader.into_iter().for_each(wake_batch::defer_wake);
         paused.into_iter().for_each(|resume| resume());
     }
 
@@ -160,7 +160,7 @@ pub(crate) fn weight(event: &Event) -> usize {
     event.bytes.len().saturating_add(EVENT_BYTES)
 }
 
-impl ResponseCongestion for EventQueue {
+impl CongestionPoint for EventQueue {
     fn is_congested(&self) -> bool {
         self.0.lock("see whether events pile up").is_congested()
     }

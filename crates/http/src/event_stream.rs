@@ -8,12 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use galatea_codec_http::{GenerateForm, encode_generate, encode_generate_error};
-use galatea_control::{DoorTracePoint, DoorTraceSink};
-use galatea_gate::ledger::{Account, Charge};
-use galatea_infer::{
-    CancelToken, InferenceResponse, Reply, ResponseCongestion, ResponseSink, Status,
-};
+use galatea_codec_http::{GenerateBodyFormat, encode_generate_error, encode_generate_response};
+use galatea_control::{FrontendTracePoint, FrontendTraceSink};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
+use galatea_infer::{CancelToken, CongestionPoint, InferenceResponse, Reply, ResponseSink, Status};
 
 use crate::event_queue::{EVENT_BYTES, Event, EventQueue, Phase, State, weight};
 use crate::single_response::CancelOnDrop;
@@ -21,21 +19,21 @@ use crate::single_response::CancelOnDrop;
 /// Receives the replies to a request and turns them into events, on the thread that responds.
 pub(crate) struct EventSink {
     queue: Arc<EventQueue>,
-    form: GenerateForm,
-    account: Arc<Account>,
+    form: GenerateBodyFormat,
+    account: Arc<MemoryAccount>,
     has_response: bool,
-    trace: Option<Arc<dyn DoorTraceSink>>,
+    trace: Option<Arc<dyn FrontendTraceSink>>,
 }
 
 impl EventSink {
     fn event(&mut self, result: Result<InferenceResponse, Status>) -> (Option<Event>, bool) {
         let is_further = std::mem::replace(&mut self.has_response, true);
-        if is_further && self.form == GenerateForm::Document {
+        if is_further && self.form == GenerateBodyFormat::Document {
             // This is one response too many, and an error replaces them all.
             return (None, result.is_err());
         }
         let encoded = result
-            .and_then(|response| encode_generate(&response, self.form, &self.account))
+            .and_then(|response| encode_generate_response(&response, self.form, &self.account))
             .and_then(|bytes| Ok(Event { _charge: self.charge(&bytes)?, bytes }));
         match encoded {
             Ok(event) => (Some(event), false),
@@ -46,10 +44,10 @@ impl EventSink {
         }
     }
 
-    fn charge(&self, bytes: &Bytes) -> Result<Option<Charge>, Status> {
-        let is_charged = bytes.len() > Account::SMALL_BYTES_MAX;
+    fn charge(&self, bytes: &Bytes) -> Result<Option<MemoryCharge>, Status> {
+        let is_charged = bytes.len() > MemoryAccount::SMALL_BYTES_MAX;
         let bytes = bytes.len().saturating_add(EVENT_BYTES);
-        let charge = (!is_charged).then(|| Charge::new(&self.account, bytes)).transpose();
+        let charge = (!is_charged).then(|| MemoryCharge::new(&self.account, bytes)).transpose();
         charge.map_err(Status::from)
     }
 }
@@ -60,7 +58,7 @@ impl ResponseSink for EventSink {
             return;
         }
         if let Some(trace) = &self.trace {
-            trace.record(DoorTracePoint::ResponseComplete, Instant::now());
+            trace.record(FrontendTracePoint::ResponseComplete, Instant::now());
         }
         let is_final = reply.is_final();
         let response = match reply {
@@ -109,16 +107,16 @@ pub(crate) struct EventStream {
     queue: Arc<EventQueue>,
     /// Cancels the request when dropped. It is kept until the final reply has arrived.
     cancel: Option<CancelOnDrop>,
-    trace: Option<Arc<dyn DoorTraceSink>>,
+    trace: Option<Arc<dyn FrontendTraceSink>>,
 }
 
 impl EventStream {
     /// Creates the sink and the stream for a request whose responses have this form.
     pub(crate) fn new(
-        form: GenerateForm,
-        account: &Arc<Account>,
+        form: GenerateBodyFormat,
+        account: &Arc<MemoryAccount>,
         cancel: CancelToken,
-        trace: Option<Arc<dyn DoorTraceSink>>,
+        trace: Option<Arc<dyn FrontendTraceSink>>,
     ) -> (EventSink, Self) {
         let queue = Arc::new(EventQueue::new());
         let sink = EventSink {
@@ -132,12 +130,12 @@ impl EventStream {
     }
 
     /// Returns the trace of the request.
-    pub(crate) fn trace(&self) -> Option<Arc<dyn DoorTraceSink>> {
+    pub(crate) fn trace(&self) -> Option<Arc<dyn FrontendTraceSink>> {
         self.trace.clone()
     }
 
     /// Returns the point at which events pile up.
-    pub(crate) fn congestion_point(&self) -> Arc<dyn ResponseCongestion> {
+    pub(crate) fn congestion_point(&self) -> Arc<dyn CongestionPoint> {
         self.queue.clone()
     }
 
@@ -225,9 +223,10 @@ mod tests {
     }
 
     /// Creates a stream, charged to `account`, and the sender of its replies.
-    fn stream(account: &Arc<Account>) -> (ResponseSender, EventStream, CancelToken) {
+    fn stream(account: &Arc<MemoryAccount>) -> (ResponseSender, EventStream, CancelToken) {
         let cancel = CancelToken::new();
-        let (sink, stream) = EventStream::new(GenerateForm::Event, account, cancel.clone(), None);
+        let (sink, stream) =
+            EventStream::new(GenerateBodyFormat::Event, account, cancel.clone(), None);
         (ResponseSender::new(Box::new(sink)), stream, cancel)
     }
 
@@ -252,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_model_pauses_until_its_events_are_taken() {
-        let account = Arc::new(Account::unlimited());
+        let account = Arc::new(MemoryAccount::unlimited());
         let (mut sender, mut stream, _) = stream(&account);
         let point = stream.congestion_point();
         let resumed = Arc::new(AtomicUsize::new(0));
@@ -281,7 +280,7 @@ mod tests {
 
     #[test]
     fn dropping_a_stream_cancels_unless_it_ended() {
-        let account = Arc::new(Account::unlimited());
+        let account = Arc::new(MemoryAccount::unlimited());
         let (_sender, first, cancel) = stream(&account);
         drop(first);
         assert!(cancel.is_cancelled());
@@ -295,14 +294,14 @@ mod tests {
 
     #[test]
     fn events_beyond_the_last_limit_break_the_stream() {
-        let account = Arc::new(Account::unlimited());
+        let account = Arc::new(MemoryAccount::unlimited());
         let (sender, mut stream, _) = stream(&account);
         let long = Bytes::from(b"data: ".repeat(EVENT_STREAM_UNREAD_BYTES_MAX / 24));
         for _ in 0..6 {
             let event = Event { bytes: long.clone(), _charge: None };
             stream.queue.add(Some((Some(event), false)), false);
         }
-        sender.finish();
+        sender.finish_without_response();
         let mut events = 0;
         while next(&mut stream).starts_with("data: ") {
             events += 1;
@@ -312,8 +311,8 @@ mod tests {
 
     #[test]
     fn an_event_without_memory_becomes_an_error() {
-        let ledger = Arc::new(galatea_gate::ledger::Ledger::new(Some(1000)));
-        let account = Arc::new(Account::new(ledger));
+        let ledger = Arc::new(galatea_gate::ledger::MemoryLedger::new(Some(1000)));
+        let account = Arc::new(MemoryAccount::new(ledger));
         let (sender, mut stream, _) = stream(&account);
         sender.send_final(response(&"x".repeat(2000)));
         assert!(matches!(stream.poll_begin(&mut context()), Poll::Ready(Beginning::Error)));

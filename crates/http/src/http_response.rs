@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
-use galatea_codec::documents::encode_error;
+use galatea_codec::documents::encode_error_json;
 use galatea_codec_http::EncodedResponse;
-use galatea_control::{DoorTracePoint, DoorTraceSink};
-use galatea_gate::access::Refusal;
+use galatea_control::{FrontendTracePoint, FrontendTraceSink};
+use galatea_gate::access::AccessRefusal;
 use galatea_gate::ledger::RETRY_AFTER_SECS;
 use galatea_infer::{Code, Status};
 use galatea_stdx::len64;
@@ -140,24 +140,24 @@ pub(crate) struct ResponseParts {
     /// The events that follow the chunks and have no known length.
     pub(crate) events: Option<Events>,
     /// The trace of the request.
-    pub(crate) trace: Option<Arc<dyn DoorTraceSink>>,
+    pub(crate) trace: Option<Arc<dyn FrontendTraceSink>>,
 }
 
 /// Records the sending of a response until this value is dropped.
-pub(crate) struct SendTrace(Arc<dyn DoorTraceSink>);
+pub(crate) struct SendTrace(Arc<dyn FrontendTraceSink>);
 
 impl SendTrace {
     /// Begins to record the sending of the response with this trace.
-    pub(crate) fn begin(trace: Option<Arc<dyn DoorTraceSink>>) -> Option<Self> {
+    pub(crate) fn begin(trace: Option<Arc<dyn FrontendTraceSink>>) -> Option<Self> {
         let trace = trace?;
-        trace.record(DoorTracePoint::HttpSendStart, Instant::now());
+        trace.record(FrontendTracePoint::HttpSendStart, Instant::now());
         Some(Self(trace))
     }
 }
 
 impl Drop for SendTrace {
     fn drop(&mut self) {
-        self.0.record(DoorTracePoint::HttpSendEnd, Instant::now());
+        self.0.record(FrontendTracePoint::HttpSendEnd, Instant::now());
     }
 }
 
@@ -285,7 +285,7 @@ pub(crate) fn text(content_type: &'static str, body: Bytes) -> HttpResponse {
 
 /// Creates an error object with this code.
 pub(crate) fn error(code: StatusCode, message: &str) -> HttpResponse {
-    HttpResponse::new(code, Some(JSON), encode_error(message).into())
+    HttpResponse::new(code, Some(JSON), encode_error_json(message).into())
 }
 
 /// Converts a response to plain text. Triton sends plain text for errors that it finds before it
@@ -296,8 +296,8 @@ pub(crate) fn plain(mut response: HttpResponse) -> HttpResponse {
 }
 
 /// Creates the error object for a restricted API.
-pub(crate) fn restricted(refusal: Refusal<'_>) -> HttpResponse {
-    let header = refusal.header();
+pub(crate) fn restricted(refusal: AccessRefusal<'_>) -> HttpResponse {
+    let header = refusal.required_header();
     let text = format!("This API is restricted, expecting header '{header}'");
     plain(error(StatusCode::FORBIDDEN, &text))
 }

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use galatea_door::{Activity, AwaitedStep, Overdue, Stream, Tick};
+use galatea_door::{
+    AwaitedClientStep, ClientTimedOut, ConnectionActivity, ConnectionStream, UptimeSeconds,
+};
 use galatea_stdx::Lock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -79,20 +81,20 @@ impl Exchange {
 /// A stream from which some bytes were already read; they are read again.
 pub(crate) struct HyperStream {
     read: Bytes,
-    stream: Stream,
-    activity: Arc<Activity>,
+    stream: ConnectionStream,
+    activity: Arc<ConnectionActivity>,
     exchange: Arc<Exchange>,
     /// The time at which the current head began.
-    head_since: Option<Tick>,
+    head_since: Option<UptimeSeconds>,
     /// The step that this stream waits for, as reported to the activity.
-    waiting: Option<AwaitedStep>,
+    waiting: Option<AwaitedClientStep>,
 }
 
 impl HyperStream {
     pub(crate) fn new(
         read: Bytes,
-        stream: Stream,
-        activity: Arc<Activity>,
+        stream: ConnectionStream,
+        activity: Arc<ConnectionActivity>,
         exchange: Arc<Exchange>,
     ) -> Self {
         Self { read, stream, activity, exchange, head_since: None, waiting: None }
@@ -120,16 +122,16 @@ impl HyperStream {
     fn wait<T>(
         &mut self,
         context: &mut Context<'_>,
-        waiting: AwaitedStep,
-        since: Tick,
+        waiting: AwaitedClientStep,
+        since: UptimeSeconds,
     ) -> Poll<io::Result<T>> {
         if self.waiting.replace(waiting) != Some(waiting) {
             self.activity.begin_wait(waiting, since);
         }
-        if !self.activity.is_over() {
+        if !self.activity.has_expired() {
             return Poll::Pending;
         }
-        if waiting == AwaitedStep::Head {
+        if waiting == AwaitedClientStep::Head {
             // If the socket is full, the client isn't reading.
             let _ = Pin::new(&mut self.stream).poll_write(context, OVERDUE);
             let _ = Pin::new(&mut self.stream).poll_flush(context);
@@ -138,13 +140,13 @@ impl HyperStream {
     }
 
     /// Notes that the client has taken the awaited step, if it was one of these.
-    fn resume(&mut self, done: &[AwaitedStep]) -> io::Result<()> {
+    fn resume(&mut self, done: &[AwaitedClientStep]) -> io::Result<()> {
         let is_done = self.waiting.is_some_and(|waiting| done.contains(&waiting));
         if is_done {
             self.waiting = None;
             self.activity
                 .end_wait()
-                .map_err(|Overdue| io::Error::from(ErrorKind::ConnectionAborted))?;
+                .map_err(|ClientTimedOut| io::Error::from(ErrorKind::ConnectionAborted))?;
         }
         Ok(())
     }
@@ -156,9 +158,9 @@ impl HyperStream {
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_pending() {
-            return self.wait(context, AwaitedStep::Response, self.activity.now());
+            return self.wait(context, AwaitedClientStep::Response, self.activity.now());
         }
-        self.resume(&[AwaitedStep::Response])?;
+        self.resume(&[AwaitedClientStep::Response])?;
         written
     }
 }
@@ -179,11 +181,11 @@ impl AsyncRead for HyperStream {
         if read.is_pending() {
             let now = self.activity.now();
             return match self.head_since {
-                Some(since) => self.wait(context, AwaitedStep::Head, since),
-                None => self.wait(context, AwaitedStep::Idle, now),
+                Some(since) => self.wait(context, AwaitedClientStep::Head, since),
+                None => self.wait(context, AwaitedClientStep::Idle, now),
             };
         }
-        self.resume(&[AwaitedStep::Idle, AwaitedStep::Head])?;
+        self.resume(&[AwaitedClientStep::Idle, AwaitedClientStep::Head])?;
         if let Some(received @ [_, ..]) = buffer.filled().get(before..) {
             self.exchange.received(received);
             let now = self.activity.now();

@@ -27,7 +27,7 @@
 //! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! let listener = std::net::TcpListener::bind("0.0.0.0:8000")?;
 //! let workers = [runtime.handle().clone()];
-//! let door = galatea_http::start(&workers, listener, service, control, Default::default())?;
+//! let door = galatea_http::start_inference_endpoint(&workers, listener, service, control, Default::default())?;
 //! // Later, when the server stops:
 //! door.begin_drain();
 //! runtime.block_on(door.drained());
@@ -37,7 +37,7 @@
 //!
 //! # Stopping
 //!
-//! After [`RunningDoor::stop_accepting`], new connections are closed immediately. Open connections
+//! After [`RunningDoor::begin_drain`], new connections are closed immediately. Open connections
 //! are served as before until their clients or [`RunningDoor::close`] close them.
 
 #![forbid(unsafe_code)]
@@ -75,10 +75,12 @@ mod server;
 mod single_response;
 mod traffic;
 
-pub use clouds::{InferenceType, NoticeSink, PathPattern, Ping, SageMakerOptions, VertexAiOptions};
+pub use clouds::{
+    InferenceType, LogLineSink, PathPattern, PingCheck, SageMakerOptions, VertexAiOptions,
+};
 pub use galatea_dashboard::{AllowedHosts, Dashboard};
 pub use galatea_door::RunningDoor;
-pub use options::{HttpOptions, LoadReportSource};
+pub use options::{HttpOptions, OrcaReportSource};
 pub use request_log::RequestLog;
-pub use server::{start, start_metrics, start_sagemaker, start_vertex_ai};
+pub use server::{start_inference_endpoint, start_metrics, start_sagemaker, start_vertex_ai};
 pub use traffic::TrafficRecorder;

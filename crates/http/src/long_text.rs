@@ -7,15 +7,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::limits::Limits;
+use galatea_codec::limits::MessageLimits;
 use galatea_codec_http::{
-    DecodeBounds, EncodedResponse, OutputEncoding, TargetModel, decode_generate, decode_infer,
+    DecodeContext, EncodedResponse, OutputFormatMap, TargetModel, decode_generate, decode_infer,
     encode_infer_response, json_bytes_estimate,
 };
-use galatea_control::{ModelConfigDocument, RegionControl, Regions};
+use galatea_control::{ModelConfigDocument, RequestShmRegions, ShmControl};
 use galatea_door::BlockingPermits;
-use galatea_gate::ledger::Account;
-use galatea_infer::{InferenceRequest, InferenceResponse, Pass, Status, api};
+use galatea_gate::ledger::MemoryAccount;
+use galatea_infer::{AccessPass, InferenceRequest, InferenceResponse, Status, api};
 
 use crate::guard::{exiting, guarded};
 
@@ -24,7 +24,7 @@ use crate::guard::{exiting, guarded};
 const INLINE_JSON_BYTES: usize = 128 << 10;
 
 /// A request, along with the forms of its outputs.
-pub(crate) type DecodedRequest = (Box<InferenceRequest>, OutputEncoding);
+pub(crate) type DecodedRequest = (Box<InferenceRequest>, OutputFormatMap);
 
 /// JSON that is read or written on another thread. It is boxed so that the futures of short
 /// requests reserve no room for it.
@@ -32,10 +32,10 @@ pub(crate) type Elsewhere<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + 
 
 /// The limits of a request's JSON, and the regions that its tensors may be in.
 pub(crate) struct TextBounds<'a> {
-    pub(crate) limits: &'a Limits,
-    pub(crate) account: &'a Arc<Account>,
-    pub(crate) regions: &'a Arc<dyn RegionControl>,
-    pub(crate) pass: Pass<api::Inference>,
+    pub(crate) limits: &'a MessageLimits,
+    pub(crate) account: &'a Arc<MemoryAccount>,
+    pub(crate) regions: &'a Arc<dyn ShmControl>,
+    pub(crate) pass: AccessPass<api::Inference>,
 }
 
 /// Returns true if the JSON of a request would occupy an I/O thread for too long.
@@ -44,7 +44,7 @@ pub(crate) const fn is_long_request(header_length: usize) -> bool {
 }
 
 /// Returns true if the JSON of a response would occupy an I/O thread for too long.
-pub(crate) fn is_long_response(response: &InferenceResponse, encoding: &OutputEncoding) -> bool {
+pub(crate) fn is_long_response(response: &InferenceResponse, encoding: &OutputFormatMap) -> bool {
     let sizes = response.outputs.iter().map(|output| output.data.len());
     // Most responses are short in any form.
     sizes.fold(0, usize::saturating_add) > INLINE_JSON_BYTES / 4
@@ -72,8 +72,8 @@ impl TextThreads {
         let TextBounds { limits, account, regions, pass } = *bounds;
         let (limits, account, regions) = (*limits, account.clone(), regions.clone());
         self.elsewhere(move || {
-            let regions = Regions::new(&*regions, pass);
-            let bounds = DecodeBounds { limits: &limits, account: &account, regions };
+            let regions = RequestShmRegions::new(&*regions, pass);
+            let bounds = DecodeContext { limits: &limits, account: &account, regions };
             decode_infer(&body, header_length, target, &bounds)
         })
     }
@@ -89,8 +89,8 @@ impl TextThreads {
         let TextBounds { limits, account, regions, pass } = *bounds;
         let (limits, account, regions) = (*limits, account.clone(), regions.clone());
         self.elsewhere(move || {
-            let regions = Regions::new(&*regions, pass);
-            let bounds = DecodeBounds { limits: &limits, account: &account, regions };
+            let regions = RequestShmRegions::new(&*regions, pass);
+            let bounds = DecodeContext { limits: &limits, account: &account, regions };
             decode_generate(&body, target, &config, &bounds)
         })
     }
@@ -99,8 +99,8 @@ impl TextThreads {
     pub(crate) fn encode(
         &self,
         response: InferenceResponse,
-        encoding: OutputEncoding,
-        account: &Arc<Account>,
+        encoding: OutputFormatMap,
+        account: &Arc<MemoryAccount>,
     ) -> Elsewhere<EncodedResponse> {
         let account = account.clone();
         self.elsewhere(move || encode_infer_response(&response, &encoding, &account))
@@ -125,14 +125,14 @@ impl TextThreads {
 
 #[cfg(test)]
 mod tests {
-    use galatea_codec_http::OutputForm;
-    use galatea_control::NoRegions;
+    use galatea_codec_http::OutputFormat;
+    use galatea_control::ShmDisabled;
     use galatea_fakes::echo;
 
     use super::*;
 
     /// Returns a request with one tensor of this length, read on another thread.
-    fn request(length: usize, account: &Arc<Account>) -> InferenceRequest {
+    fn request(length: usize, account: &Arc<MemoryAccount>) -> InferenceRequest {
         let json = format!(
             r#"{{"inputs":[{{"name":"INPUT0","datatype":"UINT8","shape":[{length}],
             "parameters":{{"binary_data_size":{length}}}}}]}}"#
@@ -141,10 +141,14 @@ mod tests {
         let mut body = json.into_bytes();
         body.extend(std::iter::repeat_n(7, length));
         let target = TargetModel { model_name: "m".into(), model_version: None };
-        let regions: Arc<dyn RegionControl> = Arc::new(NoRegions);
-        let limits = Limits { input_bytes_max: u64::MAX };
-        let bounds =
-            TextBounds { limits: &limits, account, regions: &regions, pass: Pass::in_process() };
+        let regions: Arc<dyn ShmControl> = Arc::new(ShmDisabled);
+        let limits = MessageLimits { input_bytes_max: u64::MAX };
+        let bounds = TextBounds {
+            limits: &limits,
+            account,
+            regions: &regions,
+            pass: AccessPass::in_process(),
+        };
         let decoding = TextThreads::new().decode(body.into(), header_length, target, &bounds);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         *runtime.block_on(decoding).unwrap().0
@@ -152,21 +156,21 @@ mod tests {
 
     #[test]
     fn io_threads_write_short_texts_and_tensors_alone() {
-        let account = Arc::new(Account::unlimited());
+        let account = Arc::new(MemoryAccount::unlimited());
         let is_long = |length: usize, form| {
             let response = echo(request(length, &account));
-            is_long_response(&response, &OutputEncoding::uniform(form))
+            is_long_response(&response, &OutputFormatMap::uniform(form))
         };
-        assert!(!is_long(1000, OutputForm::Json));
-        assert!(!is_long(10 << 20, OutputForm::Binary));
-        assert!(is_long(10 << 20, OutputForm::Json));
+        assert!(!is_long(1000, OutputFormat::Json));
+        assert!(!is_long(10 << 20, OutputFormat::Binary));
+        assert!(is_long(10 << 20, OutputFormat::Json));
     }
 
     #[test]
     fn other_threads_write_the_same() {
-        let account = Arc::new(Account::unlimited());
+        let account = Arc::new(MemoryAccount::unlimited());
         let response = echo(request(1 << 20, &account));
-        let encoding = OutputEncoding::uniform(OutputForm::Json);
+        let encoding = OutputFormatMap::uniform(OutputFormat::Json);
         let expected = encode_infer_response(&response, &encoding, &account).unwrap();
         let encoding = TextThreads::new().encode(response, encoding, &account);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

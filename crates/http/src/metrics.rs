@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_door::Renderer;
+use galatea_door::CoalescingRenderer;
 use hyper::{Method, StatusCode};
 
 use crate::body_drain::BodyDrain;
@@ -23,13 +23,13 @@ const DRAIN_SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Responds with the text that a function renders.
 pub(crate) struct Metrics {
-    renderer: Renderer<(), Bytes>,
+    renderer: CoalescingRenderer<(), Bytes>,
     body_drain: BodyDrain,
 }
 
 impl Metrics {
     pub(crate) fn new(render: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
-        let renderer = Renderer::new(move |()| Bytes::from(render()));
+        let renderer = CoalescingRenderer::new(move |()| Bytes::from(render()));
         Self { renderer, body_drain: BodyDrain::new(DRAIN_BYTES_MAX, DRAIN_SILENCE_MAX) }
     }
 

@@ -4,16 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_codec::forward::HeaderForward;
-use galatea_codec::limits::Limits;
+use galatea_codec::forward::HeaderForwardPattern;
+use galatea_codec::limits::MessageLimits;
 use galatea_codec_http::{OrcaLoadReport, OrcaLoadReportFormat};
-use galatea_control::{LogControl, NoRegions, RegionControl, TraceControl};
+use galatea_control::{LogControl, ShmControl, ShmDisabled, TraceControl};
 use galatea_dashboard::Dashboard;
 use galatea_door::DoorOptions;
-use galatea_door::tls::Tls;
-use galatea_explain::ExplanationWriter;
-use galatea_gate::access::Gate;
-use galatea_gate::ledger::Ledger;
+use galatea_door::tls::SharedTlsAcceptor;
+use galatea_explain::LatencyExplanationWriter;
+use galatea_gate::access::AccessGate;
+use galatea_gate::ledger::MemoryLedger;
 use hyper::header::HeaderValue;
 
 use crate::request_log::RequestLog;
@@ -30,9 +30,9 @@ const REFUSED_BODY_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Determines the server's load.
 #[derive(Clone)]
-pub struct LoadReportSource(Arc<dyn Fn() -> Option<OrcaLoadReport> + Send + Sync>);
+pub struct OrcaReportSource(Arc<dyn Fn() -> Option<OrcaLoadReport> + Send + Sync>);
 
-impl LoadReportSource {
+impl OrcaReportSource {
     /// Creates a source from this function, which is called for each request that asks for a
     /// report.
     #[must_use]
@@ -47,7 +47,7 @@ impl LoadReportSource {
     }
 }
 
-impl fmt::Debug for LoadReportSource {
+impl fmt::Debug for OrcaReportSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LoadReportSource")
     }
@@ -63,21 +63,21 @@ pub struct HttpOptions {
     /// The connection limits.
     pub door: DoorOptions,
     /// The headers of inference requests that become request parameters.
-    pub header_forward: Option<HeaderForward>,
+    pub header_forward: Option<HeaderForwardPattern>,
     /// The time for which a client may stop sending the body of a refused request before the
     /// response is sent.
     pub drain_silence_max: Duration,
     /// The ledger, which counts and limits the memory for requests and responses.
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<MemoryLedger>,
     /// The gate, which decides who may call each API.
-    pub gate: Gate,
+    pub gate: AccessGate,
     /// The server's load, for clients that ask for it in a generate request; `None` if no model
     /// reports it.
-    pub load_report: Option<LoadReportSource>,
+    pub load_report: Option<OrcaReportSource>,
     /// The memory that clients share.
-    pub regions: Arc<dyn RegionControl>,
+    pub regions: Arc<dyn ShmControl>,
     /// TLS, with the protocol `http/1.1`.
-    pub tls: Option<Tls>,
+    pub tls: Option<SharedTlsAcceptor>,
     /// The log that clients may read and change; `None` if the server has none.
     pub log: Option<Arc<dyn LogControl>>,
     /// Traces requests; `None` if the server doesn't trace.
@@ -87,7 +87,7 @@ pub struct HttpOptions {
     /// Records traffic for clients; `None` if the server doesn't record traffic.
     pub recorder: Option<TrafficRecorder>,
     /// Writes explanations of requests; `None` if the server doesn't explain.
-    pub explanations: Option<ExplanationWriter>,
+    pub explanations: Option<LatencyExplanationWriter>,
     /// Logs each request.
     pub request_log: Option<RequestLog>,
 }
@@ -95,15 +95,15 @@ pub struct HttpOptions {
 impl Default for HttpOptions {
     fn default() -> Self {
         Self {
-            input_bytes_max: Limits::DEFAULT_INPUT_BYTES_MAX,
+            input_bytes_max: MessageLimits::DEFAULT_INPUT_BYTES_MAX,
             chunks_max: CHUNKS_MAX,
             door: DoorOptions::default(),
             header_forward: None,
             drain_silence_max: REFUSED_BODY_SILENCE_MAX,
             ledger: Arc::default(),
-            gate: Gate::default(),
+            gate: AccessGate::default(),
             load_report: None,
-            regions: Arc::new(NoRegions),
+            regions: Arc::new(ShmDisabled),
             tls: None,
             log: None,
             tracing: None,
@@ -116,7 +116,7 @@ impl Default for HttpOptions {
 }
 
 impl HttpOptions {
-    pub(crate) fn limits(&self) -> Limits {
-        Limits { input_bytes_max: self.input_bytes_max }
+    pub(crate) fn limits(&self) -> MessageLimits {
+        MessageLimits { input_bytes_max: self.input_bytes_max }
     }
 }

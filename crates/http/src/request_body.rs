@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_door::{Activity, AwaitedStep, Overdue};
-use galatea_gate::ledger::{Account, LedgerExhausted};
+use galatea_door::{AwaitedClientStep, ClientTimedOut, ConnectionActivity};
+use galatea_gate::ledger::{MemoryAccount, MemoryLimitExceeded};
 use galatea_stdx::len64;
 use http_body::Body;
 use http_body_util::BodyExt;
@@ -23,7 +23,7 @@ pub(crate) trait RequestBody: Send {
     fn is_whole(&self) -> bool;
 
     /// Returns the account of the connection.
-    fn account(&self) -> &Arc<Account>;
+    fn account(&self) -> &Arc<MemoryAccount>;
 
     /// Reads the body into one piece, which is charged to the account.
     fn collect(
@@ -38,8 +38,8 @@ pub(crate) trait RequestBody: Send {
 /// A body that hyper receives.
 pub(crate) struct HyperBody<'a> {
     body: Incoming,
-    activity: &'a Activity,
-    account: &'a Arc<Account>,
+    activity: &'a ConnectionActivity,
+    account: &'a Arc<MemoryAccount>,
     /// True if the end of the body was seen while the body was drained.
     is_drained: bool,
 }
@@ -48,8 +48,8 @@ impl<'a> HyperBody<'a> {
     /// Creates a body that is charged to this account.
     pub(crate) const fn new(
         body: Incoming,
-        activity: &'a Activity,
-        account: &'a Arc<Account>,
+        activity: &'a ConnectionActivity,
+        account: &'a Arc<MemoryAccount>,
     ) -> Self {
         Self { body, activity, account, is_drained: false }
     }
@@ -64,7 +64,7 @@ impl RequestBody for HyperBody<'_> {
         self.is_drained || self.body.is_end_stream()
     }
 
-    fn account(&self) -> &Arc<Account> {
+    fn account(&self) -> &Arc<MemoryAccount> {
         self.account
     }
 
@@ -110,11 +110,11 @@ pub(crate) enum BodyError {
     /// The connection ended before the body did.
     Truncated,
     /// There is no memory for the body.
-    Exhausted(LedgerExhausted),
+    Exhausted(MemoryLimitExceeded),
 }
 
-impl From<LedgerExhausted> for BodyError {
-    fn from(exhausted: LedgerExhausted) -> Self {
+impl From<MemoryLimitExceeded> for BodyError {
+    fn from(exhausted: MemoryLimitExceeded) -> Self {
         Self::Exhausted(exhausted)
     }
 }
@@ -137,8 +137,8 @@ pub(crate) struct DrainLimits {
 /// Reads a body. A body that arrives in one piece isn't copied.
 async fn collect<B>(
     body: &mut B,
-    activity: &Activity,
-    account: &Arc<Account>,
+    activity: &ConnectionActivity,
+    account: &Arc<MemoryAccount>,
     limits: BodyLimits,
 ) -> Result<Bytes, BodyError>
 where
@@ -155,8 +155,8 @@ where
     let mut length: u64 = 0;
     let mut chunks: u32 = 0;
     loop {
-        let frame = activity.wait_for_client(AwaitedStep::Body, body.frame()).await;
-        let Some(frame) = frame.map_err(|Overdue| BodyError::Overdue)? else { break };
+        let frame = activity.wait_for_client(AwaitedClientStep::Body, body.frame()).await;
+        let Some(frame) = frame.map_err(|ClientTimedOut| BodyError::Overdue)? else { break };
         let frame = frame.map_err(Into::into)?;
         let Ok(data) = frame.into_data() else { continue };
         length = length.saturating_add(len64(data.len()));
@@ -212,8 +212,8 @@ impl Collected {
         self,
         data: Bytes,
         expected: usize,
-        account: &Arc<Account>,
-    ) -> Result<Self, LedgerExhausted> {
+        account: &Arc<MemoryAccount>,
+    ) -> Result<Self, MemoryLimitExceeded> {
         let mut buffer = match self {
             Self::Nothing => return Ok(Self::One(data)),
             Self::One(first) => {
@@ -227,7 +227,7 @@ impl Collected {
         Ok(Self::Many(buffer))
     }
 
-    fn into_bytes(self, account: &Arc<Account>) -> Result<Bytes, LedgerExhausted> {
+    fn into_bytes(self, account: &Arc<MemoryAccount>) -> Result<Bytes, MemoryLimitExceeded> {
         match self {
             Self::Nothing => Ok(Bytes::new()),
             Self::One(data) => charged(data, account),
@@ -277,8 +277,8 @@ mod tests {
     fn read(pieces: &[&'static [u8]], declared: Option<u64>) -> Result<Bytes, BodyError> {
         let mut body = Pieces { pieces: pieces.to_vec(), declared };
         let limits = BodyLimits { bytes_max: 8, chunks_max: 3 };
-        let account = &Arc::new(Account::unlimited());
-        let activity = Activity::default();
+        let account = &Arc::new(MemoryAccount::unlimited());
+        let activity = ConnectionActivity::default();
         let future = std::pin::pin!(collect(&mut body, &activity, account, limits));
         match future.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result,

@@ -1,7 +1,7 @@
 //! The parts of a request head that the endpoints read.
 
 use galatea_control::TraceHeaders;
-use galatea_explain::Explanation;
+use galatea_explain::LatencyExplanation;
 use galatea_infer::TimeoutHeaders;
 use hyper::Method;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, EXPECT, HeaderName, HeaderValue};
@@ -10,7 +10,7 @@ use hyper::http::request::Parts;
 use crate::http_response::{HEADER_LENGTH, LOAD_REPORT_FORMAT};
 
 const ENVOY_TIMEOUT: HeaderName = HeaderName::from_static(TimeoutHeaders::ENVOY);
-const EXPLAIN: HeaderName = HeaderName::from_static(Explanation::HEADER);
+const EXPLAIN: HeaderName = HeaderName::from_static(LatencyExplanation::HEADER);
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static(TimeoutHeaders::REQUEST);
 
 /// A request head, read by hyper or by `plain`.
@@ -83,7 +83,7 @@ impl<'a> RequestHead<'a> {
                 envoy: value(ENVOY_TIMEOUT),
                 request: value(REQUEST_TIMEOUT),
             },
-            wants_explanation: value(EXPLAIN).is_some_and(Explanation::is_asked),
+            wants_explanation: value(EXPLAIN).is_some_and(LatencyExplanation::is_asked),
             expects_continue: parts.headers.contains_key(EXPECT),
             headers: headers.unwrap_or_default(),
         }

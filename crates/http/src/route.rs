@@ -3,7 +3,7 @@
 //! As in Triton, paths are not percent-decoded, so a model whose name would need encoding can't be
 //! reached. Paths are matched as a whole.
 
-use galatea_control::RegionKind;
+use galatea_control::ShmKind;
 use galatea_gate::access::ApiCategory;
 use hyper::Method;
 
@@ -31,7 +31,7 @@ pub(crate) enum Route<'a> {
         model: &'a str,
     },
     SharedMemory {
-        kind: RegionKind,
+        kind: ShmKind,
         region: Option<&'a str>,
         action: RegionAction,
     },
@@ -104,9 +104,9 @@ impl<'a> Route<'a> {
             return repository(rest);
         }
         if let Some(rest) = rest.strip_prefix("systemsharedmemory/") {
-            return shared_memory(RegionKind::System, rest);
+            return shared_memory(ShmKind::System, rest);
         }
-        shared_memory(RegionKind::Cuda, rest.strip_prefix("cudasharedmemory/")?)
+        shared_memory(ShmKind::Cuda, rest.strip_prefix("cudasharedmemory/")?)
     }
 
     /// Returns the category of APIs that the endpoint belongs to.
@@ -213,7 +213,7 @@ fn repository_action<'a>(rest: &'a str, repository: Option<&'a str>) -> Option<R
     }
 }
 
-fn shared_memory(kind: RegionKind, rest: &str) -> Option<Route<'_>> {
+fn shared_memory(kind: ShmKind, rest: &str) -> Option<Route<'_>> {
     let (region, action) = match rest.strip_prefix("region/") {
         None => (None, rest),
         Some(rest) => {

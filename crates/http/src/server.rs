@@ -5,7 +5,9 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use galatea_control::ServerControl;
-use galatea_door::{CompletionQueues, Connection, Door, DoorOptions, Protocol, RunningDoor};
+use galatea_door::{
+    CompletionQueues, Connection, ConnectionHandler, DoorBuilder, DoorOptions, RunningDoor,
+};
 use galatea_infer::InferenceService;
 use hyper::server::conn::http1;
 use tokio::runtime::Handle;
@@ -24,14 +26,14 @@ use crate::{HttpOptions, SageMakerOptions, VertexAiOptions};
 /// # Errors
 ///
 /// If there are no workers, or the listener can't be used.
-pub fn start(
+pub fn start_inference_endpoint(
     workers: &[Handle],
     listener: TcpListener,
     service: Arc<dyn InferenceService>,
     control: Arc<dyn ServerControl>,
     options: HttpOptions,
 ) -> io::Result<RunningDoor> {
-    let door = Door::with_options(options.door.clone()).with_tls(options.tls.clone());
+    let door = DoorBuilder::with_options(options.door.clone()).with_tls(options.tls.clone());
     let completions = CompletionQueues::start(workers);
     let api = Api::new(service, control, completions, &options, Dialect::KServe);
     door.listen(workers, listener, Http1::new(api))
@@ -41,21 +43,21 @@ pub fn start(
 ///
 /// # Errors
 ///
-/// As [`start`].
+/// As [`start_inference_endpoint`].
 pub fn start_metrics(
     workers: &[Handle],
     listener: TcpListener,
     render: Arc<dyn Fn() -> String + Send + Sync>,
     options: DoorOptions,
 ) -> io::Result<RunningDoor> {
-    Door::with_options(options).listen(workers, listener, Http1::new(Metrics::new(render)))
+    DoorBuilder::with_options(options).listen(workers, listener, Http1::new(Metrics::new(render)))
 }
 
 /// Opens the SageMaker door.
 ///
 /// # Errors
 ///
-/// As [`start`].
+/// As [`start_inference_endpoint`].
 pub fn start_sagemaker(
     workers: &[Handle],
     listener: TcpListener,
@@ -63,7 +65,7 @@ pub fn start_sagemaker(
     control: Arc<dyn ServerControl>,
     options: SageMakerOptions,
 ) -> io::Result<RunningDoor> {
-    let door = Door::with_options(options.http.door.clone());
+    let door = DoorBuilder::with_options(options.http.door.clone());
     let completions = CompletionQueues::start(workers);
     let api = Api::new(service, control, completions, &options.http, Dialect::SageMaker);
     door.listen(workers, listener, Http1::new(SageMaker::new(api, options)))
@@ -73,7 +75,7 @@ pub fn start_sagemaker(
 ///
 /// # Errors
 ///
-/// As [`start`].
+/// As [`start_inference_endpoint`].
 pub fn start_vertex_ai(
     workers: &[Handle],
     listener: TcpListener,
@@ -81,7 +83,7 @@ pub fn start_vertex_ai(
     control: Arc<dyn ServerControl>,
     options: VertexAiOptions,
 ) -> io::Result<RunningDoor> {
-    let door = Door::with_options(options.http.door.clone());
+    let door = DoorBuilder::with_options(options.http.door.clone());
     let completions = CompletionQueues::start(workers);
     let api = Api::new(service, control, completions, &options.http, Dialect::VertexAi);
     door.listen(workers, listener, Http1::new(VertexAi::new(api, options)))
@@ -108,7 +110,7 @@ impl<E: Endpoint> Http1<E> {
     }
 }
 
-impl<E: Endpoint> Protocol for Http1<E> {
+impl<E: Endpoint> ConnectionHandler for Http1<E> {
     async fn serve(self: Arc<Self>, connection: Connection) {
         connection::serve(connection, &self.endpoint, &self.hyper).await;
     }

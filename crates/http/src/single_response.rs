@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_control::{DoorTracePoint, DoorTraceSink};
+use galatea_control::{FrontendTracePoint, FrontendTraceSink};
 use galatea_door::CompletionQueue;
-use galatea_explain::Explanation;
+use galatea_explain::LatencyExplanation;
 use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use tokio::sync::oneshot;
 
@@ -22,15 +22,15 @@ pub(crate) struct SingleResponse {
     /// to the request.
     completions: Option<Arc<CompletionQueue<InferenceResult>>>,
     /// The trace of the request.
-    trace: Option<Arc<dyn DoorTraceSink>>,
-    explanation: Option<Arc<Explanation>>,
+    trace: Option<Arc<dyn FrontendTraceSink>>,
+    explanation: Option<Arc<LatencyExplanation>>,
 }
 
 impl SingleResponse {
     pub(crate) fn new(
         completions: Option<Arc<CompletionQueue<InferenceResult>>>,
-        trace: Option<Arc<dyn DoorTraceSink>>,
-        explanation: Option<Arc<Explanation>>,
+        trace: Option<Arc<dyn FrontendTraceSink>>,
+        explanation: Option<Arc<LatencyExplanation>>,
     ) -> (Self, oneshot::Receiver<InferenceResult>) {
         let (sender, receiver) = oneshot::channel();
         let (result, sender) = (None, Some(sender));
@@ -48,10 +48,10 @@ impl SingleResponse {
         };
         let trace = self.trace.take();
         if let Some(trace) = trace.filter(|_| self.responses > 0) {
-            trace.record(DoorTracePoint::ResponseComplete, Instant::now());
+            trace.record(FrontendTracePoint::ResponseComplete, Instant::now());
         }
         if let Some(explanation) = self.explanation.take() {
-            explanation.delivered(&result, Instant::now());
+            explanation.record_delivery(&result, Instant::now());
         }
         let Some(receiver) = self.receiver.take() else { return };
         match &self.completions {
@@ -116,11 +116,11 @@ mod tests {
         check(
             |mut sender| {
                 sender.send(error());
-                sender.finish();
+                sender.finish_without_response();
             },
             "busy",
         );
-        check(ResponseSender::finish, "expected a single response, got 0");
+        check(ResponseSender::finish_without_response, "expected a single response, got 0");
         check(
             |mut sender| {
                 sender.send(error());

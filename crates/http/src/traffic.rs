@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use galatea_control::{TrafficRecording, TrafficRecordingControl};
-use galatea_infer::{Pass, Status, api};
+use galatea_infer::{AccessPass, Status, api};
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -42,7 +42,7 @@ impl TrafficRecorder {
 
     pub(crate) fn begin(
         &self,
-        pass: Pass<api::Trace>,
+        pass: AccessPass<api::Trace>,
         model: &str,
         version: Option<i64>,
     ) -> Result<TrafficStream, Status> {
@@ -147,7 +147,7 @@ mod tests {
     impl TrafficRecordingControl for FakeServer {
         fn record_traffic(
             &self,
-            _: Pass<api::Trace>,
+            _: AccessPass<api::Trace>,
             model: &str,
             _: Option<i64>,
         ) -> Result<Box<dyn TrafficRecording>, Status> {
@@ -186,7 +186,7 @@ mod tests {
     #[tokio::test]
     async fn lines_come_until_the_version_is_gone() {
         let (recorder, open) = recorder(3);
-        let mut stream = recorder.begin(Pass::in_process(), "m", None).unwrap();
+        let mut stream = recorder.begin(AccessPass::in_process(), "m", None).unwrap();
         let mut seen = Vec::new();
         while let Some(line) = next(&mut stream).await {
             seen.push(line);
@@ -194,27 +194,27 @@ mod tests {
         let end = "{\"end\":\"the model was unloaded, or loaded anew\"}\n";
         assert_eq!(seen, ["line\n", "line\n", end]);
         assert_eq!(open.load(Ordering::SeqCst), 0);
-        assert!(recorder.begin(Pass::in_process(), "x", None).is_err());
+        assert!(recorder.begin(AccessPass::in_process(), "x", None).is_err());
     }
 
     #[tokio::test]
     async fn a_recording_ends_with_its_client_and_with_the_server() {
         let (recorder, open) = recorder(1000);
-        let mut stream = recorder.begin(Pass::in_process(), "m", None).unwrap();
+        let mut stream = recorder.begin(AccessPass::in_process(), "m", None).unwrap();
         next(&mut stream).await;
         assert_eq!(open.load(Ordering::SeqCst), 1);
         drop(stream);
         while open.load(Ordering::SeqCst) > 0 {
             tokio::task::yield_now().await;
         }
-        let mut stream = recorder.begin(Pass::in_process(), "m", None).unwrap();
+        let mut stream = recorder.begin(AccessPass::in_process(), "m", None).unwrap();
         recorder.end();
         let mut last = None;
         while let Some(line) = next(&mut stream).await {
             last = Some(line);
         }
         assert_eq!(last.as_deref(), Some("{\"end\":\"the server stops\"}\n"));
-        let refused = recorder.begin(Pass::in_process(), "m", None);
+        let refused = recorder.begin(AccessPass::in_process(), "m", None);
         assert_eq!(refused.err().unwrap().message(), "Server exiting");
     }
 }

@@ -13,7 +13,7 @@ pub type ResumeHook = Box<dyn FnOnce() + Send>;
 /// A point where responses may pile up: before a slow ensemble step or a slow client.
 ///
 /// Any sending thread may call these methods, so neither may block.
-pub trait ResponseCongestion: Send + Sync {
+pub trait CongestionPoint: Send + Sync {
     /// Returns true if the sender of responses should pause.
     fn is_congested(&self) -> bool;
 
@@ -31,7 +31,7 @@ pub trait ResponseCongestion: Send + Sync {
 /// never congested and needs no allocation.
 #[derive(Clone, Default)]
 pub struct Backpressure {
-    points: Vec<Arc<dyn ResponseCongestion>>,
+    points: Vec<Arc<dyn CongestionPoint>>,
 }
 
 /// The interval at which a waiting thread checks for cancellation of its request.
@@ -44,7 +44,7 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 impl Backpressure {
     /// Adds a point where responses may pile up.
     #[must_use]
-    pub fn with_point(mut self, point: Arc<dyn ResponseCongestion>) -> Self {
+    pub fn with_congestion_point(mut self, point: Arc<dyn CongestionPoint>) -> Self {
         self.points.push(point);
         self
     }
@@ -106,7 +106,7 @@ mod tests {
     #[derive(Default)]
     struct Buffer(Mutex<(bool, Vec<ResumeHook>)>);
 
-    impl ResponseCongestion for Buffer {
+    impl CongestionPoint for Buffer {
         fn is_congested(&self) -> bool {
             self.0.lock().unwrap().0
         }
@@ -138,8 +138,9 @@ mod tests {
 
     fn backpressure_of_two() -> (Backpressure, [Arc<Buffer>; 2]) {
         let points: [Arc<Buffer>; 2] = Default::default();
-        let backpressure =
-            Backpressure::default().with_point(points[0].clone()).with_point(points[1].clone());
+        let backpressure = Backpressure::default()
+            .with_congestion_point(points[0].clone())
+            .with_congestion_point(points[1].clone());
         (backpressure, points)
     }
 

@@ -61,13 +61,13 @@ impl ClassLabels {
 
 /// The information needed to turn a model's outputs into classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ModelClasses {
+pub struct ClassificationInfo {
     batches: bool,
     /// The labels by output; outputs without labels are absent.
     labels: BTreeMap<String, Arc<ClassLabels>>,
 }
 
-impl ModelClasses {
+impl ClassificationInfo {
     /// Describes a model whose outputs have these labels. If `batches` is true, the first dimension
     /// of each output is the batch dimension.
     #[must_use]
@@ -77,7 +77,7 @@ impl ModelClasses {
 
     /// Returns true if the first dimension of outputs is the batch dimension.
     #[must_use]
-    pub const fn batches(&self) -> bool {
+    pub const fn has_batch_dimension(&self) -> bool {
         self.batches
     }
 
@@ -93,17 +93,17 @@ impl ModelClasses {
 /// The door puts one copy into the request and keeps the other. The version that admits the request
 /// sets the cell, so a response never gets the labels of a version that was loaded later.
 #[derive(Clone, Debug, Default)]
-pub struct ClassesCell(Arc<OnceLock<Arc<ModelClasses>>>);
+pub struct ClassificationCell(Arc<OnceLock<Arc<ClassificationInfo>>>);
 
-impl ClassesCell {
+impl ClassificationCell {
     /// Sets the classes; later calls change nothing.
-    pub fn set_once(&self, classes: &Arc<ModelClasses>) {
+    pub fn set_once(&self, classes: &Arc<ClassificationInfo>) {
         self.0.get_or_init(|| classes.clone());
     }
 
     /// The classes; `None` if no version has admitted the request.
     #[must_use]
-    pub fn get(&self) -> Option<&Arc<ModelClasses>> {
+    pub fn get(&self) -> Option<&Arc<ClassificationInfo>> {
         self.0.get()
     }
 }
@@ -143,11 +143,11 @@ mod tests {
 
     #[test]
     fn a_cell_keeps_the_first_value() {
-        let cell = ClassesCell::default();
+        let cell = ClassificationCell::default();
         let copy = cell.clone();
         assert!(copy.get().is_none());
-        cell.set_once(&Arc::new(ModelClasses::new(true, BTreeMap::new())));
-        cell.set_once(&Arc::new(ModelClasses::new(false, BTreeMap::new())));
-        assert!(copy.get().unwrap().batches());
+        cell.set_once(&Arc::new(ClassificationInfo::new(true, BTreeMap::new())));
+        cell.set_once(&Arc::new(ClassificationInfo::new(false, BTreeMap::new())));
+        assert!(copy.get().unwrap().has_batch_dimension());
     }
 }

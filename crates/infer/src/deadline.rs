@@ -34,7 +34,7 @@ impl Deadline {
 
     /// The time, if any.
     #[must_use]
-    pub const fn at(self) -> Option<Instant> {
+    pub const fn instant(self) -> Option<Instant> {
         match self {
             Self::At(time) => Some(time),
             Self::None | Self::Unreadable(_) => None,

@@ -79,7 +79,7 @@ impl From<&ExecutionTimes> for ExecutionSummary {
 
 /// An observer of a step's execution: the ensemble run that made the request and adds up the times
 /// of its steps.
-pub trait ExecutionObserver: Send + Sync + std::fmt::Debug {
+pub trait StepExecutionObserver: Send + Sync + std::fmt::Debug {
     /// The request was executed without an error.
     fn executed(&self, execution: &ExecutionSummary);
 }

@@ -8,21 +8,21 @@ use crate::InputTensor;
 /// The bytes that a model version's requests hold: the part of the ledger that is shown per model.
 /// Only charged tensors count, so a small request costs nothing.
 #[derive(Clone, Debug, Default)]
-pub struct ModelBytes(Arc<AtomicU64>);
+pub struct ModelRequestBytes(Arc<AtomicU64>);
 
 /// The share of one request, which lasts until the request and its copies are dropped.
 #[derive(Clone, Debug)]
-pub struct HeldBytes {
+pub struct RequestBytesGuard {
     _share: Arc<HeldShare>,
 }
 
 #[derive(Debug)]
 struct HeldShare {
-    model: ModelBytes,
+    model: ModelRequestBytes,
     bytes: u64,
 }
 
-impl ModelBytes {
+impl ModelRequestBytes {
     /// The number of bytes held now.
     #[must_use]
     pub fn held(&self) -> u64 {
@@ -31,7 +31,7 @@ impl ModelBytes {
 
     /// Counts the charged tensors of a request; `None` if there are none.
     #[must_use]
-    pub fn hold(&self, inputs: &[InputTensor]) -> Option<HeldBytes> {
+    pub fn add_request(&self, inputs: &[InputTensor]) -> Option<RequestBytesGuard> {
         let charged = inputs.iter().filter(|input| input.data.is_charged());
         let lengths = charged.map(|input| u64::try_from(input.data.len()).unwrap_or(u64::MAX));
         let bytes = lengths.fold(0, u64::saturating_add);
@@ -39,7 +39,7 @@ impl ModelBytes {
             return None;
         }
         self.0.fetch_add(bytes, Ordering::Relaxed);
-        Some(HeldBytes { _share: Arc::new(HeldShare { model: self.clone(), bytes }) })
+        Some(RequestBytesGuard { _share: Arc::new(HeldShare { model: self.clone(), bytes }) })
     }
 }
 
@@ -62,12 +62,12 @@ mod tests {
 
     #[test]
     fn charged_tensors_count_until_the_last_copy_is_dropped() {
-        let model = ModelBytes::default();
+        let model = ModelRequestBytes::default();
         let small = input(Buffer::from_vec(vec![0; 10]));
-        assert!(model.hold(std::slice::from_ref(&small)).is_none());
-        let large = input(Buffer::from_vec(vec![0; 100]).charged());
-        let first = model.hold(&[small, large.clone()]);
-        let (copy, second) = (first.clone(), model.hold(&[large]));
+        assert!(model.add_request(std::slice::from_ref(&small)).is_none());
+        let large = input(Buffer::from_vec(vec![0; 100]).mark_charged());
+        let first = model.add_request(&[small, large.clone()]);
+        let (copy, second) = (first.clone(), model.add_request(&[large]));
         assert_eq!(model.held(), 200);
         drop((first, second));
         assert_eq!(model.held(), 100);

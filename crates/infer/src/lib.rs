@@ -48,18 +48,20 @@ mod trace;
 #[cfg(all(test, loom_models))]
 mod models;
 
-pub use backpressure::{Backpressure, ResponseCongestion, ResumeHook};
+pub use backpressure::{Backpressure, CongestionPoint, ResumeHook};
 pub use cancel::CancelToken;
-pub use classes::{ClassLabels, ClassesCell, ModelClasses};
+pub use classes::{ClassLabels, ClassificationCell, ClassificationInfo};
 pub use deadline::{Deadline, TimeoutHeaders};
 pub use execution::{
-    AdmissionTimes, ExecutionObserver, ExecutionSummary, ExecutionTimes, RequestObserver,
+    AdmissionTimes, ExecutionSummary, ExecutionTimes, RequestObserver, StepExecutionObserver,
 };
-pub use galatea_gate::access::{Pass, api};
-pub use held_bytes::{HeldBytes, ModelBytes};
+pub use galatea_gate::access::{AccessPass, api};
+pub use held_bytes::{ModelRequestBytes, RequestBytesGuard};
 pub use log_level::LogLevel;
 pub use parameter::{Parameter, ParameterValue};
-pub use pending::{NOT_RESCHEDULED, PendingRequest, SequenceContext, SequenceOwner, StateTensor};
+pub use pending::{
+    NOT_RESCHEDULED, PendingRequest, SequenceContext, SequenceReleaseHook, StateTensor,
+};
 pub use request::{CorrelationId, DeviceOutputs, InferenceRequest, MalformedInput, SequenceFlags};
 pub use responder::{Responder, StatisticsReporter};
 pub use response::{InferenceResponse, ResponseParameters};
@@ -69,6 +71,6 @@ pub use statistics::{CacheStatistics, FailureReason, MemoryUsage, MemoryUsageKin
 pub use status::{Code, Status};
 pub use tensor::{InputTensor, OutputTensor};
 pub use trace::{
-    TensorTracePoint, Trace, TraceCompanion, TraceIdentity, TracePoint, TraceSink, TraceSubject,
+    TensorTracePoint, Trace, TraceAttachment, TraceIdentity, TracePoint, TraceSink, TraceSubject,
     TracedTensor,
 };

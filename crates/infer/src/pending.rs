@@ -51,7 +51,7 @@ pub struct SequenceContext {
     /// replaces it.
     pub states: Vec<StateTensor>,
     /// Notified when the request is released.
-    pub owner: Arc<dyn SequenceOwner>,
+    pub owner: Arc<dyn SequenceReleaseHook>,
     /// The owner's key of the request.
     pub key: u64,
     /// True if the request may be rescheduled.
@@ -76,7 +76,7 @@ pub struct StateTensor {
 /// Takes sequence requests back from the backend.
 ///
 /// Called without locks, on the thread that releases a request. Must not block.
-pub trait SequenceOwner: Send + Sync + std::fmt::Debug {
+pub trait SequenceReleaseHook: Send + Sync + std::fmt::Debug {
     /// The backend has released the request; `states` belong to its sequence.
     fn released(&self, key: u64, states: Vec<StateTensor>);
     /// The request must be executed again, after other waiting requests.
@@ -119,7 +119,7 @@ impl PendingRequest {
     ///
     /// `request` has inputs of the right types and shapes with arbitrary contents.
     #[must_use]
-    pub fn padding(request: impl Into<Box<InferenceRequest>>) -> Self {
+    pub fn new_padding(request: impl Into<Box<InferenceRequest>>) -> Self {
         let mut padding = Self::without_responder(request.into(), 1);
         padding.parts.is_padding = true;
         padding
@@ -127,7 +127,7 @@ impl PendingRequest {
 
     /// Makes a copy of a queued request, which can be read but can't reply.
     #[must_use]
-    pub fn for_inspection(request: impl Into<Box<InferenceRequest>>, batch_size: u32) -> Self {
+    pub fn read_only_copy(request: impl Into<Box<InferenceRequest>>, batch_size: u32) -> Self {
         let mut request = request.into();
         (request.execution_observer, request.trace) = (None, None);
         Self::without_responder(request, batch_size)
@@ -160,7 +160,7 @@ impl PendingRequest {
     /// Limits the timeout that the backend sees to the time left before the deadline. The engine
     /// calls this for models that use deadlines.
     pub fn limit_timeout(&mut self, now: Instant) {
-        let Some(deadline) = self.parts.request.deadline.at() else { return };
+        let Some(deadline) = self.parts.request.deadline.instant() else { return };
         // 0 would mean no timeout.
         let rest = deadline.saturating_duration_since(now).as_micros().max(1);
         let rest = u64::try_from(rest).unwrap_or(u64::MAX);
@@ -177,13 +177,13 @@ impl PendingRequest {
     /// The times at which the request passed trace points; `None` for padding and for a request
     /// whose responder has been taken.
     #[must_use]
-    pub fn times(&self) -> Option<AdmissionTimes> {
+    pub fn admission_times(&self) -> Option<AdmissionTimes> {
         self.parts.responder.as_ref().map(|responder| responder.statistics().times)
     }
 
     /// Puts another observer before the one that keeps the statistics. Has no effect on padding, or
     /// on a request whose responder has been taken.
-    pub fn observe(
+    pub fn wrap_observer(
         &mut self,
         wrap: impl FnOnce(Arc<dyn RequestObserver>) -> Arc<dyn RequestObserver>,
     ) {
@@ -206,7 +206,7 @@ impl PendingRequest {
     }
 
     /// Makes the request a step of its sequence until it is released. Called by the engine.
-    pub fn begin_step(&mut self, sequence: Box<SequenceContext>) {
+    pub fn begin_sequence_step(&mut self, sequence: Box<SequenceContext>) {
         assert!(self.parts.sequence.is_none(), "a request is one step at a time");
         self.parts.sequence = Some(sequence);
     }
@@ -241,9 +241,9 @@ impl PendingRequest {
     }
 
     /// Sends a response that is not the last. For decoupled models only.
-    pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
+    pub fn respond_nonfinal(&mut self, result: Result<InferenceResponse, Status>) {
         if let Some(responder) = &mut self.parts.responder {
-            responder.respond(result);
+            responder.respond_nonfinal(result);
         }
     }
 
@@ -299,10 +299,10 @@ impl PendingRequest {
 
     /// Records a success, ends the request without a further response and releases it. For
     /// decoupled models only.
-    pub fn finish(mut self, execution: &ExecutionTimes) {
+    pub fn finish_without_response(mut self, execution: &ExecutionTimes) {
         self.give_up_regions();
         if let Some(responder) = self.parts.responder.take() {
-            responder.finish(execution);
+            responder.finish_without_response(execution);
         }
         if let Some(trace) = &self.parts.trace {
             trace.record_execution(execution);

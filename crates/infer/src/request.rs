@@ -6,8 +6,8 @@ use std::sync::Arc;
 use galatea_tensor::DataType;
 
 use crate::{
-    Backpressure, CancelToken, ClassesCell, Deadline, ExecutionObserver, HeldBytes, InputTensor,
-    Parameter, Trace,
+    Backpressure, CancelToken, ClassificationCell, Deadline, InputTensor, Parameter,
+    RequestBytesGuard, StepExecutionObserver, Trace,
 };
 
 /// One inference request, as a door decoded it.
@@ -53,19 +53,19 @@ pub struct InferenceRequest {
     /// The points where the responses may pile up.
     pub backpressure: Backpressure,
     /// The run that made this request as a step of an ensemble; admission takes it.
-    pub execution_observer: Option<Arc<dyn ExecutionObserver>>,
+    pub execution_observer: Option<Arc<dyn StepExecutionObserver>>,
     /// Records the request's trace points; admission takes it.
     pub trace: Option<Arc<Trace>>,
     /// Set by the model version that admits the request, if the door turns
     /// outputs into classes.
-    pub classes: Option<ClassesCell>,
+    pub classes: Option<ClassificationCell>,
     /// The caller's query for output memory, for backends that know the query's type: the C API's
     /// query functions. If `None`, outputs go into CPU memory.
     pub output_query: Option<Arc<dyn Any + Send + Sync>>,
     /// The outputs that may stay in GPU memory. Other outputs are returned in host memory.
     pub device_outputs: DeviceOutputs,
     /// The request's share of the bytes that its model's requests hold; admission sets it.
-    pub held: Option<HeldBytes>,
+    pub held: Option<RequestBytesGuard>,
 }
 
 impl InferenceRequest {

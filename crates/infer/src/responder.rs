@@ -4,8 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::{
-    AdmissionTimes, CancelToken, ExecutionObserver, ExecutionSummary, FailureReason,
-    InferenceResponse, RequestObserver, ResponseSender, ResponseSink, Status,
+    AdmissionTimes, CancelToken, ExecutionSummary, FailureReason, InferenceResponse,
+    RequestObserver, ResponseSender, ResponseSink, Status, StepExecutionObserver,
 };
 
 /// Replies to a request and records its statistics. A backend takes it out of a
@@ -30,7 +30,7 @@ pub struct StatisticsReporter {
     pub(crate) times: AdmissionTimes,
     pub(crate) observer: Arc<dyn RequestObserver>,
     /// The ensemble run that made the request as one of its steps.
-    pub(crate) execution_observer: Option<Arc<dyn ExecutionObserver>>,
+    pub(crate) execution_observer: Option<Arc<dyn StepExecutionObserver>>,
 }
 
 impl StatisticsReporter {
@@ -50,7 +50,7 @@ impl StatisticsReporter {
     /// Makes another responder to the same request, whose replies go to `sink`. The new responder
     /// travels with the request, while the first one stays behind the sink.
     #[must_use]
-    pub fn responder(&self, sink: Box<dyn ResponseSink>) -> Responder {
+    pub fn chained_responder(&self, sink: Box<dyn ResponseSink>) -> Responder {
         Responder {
             sender: Some(ResponseSender::new(sink)),
             statistics: self.clone(),
@@ -78,7 +78,7 @@ impl Responder {
     }
 
     /// Sends a response that is not the last. For decoupled models only.
-    pub fn respond(&mut self, result: Result<InferenceResponse, Status>) {
+    pub fn respond_nonfinal(&mut self, result: Result<InferenceResponse, Status>) {
         self.begin_response();
         if let Some(sender) = &mut self.sender {
             sender.send(result);
@@ -99,15 +99,15 @@ impl Responder {
     }
 
     /// Records a success and ends the request without a further response.
-    pub fn finish(self, execution: impl Into<ExecutionSummary>) {
+    pub fn finish_without_response(self, execution: impl Into<ExecutionSummary>) {
         self.statistics.report_success(&execution.into());
         self.finish_unrecorded();
     }
 
     /// The object behind the sink; see [`ResponseSink::underlying`].
     #[must_use]
-    pub fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.sender.as_ref().and_then(ResponseSender::underlying)
+    pub fn backing_object(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.sender.as_ref().and_then(ResponseSender::backing_object)
     }
 
     /// Ends without a reply and without statistics. For the sink's owner, which replies in another
@@ -140,17 +140,17 @@ impl Responder {
 
     /// Like [`Self::complete_unrecorded`], for a response whose model ended the request only after
     /// sending it.
-    pub fn complete_apart_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
+    pub fn complete_separate_end_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
         self.begin_response();
         if let Some(sender) = self.sender.take() {
-            sender.send_final_apart(result);
+            sender.send_final_with_separate_end(result);
         }
     }
 
     /// Ends the request without a further response and without statistics.
     pub fn finish_unrecorded(mut self) {
         if let Some(sender) = self.sender.take() {
-            sender.finish();
+            sender.finish_without_response();
         }
     }
 
@@ -225,12 +225,12 @@ mod tests {
     fn only_the_first_response_is_told_of() {
         let error = || Err(Status::internal("in place of a response"));
         let respond = |mut responder: Responder| {
-            responder.respond(error());
-            responder.respond(error());
+            responder.respond_nonfinal(error());
+            responder.respond_nonfinal(error());
             responder.complete_unrecorded(error());
         };
         check(respond, 1);
-        check(|responder| responder.complete_apart_unrecorded(error()), 1);
+        check(|responder| responder.complete_separate_end_unrecorded(error()), 1);
         check(|responder| responder.fail(Status::internal("failed"), FailureReason::Other), 1);
         check(drop, 1);
     }
@@ -252,7 +252,9 @@ mod tests {
                     first.complete_unrecorded(result);
                 }
             };
-            statistics.responder(Box::new(sink)).complete_unrecorded(Err(Status::internal("x")));
+            statistics
+                .chained_responder(Box::new(sink))
+                .complete_unrecorded(Err(Status::internal("x")));
         };
         check(pass_on, 1);
     }

@@ -92,7 +92,7 @@ impl ResponseSender {
     }
 
     /// Sends the last response of a model that ended the request only after sending it.
-    pub fn send_final_apart(mut self, result: Result<InferenceResponse, Status>) {
+    pub fn send_final_with_separate_end(mut self, result: Result<InferenceResponse, Status>) {
         self.end(Reply::Response { result, finality: Finality::EndApart });
     }
 
@@ -109,7 +109,7 @@ impl ResponseSender {
     }
 
     /// Ends the request without a further response.
-    pub fn finish(mut self) {
+    pub fn finish_without_response(mut self) {
         self.end(Reply::Finished);
     }
 
@@ -123,7 +123,7 @@ impl ResponseSender {
 
     /// The object behind the sink; see [`ResponseSink::underlying`].
     #[must_use]
-    pub fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    pub fn backing_object(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.sink.as_ref().and_then(|sink| sink.underlying())
     }
 
@@ -181,17 +181,17 @@ mod tests {
     #[test]
     fn every_end_sends_exactly_one_final_reply() {
         check(drop, &["Final: the request was dropped without a final response"]);
-        check(ResponseSender::finish, &["finished"]);
+        check(ResponseSender::finish_without_response, &["finished"]);
         check(|sender| sender.refuse(Status::internal("no")), &["Final: no"]);
         check(|sender| sender.send_final(error("a")), &["Final: a"]);
         check(
             |mut sender| {
                 sender.send(error("a"));
                 sender.send(error("b"));
-                sender.finish();
+                sender.finish_without_response();
             },
             &["More: a", "More: b", "finished"],
         );
-        check(|sender| sender.wrap(|sink| sink).finish(), &["finished"]);
+        check(|sender| sender.wrap(|sink| sink).finish_without_response(), &["finished"]);
     }
 }

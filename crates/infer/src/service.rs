@@ -2,7 +2,7 @@
 //!
 //! It requires the pass for inference, which only a door's gate can issue.
 
-use galatea_gate::access::{Pass, WrongCategory, api};
+use galatea_gate::access::{AccessPass, WrongCategory, api};
 
 use crate::{InferenceRequest, ResponseSender, Status};
 
@@ -14,7 +14,7 @@ pub trait InferenceService: Send + Sync {
     /// because it is large and moves often.
     fn infer(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         request: Box<InferenceRequest>,
         sender: ResponseSender,
     );

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use galatea_gate::ledger::LedgerExhausted;
-use galatea_gate::text::cut;
-use galatea_tensor::ForeignError;
+use galatea_gate::ledger::MemoryLimitExceeded;
+use galatea_gate::text::truncate_text;
+use galatea_tensor::ForeignMemoryError;
 
 /// The maximum length of an error message, in bytes. A longer message is cut.
 ///
@@ -75,7 +75,7 @@ impl Status {
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         let mut message = message.into();
         if let Cow::Owned(text) = &mut message {
-            cut(text, ERROR_BYTES_MAX);
+            truncate_text(text, ERROR_BYTES_MAX);
         }
         Self { code, retry_after_ms: 0, message }
     }
@@ -158,19 +158,19 @@ impl fmt::Display for Status {
 
 impl std::error::Error for Status {}
 
-impl From<LedgerExhausted> for Status {
-    fn from(exhausted: LedgerExhausted) -> Self {
+impl From<MemoryLimitExceeded> for Status {
+    fn from(exhausted: MemoryLimitExceeded) -> Self {
         Self::new(Code::Exhausted, exhausted.to_string())
     }
 }
 
 /// The client took its memory away, or no memory is left for a copy of it.
-impl From<ForeignError> for Status {
-    fn from(error: ForeignError) -> Self {
+impl From<ForeignMemoryError> for Status {
+    fn from(error: ForeignMemoryError) -> Self {
         let code = match error {
-            ForeignError::Lost(_) => Code::InvalidArgument,
-            ForeignError::NoMemory(_) => Code::Unavailable,
-            ForeignError::Device(_) | ForeignError::NotReadable => Code::Internal,
+            ForeignMemoryError::Lost(_) => Code::InvalidArgument,
+            ForeignMemoryError::NoMemory(_) => Code::Unavailable,
+            ForeignMemoryError::Device(_) | ForeignMemoryError::NotReadable => Code::Internal,
         };
         Self::new(code, error.to_string())
     }

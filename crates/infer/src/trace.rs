@@ -115,11 +115,11 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
 
 /// An object that follows a request, with a child for each request that serves it. It keeps facts
 /// about a request that don't belong in a trace, such as its explanation.
-pub trait TraceCompanion: Any + Send + Sync + std::fmt::Debug {
+pub trait TraceAttachment: Any + Send + Sync + std::fmt::Debug {
     /// Records that a model received the request at this time. Called at most once.
     fn begin(&self, subject: &TraceSubject<'_>, at: Instant);
     /// Makes the companion of a request that serves this one.
-    fn child(&self) -> Option<Arc<dyn TraceCompanion>>;
+    fn child(&self) -> Option<Arc<dyn TraceAttachment>>;
 }
 
 // The phases of a trace: NEW => BEGUN => ENDED, or NEW => ENDED.
@@ -135,7 +135,7 @@ pub struct Trace {
     phase: AtomicU8,
     /// The sink; `None` if the request's trace only serves its companion.
     sink: Option<Box<dyn TraceSink>>,
-    companion: Option<Arc<dyn TraceCompanion>>,
+    companion: Option<Arc<dyn TraceAttachment>>,
     /// The parent, kept so that it ends after this trace.
     _parent: Option<Arc<Trace>>,
 }
@@ -149,7 +149,10 @@ impl Trace {
 
     /// Adds a companion to a request, which may already have a trace.
     #[must_use]
-    pub fn accompanied(trace: Option<Arc<Self>>, companion: Arc<dyn TraceCompanion>) -> Arc<Self> {
+    pub fn with_attachment(
+        trace: Option<Arc<Self>>,
+        companion: Arc<dyn TraceAttachment>,
+    ) -> Arc<Self> {
         let Some(mut trace) = trace else {
             return Arc::new(Self::with(None, Some(companion), None));
         };
@@ -162,7 +165,7 @@ impl Trace {
 
     fn with(
         sink: Option<Box<dyn TraceSink>>,
-        companion: Option<Arc<dyn TraceCompanion>>,
+        companion: Option<Arc<dyn TraceAttachment>>,
         parent: Option<Arc<Self>>,
     ) -> Self {
         Self { phase: AtomicU8::new(NEW), sink, companion, _parent: parent }
@@ -189,7 +192,7 @@ impl Trace {
 
     /// The companion of the request, if any.
     #[must_use]
-    pub const fn companion(&self) -> Option<&Arc<dyn TraceCompanion>> {
+    pub const fn attachment(&self) -> Option<&Arc<dyn TraceAttachment>> {
         self.companion.as_ref()
     }
 
@@ -277,7 +280,7 @@ impl Trace {
     }
 
     /// Like [`Self::record_custom`], at an instant.
-    pub fn record_activity(&self, name: &str, at: Instant) {
+    pub fn record_custom_at(&self, name: &str, at: Instant) {
         if let Some(sink) = &self.sink {
             sink.record_activity(name, at);
         }
@@ -300,7 +303,7 @@ impl Trace {
 
     /// The object behind the sink; see [`TraceSink::underlying`].
     #[must_use]
-    pub fn underlying(&self) -> Option<&dyn Any> {
+    pub fn backing_object(&self) -> Option<&dyn Any> {
         self.sink.as_ref().and_then(|sink| sink.underlying())
     }
 }

@@ -148,9 +148,9 @@ fn each_response_of_a_decoupled_model_is_recorded() {
     let each = ["t BackendOutput y [2]", "reply"];
     let recorded = [each[0], each[1], each[0], each[1], "final reply"];
     let act = |mut request: PendingRequest| {
-        request.respond(Ok(response()));
-        request.respond(Ok(response()));
-        request.finish(&times());
+        request.respond_nonfinal(Ok(response()));
+        request.respond_nonfinal(Ok(response()));
+        request.finish_without_response(&times());
     };
     check(true, act, &lines(&recorded, &["t ended", "t dropped"]));
 }
@@ -190,7 +190,7 @@ fn a_child_ends_before_its_parent() {
         TraceSubject { model_name: "step", model_version: 1, request_id: "", deadline: None };
     child.begin(&subject, Instant::now());
     assert_eq!(
-        child.underlying().and_then(|name| name.downcast_ref::<String>()).unwrap(),
+        child.backing_object().and_then(|name| name.downcast_ref::<String>()).unwrap(),
         "t.child"
     );
     drop(trace);

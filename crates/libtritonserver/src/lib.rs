@@ -11,7 +11,7 @@
 use core::ffi::{CStr, c_void};
 use core::mem::MaybeUninit;
 
-use galatea_capi::{ChosenOptions, ReservedAddress};
+use galatea_capi::{ReservedServerPointer, ServerCreateOptions};
 use galatea_infer::Status;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
@@ -24,12 +24,12 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 static FIRST: extern "C" fn() = {
     extern "C" fn first() {
         galatea_capi::install_server_factory(make);
-        galatea_capi::install_log_factory(galatea::console_log);
+        galatea_capi::install_log_factory(galatea::console_logger);
     }
     first
 };
 
-fn make(options: &ChosenOptions, reserved: &ReservedAddress) -> Result<(), Status> {
+fn make(options: &ServerCreateOptions, reserved: &ReservedServerPointer) -> Result<(), Status> {
     make_visible()?;
     galatea::make_for_c(options, reserved)
 }

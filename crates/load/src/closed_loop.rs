@@ -11,7 +11,7 @@ use tokio::task::LocalSet;
 
 use crate::connection::grpc::GrpcConnection;
 use crate::connection::http::HttpConnection;
-use crate::sample::Sample;
+use crate::sample::SampleRequest;
 
 /// The maximum number of distinct failure reasons that are kept.
 const REASONS_MAX: usize = 8;
@@ -56,11 +56,11 @@ pub struct Target {
 
 /// One load level: requests to a target, and their duration.
 #[derive(Copy, Clone, Debug)]
-pub struct Level<'a> {
+pub struct LoadLevel<'a> {
     /// The server.
     pub target: &'a Target,
     /// The request to send.
-    pub sample: &'a Sample,
+    pub sample: &'a SampleRequest,
     /// The number of connections, each with one request in flight.
     pub connections: u64,
     /// The time during which requests are sent before counting begins.
@@ -71,7 +71,7 @@ pub struct Level<'a> {
 
 /// The results of a level's requests.
 #[derive(Debug)]
-pub struct Measurement {
+pub struct LoadMeasurement {
     /// The number of responses without an error.
     pub responses: u64,
     /// The time during which requests were counted.
@@ -82,29 +82,29 @@ pub struct Measurement {
     longest: Duration,
 }
 
-impl Measurement {
+impl LoadMeasurement {
     /// The latency that this fraction of the requests doesn't exceed.
     #[must_use]
-    pub fn latency(&self, share: f64) -> Option<Duration> {
+    pub fn latency_quantile(&self, share: f64) -> Option<Duration> {
         let found = self.quantiles.read(Duration::ZERO).quantile(share);
         found.map(|ns| Duration::from_nanos(ns).min(self.longest))
     }
 
     /// The longest latency.
     #[must_use]
-    pub const fn longest(&self) -> Duration {
+    pub const fn max_latency(&self) -> Duration {
         self.longest
     }
 
     /// The number of failed requests.
     #[must_use]
-    pub fn failed(&self) -> u64 {
+    pub fn failure_count(&self) -> u64 {
         self.failures.values().sum()
     }
 
     /// Responses per second.
     #[must_use]
-    pub fn rate(&self) -> f64 {
+    pub fn responses_per_second(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a run has fewer than 2^53 responses")]
         let responses = self.responses as f64;
         responses / self.elapsed.as_secs_f64()
@@ -123,7 +123,7 @@ impl Measurement {
 
 /// The state that all connections of a level share.
 struct LevelShared {
-    measurement: RefCell<Measurement>,
+    measurement: RefCell<LoadMeasurement>,
     /// The time at which counting begins.
     begin: Instant,
     end: Instant,
@@ -136,16 +136,16 @@ struct LevelShared {
 /// # Errors
 ///
 /// If the level can't be run at all.
-pub fn run_level(
-    level: Level<'_>,
+pub fn run_closed_loop(
+    level: LoadLevel<'_>,
     begun: impl Fn() + 'static,
     progress: impl Fn(f64, u64) + 'static,
-) -> Result<Measurement, String> {
+) -> Result<LoadMeasurement, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let begin = Instant::now() + level.warmup;
     let shared = Rc::new(LevelShared {
-        measurement: RefCell::new(Measurement {
+        measurement: RefCell::new(LoadMeasurement {
             responses: 0,
             elapsed: level.duration,
             failures: BTreeMap::new(),
@@ -162,13 +162,13 @@ pub fn run_level(
         let address = level.target.address.clone();
         match level.target.protocol {
             Protocol::Http => {
-                let request = level.sample.http(&address, number);
+                let request = level.sample.to_http_request(&address, number);
                 tasks.spawn_local(async move {
                     client::<HttpConnection>(&shared, &address, request).await
                 });
             }
             Protocol::Grpc => {
-                let request = level.sample.grpc(number);
+                let request = level.sample.to_grpc_message(number);
                 tasks.spawn_local(async move {
                     client::<GrpcConnection>(&shared, &address, request).await
                 });

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::interface::Interface;
-use crate::sample::{Sample, SampleInput, Shapes, path_segment};
+use crate::interface::ModelInputs;
+use crate::sample::{InputShapes, SampleInput, SampleRequest, encode_path_segment};
 use galatea_tensor::DataType;
 
 /// The maximum number of tensor elements that are written out.
@@ -19,13 +19,13 @@ const STRINGS_MAX: usize = 1_000;
 /// # Errors
 ///
 /// If the model's requests don't fit on a command line.
-pub fn curl(interface: &Interface, url: &str) -> Result<String, String> {
-    let sample = Sample::new(interface, 1, &Shapes::new())?;
+pub fn curl_command(interface: &ModelInputs, url: &str) -> Result<String, String> {
+    let sample = SampleRequest::new(interface, 1, &InputShapes::new())?;
     let is_text = |input: &SampleInput| input.datatype == DataType::Bytes;
     if sample.inputs.iter().any(|input| is_text(input) && input.elements > STRINGS_MAX) {
         return Err(String::from("it takes too many strings"));
     }
-    let model = format!("{url}/v2/models/{}", path_segment(&sample.model));
+    let model = format!("{url}/v2/models/{}", encode_path_segment(&sample.model));
     if interface.is_decoupled {
         return Ok(events(&sample, &model));
     }
@@ -80,7 +80,7 @@ pub fn curl(interface: &Interface, url: &str) -> Result<String, String> {
 }
 
 /// The command for a decoupled model, which sends its responses as events, in flat JSON.
-fn events(sample: &Sample, model: &str) -> String {
+fn events(sample: &SampleRequest, model: &str) -> String {
     let value = |input: &SampleInput| match input.json() {
         Value::Array(mut elements) if elements.len() == 1 => elements.swap_remove(0),
         elements => elements,
@@ -104,14 +104,14 @@ mod tests {
     use super::*;
     use crate::interface::TensorInterface;
 
-    fn interface(datatype: DataType, shape: &[i64]) -> Interface {
+    fn interface(datatype: DataType, shape: &[i64]) -> ModelInputs {
         let tensor = |name: &str| TensorInterface {
             name: name.to_owned(),
             datatype,
             shape: shape.to_vec(),
             is_optional: false,
         };
-        Interface {
+        ModelInputs {
             name: String::from("m"),
             inputs: vec![tensor("it's")],
             outputs: vec![tensor("y")],
@@ -122,8 +122,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(interface: &Interface, expected: &str) {
-        assert_eq!(curl(interface, "http://h:1").as_deref(), Ok(expected));
+    fn check(interface: &ModelInputs, expected: &str) {
+        assert_eq!(curl_command(interface, "http://h:1").as_deref(), Ok(expected));
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn halves_travel_in_binary_both_ways() {
-        let line = curl(&interface(DataType::Fp16, &[-1, 1]), "http://h:1").unwrap();
+        let line = curl_command(&interface(DataType::Fp16, &[-1, 1]), "http://h:1").unwrap();
         assert!(line.contains("head -c 2 /dev/zero"), "{line}");
         assert!(line.contains("\"binary_data_output\":true"), "{line}");
         assert!(line.contains("--output response.bin"), "{line}");
@@ -158,7 +158,7 @@ mod tests {
     fn a_sequence_begins_and_ends_and_a_decoupled_model_sends_events() {
         let mut interface = interface(DataType::Bytes, &[-1, 1]);
         interface.has_sequences = true;
-        let line = curl(&interface, "http://h:1").unwrap();
+        let line = curl_command(&interface, "http://h:1").unwrap();
         assert!(line.contains("\"sequence_end\":true"), "{line}");
         interface.is_decoupled = true;
         check(

@@ -14,8 +14,8 @@ use tokio::task::LocalSet;
 use crate::closed_loop::{Protocol, Target};
 use crate::connection::grpc::GrpcConnection;
 use crate::connection::http::HttpConnection;
-use crate::interface::Interface;
-use crate::sample::{path_segment, with_prefix};
+use crate::interface::ModelInputs;
+use crate::sample::{encode_path_segment, frame_grpc_message};
 
 /// The time limit for a response from the server.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -48,14 +48,14 @@ pub fn ready_models(target: &Target) -> Result<Vec<String>, String> {
 /// # Errors
 ///
 /// If the server doesn't report it.
-pub fn interface(target: &Target, model: &str) -> Result<Interface, String> {
+pub fn fetch_model_inputs(target: &Target, model: &str) -> Result<ModelInputs, String> {
     let address = &target.address;
     match target.protocol {
         Protocol::Http => wait(async {
-            let path = format!("GET /v2/models/{}", path_segment(model));
+            let path = format!("GET /v2/models/{}", encode_path_segment(model));
             let metadata = json(address, &path, "").await?;
             let config = json(address, &format!("{path}/config"), "").await?;
-            Interface::from_json(&metadata, &config)
+            ModelInputs::from_json(&metadata, &config)
         }),
         Protocol::Grpc => wait(async {
             let name = model.to_owned();
@@ -63,7 +63,7 @@ pub fn interface(target: &Target, model: &str) -> Result<Interface, String> {
             let metadata: ModelMetadataResponse = call(address, "ModelMetadata", &request).await?;
             let request = ModelConfigRequest { name, ..Default::default() };
             let config: ModelConfigResponse = call(address, "ModelConfig", &request).await?;
-            Interface::from_grpc(metadata, &config.config.unwrap_or_default())
+            ModelInputs::from_grpc(metadata, &config.config.unwrap_or_default())
         }),
     }
 }
@@ -100,7 +100,7 @@ async fn call<R: Message + Default>(
     request: &impl Message,
 ) -> Result<R, String> {
     let mut connection = GrpcConnection::connect(address).await?;
-    let reply = connection.call(method, with_prefix(&request.encode_to_vec())).await?;
+    let reply = connection.call(method, frame_grpc_message(&request.encode_to_vec())).await?;
     if reply.code != "0" {
         return Err(format!("code {} {}", reply.code, reply.text));
     }

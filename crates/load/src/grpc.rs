@@ -1,7 +1,7 @@
 //! gRPC calls: good, partial and hostile ones.
 
 use bytes::Bytes;
-use galatea_load::{GrpcConnection, with_prefix};
+use galatea_load::{GrpcConnection, frame_grpc_message};
 use galatea_protocol::inference::{ModelInferRequest, ModelInferResponse, model_infer_request};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -55,12 +55,12 @@ impl serial::Client for Client {
         let message = message(options, &tensor);
         let length = message.len() as u64 * thousandths / 1000;
         let part = message.slice(..usize::try_from(length).unwrap_or(message.len()));
-        self.0.begin(METHOD, part, false).await.map(drop)
+        self.0.begin_call(METHOD, part, false).await.map(drop)
     }
 
     async fn attack(&mut self, _: &Options, number: u64) -> (&'static str, String) {
         // Half of the attacks use connections without a handshake.
-        if self.0.has_bare_stream() && number.is_multiple_of(2) {
+        if self.0.is_unused() && number.is_multiple_of(2) {
             let attack = hostile::http2(number / 2);
             return (attack.kind, self.attack_connection(&attack.bytes).await);
         }
@@ -72,7 +72,7 @@ impl serial::Client for Client {
 
 impl Client {
     async fn attack_connection(&mut self, bytes: &[u8]) -> String {
-        let Some(mut stream) = self.0.take_stream() else { return String::from("closed") };
+        let Some(mut stream) = self.0.take_tcp_stream() else { return String::from("closed") };
         let _ = stream.write_all(bytes).await;
         let mut answer = Vec::new();
         match stream.read_to_end(&mut answer).await {
@@ -95,5 +95,5 @@ fn message(options: &Options, tensor: &[u8]) -> Bytes {
         raw_input_contents: vec![Bytes::copy_from_slice(tensor)],
         ..Default::default()
     };
-    with_prefix(&request.encode_to_vec())
+    frame_grpc_message(&request.encode_to_vec())
 }

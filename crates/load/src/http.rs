@@ -44,7 +44,7 @@ impl serial::Client for Client {
     async fn attack(&mut self, options: &Options, number: u64) -> (&'static str, String) {
         let attack = hostile::http(&options.model, number);
         let _ = self.0.send(&attack.bytes).await;
-        let result = match self.0.reply().await {
+        let result = match self.0.read_reply().await {
             Ok(reply) => reply.status.to_string(),
             Err(reason) => reason,
         };

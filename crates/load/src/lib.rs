@@ -16,11 +16,13 @@ mod interface;
 mod sample;
 mod timed;
 
-pub use closed_loop::{Level, Measurement, Protocol, Target, run_level};
+pub use closed_loop::{LoadLevel, LoadMeasurement, Protocol, Target, run_closed_loop};
 pub use connection::grpc::{GrpcConnection, GrpcReply};
 pub use connection::http::{HttpConnection, HttpReply};
-pub use curl::curl;
-pub use discovery::{interface, ready_models};
-pub use interface::{Interface, TensorInterface};
-pub use sample::{PREFIX_BYTES, Sample, SampleInput, Shapes, path_segment, with_prefix};
-pub use timed::{TimedMeasurement, poisson, run_timed};
+pub use curl::curl_command;
+pub use discovery::{fetch_model_inputs, ready_models};
+pub use interface::{ModelInputs, TensorInterface};
+pub use sample::{
+    InputShapes, PREFIX_BYTES, SampleInput, SampleRequest, encode_path_segment, frame_grpc_message,
+};
+pub use timed::{OpenLoopMeasurement, poisson_arrivals, run_open_loop};

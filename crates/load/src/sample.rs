@@ -10,7 +10,7 @@ use galatea_tensor::DataType;
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::interface::{Interface, TensorInterface};
+use crate::interface::{ModelInputs, TensorInterface};
 
 /// The content of all strings in samples.
 const TEXT: &str = "text";
@@ -22,11 +22,11 @@ const TENSOR_BYTES_MAX: u64 = 1 << 30;
 pub const PREFIX_BYTES: usize = 5;
 
 /// Specified shapes by input name.
-pub type Shapes = BTreeMap<String, Vec<u64>>;
+pub type InputShapes = BTreeMap<String, Vec<u64>>;
 
 /// A request for a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct SampleRequest {
     /// The model's name.
     pub model: String,
     /// The required inputs.
@@ -50,7 +50,7 @@ pub struct SampleInput {
     pub elements: usize,
 }
 
-impl Sample {
+impl SampleRequest {
     /// Makes a request with these shapes. The first dimension is `batch` if the model has batches;
     /// other variable dimensions default to 1. Optional inputs are left out unless a shape is
     /// specified for them.
@@ -58,7 +58,7 @@ impl Sample {
     /// # Errors
     ///
     /// If a shape is for an unknown input, doesn't match or is too large.
-    pub fn new(interface: &Interface, batch: u64, shapes: &Shapes) -> Result<Self, String> {
+    pub fn new(interface: &ModelInputs, batch: u64, shapes: &InputShapes) -> Result<Self, String> {
         let is_known = |name: &String| interface.inputs.iter().any(|input| input.name == *name);
         if let Some(unknown) = shapes.keys().find(|name| !is_known(name)) {
             let names: Vec<&str> =
@@ -83,7 +83,7 @@ impl Sample {
     /// The head of an HTTP request with all tensors in binary form, and its body. A sequence gets
     /// this ID.
     #[must_use]
-    pub fn http(&self, host: &str, sequence: u64) -> Bytes {
+    pub fn to_http_request(&self, host: &str, sequence: u64) -> Bytes {
         let inputs: Vec<Value> = self
             .inputs
             .iter()
@@ -105,7 +105,7 @@ impl Sample {
             format!(
                 "POST /v2/models/{}/infer HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\
                  Inference-Header-Content-Length: {}\r\n\r\n{head}",
-                path_segment(&self.model),
+                encode_path_segment(&self.model),
                 head.len(),
             )
             .as_str(),
@@ -116,7 +116,7 @@ impl Sample {
 
     /// A gRPC call's message, with its prefix.
     #[must_use]
-    pub fn grpc(&self, sequence: u64) -> Bytes {
+    pub fn to_grpc_message(&self, sequence: u64) -> Bytes {
         let tensor = |input: &SampleInput| model_infer_request::InferInputTensor {
             name: input.name.clone(),
             datatype: input.datatype.protocol_name().to_owned(),
@@ -145,7 +145,7 @@ impl Sample {
                 request.parameters.insert(name.to_owned(), parameter);
             }
         }
-        with_prefix(&request.encode_to_vec())
+        frame_grpc_message(&request.encode_to_vec())
     }
 
     pub(crate) fn add_sequence(&self, parameters: &mut Value, sequence: u64) {
@@ -236,7 +236,7 @@ impl SampleInput {
 
 /// An uncompressed gRPC message with its prefix.
 #[must_use]
-pub fn with_prefix(message: &[u8]) -> Bytes {
+pub fn frame_grpc_message(message: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + message.len());
     bytes.put_u8(0);
     bytes.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
@@ -246,7 +246,7 @@ pub fn with_prefix(message: &[u8]) -> Bytes {
 
 /// A name as a path segment.
 #[must_use]
-pub fn path_segment(name: &str) -> String {
+pub fn encode_path_segment(name: &str) -> String {
     let encode = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
             char::from(byte).to_string()
@@ -260,7 +260,7 @@ pub fn path_segment(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn interface(shape: &[i64]) -> Interface {
+    fn interface(shape: &[i64]) -> ModelInputs {
         let input = TensorInterface {
             name: String::from("x"),
             datatype: DataType::Fp32,
@@ -273,7 +273,7 @@ mod tests {
             shape: vec![-1, 1],
             is_optional: true,
         };
-        Interface {
+        ModelInputs {
             name: String::from("a model"),
             inputs: vec![input, optional],
             outputs: Vec::new(),
@@ -286,7 +286,7 @@ mod tests {
     #[track_caller]
     fn check(shape: &[i64], batch: u64, given: &[(&str, &[u64])], expected: Result<&[u64], &str>) {
         let shapes = given.iter().map(|(name, shape)| ((*name).to_owned(), shape.to_vec()));
-        let sample = Sample::new(&interface(shape), batch, &shapes.collect());
+        let sample = SampleRequest::new(&interface(shape), batch, &shapes.collect());
         let found = sample.map(|sample| sample.inputs[0].shape.clone());
         assert_eq!(found.as_deref().map_err(String::as_str), expected);
     }
@@ -305,23 +305,23 @@ mod tests {
 
     #[test]
     fn optional_inputs_are_left_out_unless_they_get_a_shape() {
-        let none = Sample::new(&interface(&[-1]), 1, &Shapes::new()).unwrap();
+        let none = SampleRequest::new(&interface(&[-1]), 1, &InputShapes::new()).unwrap();
         assert_eq!(none.inputs.len(), 1);
-        let shapes = Shapes::from([(String::from("o"), vec![1])]);
-        let one = Sample::new(&interface(&[-1]), 2, &shapes).unwrap();
+        let shapes = InputShapes::from([(String::from("o"), vec![1])]);
+        let one = SampleRequest::new(&interface(&[-1]), 2, &shapes).unwrap();
         assert_eq!(one.inputs[1].shape, [2, 1]);
         assert_eq!(one.inputs[1].bytes(), b"\x04\0\0\0text\x04\0\0\0text");
     }
 
     #[test]
     fn requests_have_all_tensors_and_are_sequences_of_their_own() {
-        let sample = Sample::new(&interface(&[-1, 2]), 1, &Shapes::new()).unwrap();
-        let request = sample.http("h:1", 7);
+        let sample = SampleRequest::new(&interface(&[-1, 2]), 1, &InputShapes::new()).unwrap();
+        let request = sample.to_http_request("h:1", 7);
         let text = String::from_utf8_lossy(&request);
         assert!(text.starts_with("POST /v2/models/a%20model/infer HTTP/1.1\r\nHost: h:1\r\n"));
         assert!(text.contains("\"sequence_id\":7,\"sequence_start\":true,\"sequence_end\":true"));
         assert!(request.ends_with(&[0, 0, 0, 0x3f, 0, 0, 0, 0x3f]));
-        let message = sample.grpc(7).slice(PREFIX_BYTES..);
+        let message = sample.to_grpc_message(7).slice(PREFIX_BYTES..);
         let request = ModelInferRequest::decode(message).unwrap();
         assert_eq!(request.raw_input_contents[0].len(), 8);
         assert_eq!(request.parameters.len(), 3);

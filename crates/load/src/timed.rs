@@ -12,14 +12,14 @@ use tokio::task::LocalSet;
 
 use crate::closed_loop::Target;
 use crate::connection::http::HttpConnection;
-use crate::sample::Sample;
+use crate::sample::SampleRequest;
 
 /// The time after which a request without a response has failed.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The results of requests at specified times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TimedMeasurement {
+pub struct OpenLoopMeasurement {
     /// The times from the moment a request was due to its response, ascending; only responses
     /// without an error count.
     pub latencies: Vec<Duration>,
@@ -29,10 +29,10 @@ pub struct TimedMeasurement {
     pub elapsed: Duration,
 }
 
-impl TimedMeasurement {
+impl OpenLoopMeasurement {
     /// The latency that this fraction of the responses doesn't exceed.
     #[must_use]
-    pub fn latency(&self, share: f64) -> Option<Duration> {
+    pub fn latency_quantile(&self, share: f64) -> Option<Duration> {
         let last = self.latencies.len().checked_sub(1)?;
         let index = (share.clamp(0.0, 1.0) * self.latencies.len() as f64) as usize;
         self.latencies.get(index.min(last)).copied()
@@ -40,20 +40,20 @@ impl TimedMeasurement {
 
     /// The number of failed requests.
     #[must_use]
-    pub fn failed(&self) -> u64 {
+    pub fn failure_count(&self) -> u64 {
         self.failures.values().sum()
     }
 
     /// The number of responses within this time.
     #[must_use]
-    pub fn within(&self, time: Duration) -> usize {
+    pub fn responses_within(&self, time: Duration) -> usize {
         self.latencies.partition_point(|latency| *latency <= time)
     }
 }
 
 /// The times of a Poisson process with this rate per second, over this duration.
 #[must_use]
-pub fn poisson(rate: f64, duration: Duration, seed: u64) -> Vec<Duration> {
+pub fn poisson_arrivals(rate: f64, duration: Duration, seed: u64) -> Vec<Duration> {
     let mut state = seed;
     let mut times = Vec::new();
     let mut next = Duration::ZERO;
@@ -83,15 +83,15 @@ const fn number(state: &mut u64) -> u64 {
 /// # Errors
 ///
 /// If the requests can't be sent at all.
-pub fn run_timed(
+pub fn run_open_loop(
     target: &Target,
-    sample: &Sample,
+    sample: &SampleRequest,
     times: Vec<Duration>,
     connections: usize,
-) -> Result<TimedMeasurement, String> {
+) -> Result<OpenLoopMeasurement, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let request = sample.http(&target.address, 1);
+    let request = sample.to_http_request(&target.address, 1);
     let shared = Rc::new(TimedRun {
         address: target.address.clone(),
         request,
@@ -132,7 +132,7 @@ struct TimedRun {
     request: Bytes,
     free: Semaphore,
     idle: RefCell<Vec<HttpConnection>>,
-    measured: RefCell<TimedMeasurement>,
+    measured: RefCell<OpenLoopMeasurement>,
 }
 
 impl TimedRun {
@@ -174,18 +174,21 @@ mod tests {
 
     #[test]
     fn times_are_those_of_a_rate_and_the_same_for_a_seed() {
-        let times = poisson(1000.0, Duration::from_secs(10), 7);
+        let times = poisson_arrivals(1000.0, Duration::from_secs(10), 7);
         assert!((9_500..10_500).contains(&times.len()), "{}", times.len());
         assert!(times.is_sorted());
-        assert_eq!(times, poisson(1000.0, Duration::from_secs(10), 7));
+        assert_eq!(times, poisson_arrivals(1000.0, Duration::from_secs(10), 7));
     }
 
     #[test]
     fn a_measurement_says_what_was_in_time() {
         let ms = Duration::from_millis;
         let latencies = (1..=100).map(ms).collect();
-        let measured = TimedMeasurement { latencies, ..TimedMeasurement::default() };
-        assert_eq!((measured.within(ms(20)), measured.latency(0.5)), (20, Some(ms(51))));
-        assert_eq!(TimedMeasurement::default().latency(0.5), None);
+        let measured = OpenLoopMeasurement { latencies, ..OpenLoopMeasurement::default() };
+        assert_eq!(
+            (measured.responses_within(ms(20)), measured.latency_quantile(0.5)),
+            (20, Some(ms(51)))
+        );
+        assert_eq!(OpenLoopMeasurement::default().latency_quantile(0.5), None);
     }
 }

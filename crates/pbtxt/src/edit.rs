@@ -9,7 +9,7 @@ use galatea_config_message::Span;
 /// Fields are found only by name: the caller must parse the result to check that it is the desired
 /// configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigText {
+pub struct PbtxtEditor {
     text: String,
 }
 
@@ -32,7 +32,7 @@ struct Body {
     fields: Vec<Field>,
 }
 
-impl ConfigText {
+impl PbtxtEditor {
     /// Wraps the text of a file.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into() }
@@ -62,7 +62,7 @@ impl ConfigText {
 
     /// The number of messages in a field of the configuration.
     #[must_use]
-    pub fn count(&self, name: &str) -> usize {
+    pub fn message_count(&self, name: &str) -> usize {
         self.bodies(name).len()
     }
 
@@ -277,8 +277,8 @@ parameters {
 }
 ";
 
-    fn check(edit: impl Fn(&mut ConfigText), changed: &[(&str, &str)]) {
-        let mut text = ConfigText::new(FILE);
+    fn check(edit: impl Fn(&mut PbtxtEditor), changed: &[(&str, &str)]) {
+        let mut text = PbtxtEditor::new(FILE);
         edit(&mut text);
         let mut expected = FILE.to_owned();
         for (from, to) in changed {
@@ -301,13 +301,13 @@ parameters {
             },
             &[("  pref", "  max_queue_delay_microseconds: 100\n  pref")],
         );
-        let mut text = ConfigText::new("a: -1 b < >");
+        let mut text = PbtxtEditor::new("a: -1 b < >");
         assert!(text.set_within("b", "c", "2") && !text.set_within("d", "c", "2"));
         text.set("a", "3");
         text.set("d", "[ 4 ]");
         assert_eq!(text.as_str(), "a: 3 b < c: 2 >\nd: [ 4 ]\n");
-        let mut text = ConfigText::new("instance_group [ { kind: KIND_CPU }, { count: 2 } ]");
-        assert_eq!(text.count("instance_group"), 2);
+        let mut text = PbtxtEditor::new("instance_group [ { kind: KIND_CPU }, { count: 2 } ]");
+        assert_eq!(text.message_count("instance_group"), 2);
         text.set_within("instance_group", "count", "3");
         assert_eq!(text.as_str(), "instance_group [ { count: 3 kind: KIND_CPU }, { count: 2 } ]");
     }
@@ -321,7 +321,7 @@ parameters {
         check(|text| text.remove_parameter("a"), &[(first, "")]);
         check(|text| text.remove_parameter("c"), &[]);
         check(|text| text.set_parameter("b", 2), &[("_value: \"1\"", "_value: \"2\"")]);
-        let mut text = ConfigText::new("max_batch_size: 2");
+        let mut text = PbtxtEditor::new("max_batch_size: 2");
         text.set_parameter("c", 1);
         let added = "max_batch_size: 2\nparameters { key: \"c\" value { string_value: \"1\" } }\n";
         assert_eq!(text.as_str(), added);
@@ -332,7 +332,7 @@ parameters {
         for text in
             ["", "a", "a:", "a: {", "a [ {", "} a: 1", "a: -", "\"", "a: [ 1, ] b {}}", "# é"]
         {
-            let mut text = ConfigText::new(text);
+            let mut text = PbtxtEditor::new(text);
             text.set("a", "1");
             text.set_within("a", "b", "2");
             text.set_parameter("c", 1);

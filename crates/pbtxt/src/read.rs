@@ -3,9 +3,11 @@
 //! The parser continues after an error, so that one run finds all errors in a file.
 
 use galatea_config::ConfigDraft;
-use galatea_config_message::{ConfigErrors, Diagnostic, SourceMap, SourceText, Spans, bounded};
+use galatea_config_message::{
+    ConfigErrors, Diagnostic, FieldSpans, SourceMap, SourceText, bounded,
+};
 use galatea_protocol::inference::ModelConfig;
-use galatea_protocol::schema::model_config;
+use galatea_protocol::schema::model_config_descriptor;
 
 /// The maximum length of a configuration file, in bytes.
 pub const CONFIG_TEXT_BYTES_MAX: usize = 16 << 20;
@@ -16,7 +18,7 @@ pub struct ParsedConfig {
     /// The configuration.
     pub message: ModelConfig,
     /// The field positions.
-    pub spans: Spans,
+    pub spans: FieldSpans,
 }
 
 /// Parses a configuration file.
@@ -31,7 +33,7 @@ pub fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
         let message = bounded!("{size} bytes are too many, at most {most} are read");
         return Err(Diagnostic::about("", message).into());
     }
-    let parsed = crate::parser::parse(source, model_config());
+    let parsed = crate::parser::parse(source, model_config_descriptor());
     ConfigErrors { diagnostics: parsed.diagnostics }.into_result()?;
     let message = parsed
         .message
@@ -46,7 +48,7 @@ pub fn parse_config(source: &SourceText) -> Result<ParsedConfig, ConfigErrors> {
 ///
 /// Returns every syntax error, unknown field and value of the wrong type, each with its position in
 /// the file.
-pub fn read_config(file_name: &str, text: &str) -> Result<ConfigDraft, ConfigErrors> {
+pub fn parse_config_draft(file_name: &str, text: &str) -> Result<ConfigDraft, ConfigErrors> {
     let source = SourceText::new(file_name, text);
     let parsed = parse_config(&source)?;
     Ok(ConfigDraft::new(parsed.message, SourceMap::new(source, parsed.spans)))

@@ -6,7 +6,7 @@ use super::literal::Number;
 use galatea_config_message::BoundedText;
 use galatea_config_message::bounded;
 use galatea_config_message::dynamic::DynamicValue;
-use galatea_config_message::{nearest, nearest_value};
+use galatea_config_message::{nearest_enum_value, nearest_name};
 
 /// A scalar as written.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,7 +103,7 @@ fn wrong_type(kind: FieldKind, token: &ScalarToken<'_>) -> ScalarError {
         // The most common mistakes are superfluous and missing quotes.
         (FieldKind::Enum(descriptor), ScalarToken::Text(bytes)) => {
             let text = String::from_utf8_lossy(bytes);
-            nearest_value(&text, &values(descriptor))
+            nearest_enum_value(&text, &values(descriptor))
         }
         (FieldKind::String, ScalarToken::Name { name, negative: false }) => {
             Some(bounded!("\"{name}\""))
@@ -177,7 +177,7 @@ fn boolean(kind: FieldKind, token: &ScalarToken<'_>) -> Result<DynamicValue, Sca
             other => Err(ScalarError {
                 message: format!("'{}' is neither true nor false", short(other)),
                 expected: expectation(kind),
-                suggestion: nearest(other, ["true", "false"].into_iter()),
+                suggestion: nearest_name(other, ["true", "false"].into_iter()),
             }),
         },
         ScalarToken::Number {
@@ -208,7 +208,7 @@ fn enumeration(
     match token {
         ScalarToken::Name { name, negative: false } => {
             let found = descriptor.number(name).map(DynamicValue::EnumNumber);
-            found.ok_or_else(|| unknown(nearest_value(name, &values(descriptor))))
+            found.ok_or_else(|| unknown(nearest_enum_value(name, &values(descriptor))))
         }
         ScalarToken::Number { number: Number::Integer { magnitude, .. }, negative, .. } => {
             magnitude

@@ -4,7 +4,7 @@ use galatea_protocol::inference::ModelConfig;
 
 use galatea_config_message::dynamic::DynamicMessage;
 use galatea_config_message::{parse_json, to_pbtxt};
-use galatea_protocol::schema::model_config;
+use galatea_protocol::schema::model_config_descriptor;
 
 use super::parse_config;
 use galatea_config_message::SourceText;
@@ -165,7 +165,7 @@ fn what_is_printed_is_read_back() {
 fn every_kind_survives_a_round_trip() {
     let check = |text: &str| {
         let config = parse_config(&SourceText::new("f", text)).unwrap().message;
-        let tree = DynamicMessage::from_message(model_config(), &config).unwrap();
+        let tree = DynamicMessage::from_message(model_config_descriptor(), &config).unwrap();
         assert_eq!(&tree.to_message::<ModelConfig>().unwrap(), &config, "{text}");
     };
     check("name: 'm' max_batch_size: -3 input { data_type: TYPE_FP32 optional: true }");

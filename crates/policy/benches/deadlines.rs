@@ -15,8 +15,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use galatea_policy::{
-    Action, Actions, DeadlineSpec, DynamicSpec, Event, InstanceId, PaddingSpec, RequestInfo,
-    RequestKey, Scheduler, SchedulingMode, SchedulingSpec, ShapeClassId, Time,
+    DeadlineBatcherSpec, DynamicBatcherSpec, InstanceId, PaddingSpec, RequestInfo, RequestKey,
+    Scheduler, SchedulerAction, SchedulerActions, SchedulerEvent, SchedulingMode, SchedulingSpec,
+    ShapeClassId, Time,
 };
 
 /// Number of events timed at each size.
@@ -47,7 +48,7 @@ enum Deadlines {
 
 struct Driver {
     scheduler: Scheduler,
-    actions: Actions,
+    actions: SchedulerActions,
     /// Execution end times with the requests of each execution.
     running: BinaryHeap<Reverse<(Time, InstanceId, u32)>>,
     now: Time,
@@ -79,7 +80,7 @@ impl Driver {
         };
         let mut driver = Driver {
             scheduler: Scheduler::new(spec),
-            actions: Actions::default(),
+            actions: SchedulerActions::default(),
             running: BinaryHeap::new(),
             now: Time(0),
             keys: Vec::new(),
@@ -92,20 +93,20 @@ impl Driver {
             ends: Timed::default(),
         };
         for id in 0..INSTANCES {
-            driver.step(Event::AddInstance(InstanceId(id)));
+            driver.step(SchedulerEvent::AddInstance(InstanceId(id)));
         }
         driver
     }
 
     /// Returns the duration of the step.
-    fn step(&mut self, event: Event) -> u64 {
+    fn step(&mut self, event: SchedulerEvent) -> u64 {
         let start = Instant::now();
         self.scheduler.step(self.now, event, &mut self.actions);
         black_box(self.scheduler.next_wakeup());
         let took = start.elapsed().as_nanos() as u64;
         for action in self.actions.drain() {
             match action {
-                Action::Dispatch { instance, batch } => {
+                SchedulerAction::Dispatch { instance, batch } => {
                     let rows = batch.batch_size();
                     let takes = FIXED_NS + ROW_NS * u64::from(rows);
                     let end = self.now.saturating_add(takes);
@@ -117,7 +118,7 @@ impl Driver {
                             .filter_map(|entry| entry.request().map(|key| key.0 & 0xffff_ffff)),
                     );
                 }
-                Action::Fail { key, .. } => {
+                SchedulerAction::Fail { key, .. } => {
                     self.refused += 1;
                     self.keys.push(key.0 & 0xffff_ffff);
                 }
@@ -154,7 +155,7 @@ impl Driver {
             timeout_ns: 0,
             sequence: None,
         };
-        let took = self.step(Event::Enqueue(request));
+        let took = self.step(SchedulerEvent::Enqueue(request));
         self.arrivals.events += 1;
         self.arrivals.ns += took;
     }
@@ -164,7 +165,7 @@ impl Driver {
     fn finish_batch(&mut self) {
         let Some(Reverse((end, instance, rows))) = self.running.pop() else {
             self.now = self.scheduler.next_wakeup().expect("something is waited for");
-            self.step(Event::Tick);
+            self.step(SchedulerEvent::Tick);
             return;
         };
         let gap = end.saturating_since(self.now) / u64::from(rows.max(1));
@@ -174,7 +175,7 @@ impl Driver {
             self.enqueue();
         }
         self.now = end;
-        let took = self.step(Event::LaneFree(instance));
+        let took = self.step(SchedulerEvent::LaneFree(instance));
         self.ends.events += 1;
         self.ends.ns += took;
     }
@@ -182,13 +183,15 @@ impl Driver {
 
 /// A busy scheduler with `size` requests waiting.
 fn fill(name: &str, size: u32) -> Driver {
-    let queue = DynamicSpec::default();
+    let queue = DynamicBatcherSpec::default();
     let padding = Some(PaddingSpec { budget: 4096 });
-    let deadline = DeadlineSpec { objective_ns: u64::MAX, queue: queue.clone() };
+    let deadline = DeadlineBatcherSpec { objective_ns: u64::MAX, queue: queue.clone() };
     let (mode, deadlines) = match name {
         "deadlines, all met" => (SchedulingMode::Deadline(deadline), Deadlines::Met),
         "deadlines, mixed" => (SchedulingMode::Deadline(deadline), Deadlines::Mixed),
-        "padding" => (SchedulingMode::Dynamic(DynamicSpec { padding, ..queue }), Deadlines::Never),
+        "padding" => {
+            (SchedulingMode::Dynamic(DynamicBatcherSpec { padding, ..queue }), Deadlines::Never)
+        }
         other => panic!("no mode is called {other}"),
     };
     let mut driver = Driver::new(mode, deadlines, size);

@@ -14,9 +14,10 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use galatea_policy::{
-    Action, Actions, Batch, BatchEntry, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy,
-    Release, RequestInfo, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey,
-    SequencePosition, SequenceSpec, SequenceStep, SequenceStrategy, ShapeClassId, Time,
+    Batch, BatchEntry, DynamicBatcherSpec, FailReason, InstanceId, QueuePolicy, RequestInfo,
+    RequestKey, RequestRelease, Scheduler, SchedulerAction, SchedulerActions, SchedulerEvent,
+    SchedulingMode, SchedulingSpec, SequenceBatcherSpec, SequenceKey, SequencePosition,
+    SequenceStep, SequenceStrategy, ShapeClassId, Time,
 };
 
 /// Number of events timed at each size.
@@ -54,7 +55,7 @@ impl Keys {
 
 struct Driver {
     scheduler: Scheduler,
-    actions: Actions,
+    actions: SchedulerActions,
     requests: Keys,
     sequences: Keys,
     /// The executing batches.
@@ -76,7 +77,7 @@ impl Driver {
         };
         let mut driver = Driver {
             scheduler: Scheduler::new(spec),
-            actions: Actions::default(),
+            actions: SchedulerActions::default(),
             requests: Keys::default(),
             sequences: Keys::default(),
             running: Vec::new(),
@@ -86,22 +87,24 @@ impl Driver {
             iterative,
         };
         for id in 0..INSTANCES {
-            driver.step(Event::AddInstance(InstanceId(id)));
+            driver.step(SchedulerEvent::AddInstance(InstanceId(id)));
         }
         driver
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: SchedulerEvent) {
         self.now = self.now.saturating_add(50);
         self.events += 1;
         self.scheduler.step(self.now, event, &mut self.actions);
         black_box(self.scheduler.next_wakeup());
         for action in self.actions.drain() {
             match action {
-                Action::Dispatch { instance, batch } => self.running.push((instance, batch)),
-                Action::SequenceEnded(key) => self.sequences.free(key.0),
-                Action::SequenceClosed(_) => {}
-                Action::Fail { reason: FailReason::Cancelled, .. } => {}
+                SchedulerAction::Dispatch { instance, batch } => {
+                    self.running.push((instance, batch))
+                }
+                SchedulerAction::SequenceEnded(key) => self.sequences.free(key.0),
+                SchedulerAction::SequenceClosed(_) => {}
+                SchedulerAction::Fail { reason: FailReason::Cancelled, .. } => {}
                 other => panic!("nothing else fails here: {other:?}"),
             }
         }
@@ -127,7 +130,7 @@ impl Driver {
             timeout_ns: 0,
             sequence,
         };
-        self.step(Event::Enqueue(request));
+        self.step(SchedulerEvent::Enqueue(request));
         key
     }
 
@@ -149,17 +152,17 @@ impl Driver {
                 BatchEntry::Padding => {}
             }
         }
-        self.step(Event::LaneFree(instance));
+        self.step(SchedulerEvent::LaneFree(instance));
     }
 
     fn release(&mut self, step: SequenceStep) {
         let key = step.key;
         let is_last = self.one_in(REQUESTS_PER_SEQUENCE);
         if self.iterative && !is_last {
-            self.step(Event::Released { key, release: Release::Reschedule });
+            self.step(SchedulerEvent::Released { key, release: RequestRelease::Reschedule });
             return;
         }
-        self.step(Event::Released { key, release: Release::Done });
+        self.step(SchedulerEvent::Released { key, release: RequestRelease::Done });
         self.requests.free(key.0);
         if step.end || self.iterative {
             self.begin_sequence();
@@ -171,19 +174,19 @@ impl Driver {
 }
 
 fn dynamic() -> SchedulingMode {
-    SchedulingMode::Dynamic(DynamicSpec {
+    SchedulingMode::Dynamic(DynamicBatcherSpec {
         max_queue_delay_ns: 1_000,
         default_queue_policy: QueuePolicy {
             default_timeout_ns: u64::MAX / 2,
             ..QueuePolicy::default()
         },
-        ..DynamicSpec::default()
+        ..DynamicBatcherSpec::default()
     })
 }
 
 fn sequence(strategy: SequenceStrategy, iterative: bool) -> SchedulingMode {
     let max_sequence_idle_ns = u64::MAX / 2;
-    SchedulingMode::Sequence(SequenceSpec { strategy, max_sequence_idle_ns, iterative })
+    SchedulingMode::Sequence(SequenceBatcherSpec { strategy, max_sequence_idle_ns, iterative })
 }
 
 fn direct() -> SequenceStrategy {
@@ -246,7 +249,7 @@ fn nanoseconds_per_cancellation(size: u32) -> f64 {
     while driver.events - before < EVENTS {
         waiting.push_back(driver.enqueue(None));
         let oldest = waiting.pop_front().expect("one just came");
-        driver.step(Event::Cancel(oldest));
+        driver.step(SchedulerEvent::Cancel(oldest));
         driver.requests.free(oldest.0);
     }
     start.elapsed().as_nanos() as f64 / (driver.events - before) as f64
@@ -257,7 +260,7 @@ impl Driver {
     fn wait(&mut self) {
         while self.running.is_empty() {
             self.now = self.scheduler.next_wakeup().expect("something is waited for");
-            self.step(Event::Tick);
+            self.step(SchedulerEvent::Tick);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::ids::RequestKey;
 
 /// The placement of a request: in the open batch or in a later one.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Inclusion {
+pub enum BatchInclusion {
     /// The request joins the batch.
     Include,
     /// The batch closes before the request.
@@ -24,21 +24,21 @@ pub trait BatchStrategy: Send + Debug {
     /// Opens a batch.
     fn open(&mut self);
     /// Decides about a queued request.
-    fn include(&mut self, request: RequestKey) -> Inclusion;
+    fn include(&mut self, request: RequestKey) -> BatchInclusion;
     /// Closes the batch.
     fn close(&mut self);
 }
 
 /// The strategy of models without custom batching: an uninhabited type.
 #[derive(Copy, Clone, Debug)]
-pub enum NoStrategy {}
+pub enum NoBatchStrategy {}
 
-impl BatchStrategy for NoStrategy {
+impl BatchStrategy for NoBatchStrategy {
     fn open(&mut self) {
         match *self {}
     }
 
-    fn include(&mut self, _: RequestKey) -> Inclusion {
+    fn include(&mut self, _: RequestKey) -> BatchInclusion {
         match *self {}
     }
 

@@ -5,7 +5,7 @@ use crate::ids::{InstanceId, RequestInfo, RequestKey, SequenceKey};
 
 /// An input of the scheduler.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum SchedulerEvent {
     /// A request arrived. Its key must not already be queued.
     ///
     /// With sequences, the driver looks up the key of the request's sequence, and the passage of
@@ -24,7 +24,7 @@ pub enum Event {
         /// The request.
         key: RequestKey,
         /// The kind of release: the request ends, or it runs again.
-        release: Release,
+        release: RequestRelease,
     },
     /// The instance has finished its batch.
     LaneFree(InstanceId),
@@ -48,7 +48,7 @@ pub enum Event {
 
 /// The outcome for a request that its backend releases.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Release {
+pub enum RequestRelease {
     /// The request is done, and its key is free.
     Done,
     /// The request runs again. Only with iterative sequences.
@@ -57,7 +57,7 @@ pub enum Release {
 
 /// The measured duration of a warmup execution, for which no request was waiting.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct MeasuredExecution {
+pub struct WarmupMeasurement {
     /// Number of rows in the batch.
     pub rows: u32,
     /// The length of the requests, as in [`RequestInfo::length`].
@@ -68,7 +68,7 @@ pub struct MeasuredExecution {
 
 /// An output of the scheduler, which the driver performs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
+pub enum SchedulerAction {
     /// Execute the batch on the instance, which is busy until `LaneFree`.
     Dispatch {
         /// The instance.
@@ -155,16 +155,16 @@ impl FailReason {
 /// Actions in the order in which the driver performs them. The driver reuses one list and drains it
 /// after each step, so that steps don't allocate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Actions(Vec<Action>);
+pub struct SchedulerActions(Vec<SchedulerAction>);
 
-impl Actions {
+impl SchedulerActions {
     /// Adds an action to the end.
-    pub fn push(&mut self, action: Action) {
+    pub fn push(&mut self, action: SchedulerAction) {
         self.0.push(action);
     }
 
     /// Removes and returns all actions, in order.
-    pub fn drain(&mut self) -> std::vec::Drain<'_, Action> {
+    pub fn drain(&mut self) -> std::vec::Drain<'_, SchedulerAction> {
         self.0.drain(..)
     }
 
@@ -174,7 +174,7 @@ impl Actions {
     }
 
     /// The actions in order.
-    pub fn as_slice(&self) -> &[Action] {
+    pub fn as_slice(&self) -> &[SchedulerAction] {
         &self.0
     }
 }

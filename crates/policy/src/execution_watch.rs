@@ -23,7 +23,7 @@ pub struct CancellationWatch {
 
 /// The result of a check.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct WatchResult {
+pub struct CancellationCheckResult {
     /// True if the current execution is told to terminate, perhaps repeatedly.
     pub terminates: bool,
     /// The time at which the next check is due.
@@ -47,18 +47,22 @@ impl CancellationWatch {
     }
 
     /// Handles an alarm. `are_all_cancelled` refers to the requests of the current execution.
-    pub fn check_cancelled(&mut self, now: Time, are_all_cancelled: bool) -> WatchResult {
+    pub fn check_cancelled(
+        &mut self,
+        now: Time,
+        are_all_cancelled: bool,
+    ) -> CancellationCheckResult {
         let Some(begun) = self.begun else {
             self.has_alarm = false;
-            return WatchResult { terminates: false, next: None };
+            return CancellationCheckResult { terminates: false, next: None };
         };
         let due = begun.saturating_add(WATCH_INTERVAL_NS);
         if now < due {
-            return WatchResult { terminates: false, next: Some(due) };
+            return CancellationCheckResult { terminates: false, next: Some(due) };
         }
         self.is_terminated |= are_all_cancelled;
         let next = Some(now.saturating_add(WATCH_INTERVAL_NS));
-        WatchResult { terminates: are_all_cancelled, next }
+        CancellationCheckResult { terminates: are_all_cancelled, next }
     }
 }
 
@@ -70,8 +74,8 @@ mod tests {
         Time(milliseconds * 1_000_000)
     }
 
-    const fn look(terminates: bool, next: Option<Time>) -> WatchResult {
-        WatchResult { terminates, next }
+    const fn look(terminates: bool, next: Option<Time>) -> CancellationCheckResult {
+        CancellationCheckResult { terminates, next }
     }
 
     #[test]

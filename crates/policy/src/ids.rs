@@ -21,7 +21,7 @@ pub struct InstanceId(pub u32);
 pub struct ShapeClassId(pub u32);
 
 /// A sequence key assigned by the driver. A key may be reused after the action
-/// [`SequenceEnded`](crate::Action::SequenceEnded).
+/// [`SequenceEnded`](crate::SchedulerAction::SequenceEnded).
 ///
 /// The low half is the sequence's index in the driver's slab, as with [`RequestKey`].
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -31,7 +31,7 @@ pub struct SequenceKey(pub u64);
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SequencePosition {
     /// The sequence. A key that the scheduler doesn't know begins a new one. The driver looks up
-    /// the key after a `Tick` for due deadlines; see [`Event::Enqueue`](crate::Event::Enqueue).
+    /// the key after a `Tick` for due deadlines; see [`SchedulerEvent::Enqueue`](crate::SchedulerEvent::Enqueue).
     pub sequence: SequenceKey,
     /// True for the first request of its sequence.
     pub start: bool,

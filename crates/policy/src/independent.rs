@@ -17,14 +17,14 @@ use crate::batch::{Batch, BatchEntry, CloseReason};
 use crate::batch_strategy::BatchStrategy;
 use crate::batcher::{BatchDecision, DynamicBatcher, Intake};
 use crate::deadline::{Admission, DeadlineChooser};
-use crate::event::{Action, Actions, FailReason, MeasuredExecution};
+use crate::event::{FailReason, SchedulerAction, SchedulerActions, WarmupMeasurement};
 use crate::hold::DispatchHold;
 use crate::ids::{InstanceId, RequestInfo, RequestKey};
 use crate::lane_pool::LanePool;
 use crate::padding::PaddedChooser;
 use crate::queue::{PolicyQueue, QueueFull, SlabIndex};
-use crate::spec::{DeadlineSpec, DynamicSpec};
-use crate::status::{LevelStatus, QueueWaitReason, SchedulerStatus};
+use crate::spec::{DeadlineBatcherSpec, DynamicBatcherSpec};
+use crate::status::{PriorityLevelStatus, QueueWaitReason, SchedulerStatus};
 use crate::time::Time;
 use crate::units::{Length, Rows};
 
@@ -57,7 +57,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
     /// A scheduler that batches requests in arrival order, padded or not.
     pub(crate) fn dynamic(
         max_batch_size: u32,
-        spec: &DynamicSpec,
+        spec: &DynamicBatcherSpec,
         strategy: Option<S>,
         hold: DispatchHold,
     ) -> Self {
@@ -75,7 +75,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
     /// A scheduler that batches requests in deadline order, padded or not.
     pub(crate) fn by_deadlines(
         max_batch_size: u32,
-        spec: &DeadlineSpec,
+        spec: &DeadlineBatcherSpec,
         hold: DispatchHold,
     ) -> Self {
         let chooser = Chooser::Deadlines(Box::new(DeadlineChooser::new(max_batch_size, spec)));
@@ -108,10 +108,10 @@ impl<S: BatchStrategy> IndependentRequests<S> {
     /// Fails the requests whose timeouts expired under REJECT, and moves back those that expired
     /// under DELAY. Called before each event, so that an expired request neither runs nor counts
     /// against the size limit.
-    pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut Actions) {
+    pub(crate) fn apply_timeouts(&mut self, now: Time, out: &mut SchedulerActions) {
         while let Some(index) = self.queue.next_expired(now) {
             let key = self.take(index);
-            out.push(Action::Fail { key, reason: FailReason::TimeoutExpired });
+            out.push(SchedulerAction::Fail { key, reason: FailReason::TimeoutExpired });
         }
         self.queue.move_delayed(now);
     }
@@ -122,7 +122,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         request: RequestInfo,
         now: Time,
         lanes: &LanePool,
-        out: &mut Actions,
+        out: &mut SchedulerActions,
     ) {
         let key = request.key;
         let entered = match &mut self.chooser {
@@ -141,7 +141,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
                     }
                     Admission::TooLate { retry_after_ns } => {
                         let reason = FailReason::TooLate { retry_after_ns };
-                        out.push(Action::Fail { key, reason });
+                        out.push(SchedulerAction::Fail { key, reason });
                         return;
                     }
                 }
@@ -149,18 +149,20 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         };
         match entered {
             Ok(()) => self.hold.count_queued(),
-            Err(QueueFull) => out.push(Action::Fail { key, reason: FailReason::QueueFull }),
+            Err(QueueFull) => {
+                out.push(SchedulerAction::Fail { key, reason: FailReason::QueueFull })
+            }
         }
     }
 
     /// Fails the request if it is waiting.
-    pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
+    pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut SchedulerActions) {
         if let Some(index) = self.queue.find(key) {
             if let Chooser::Deadlines(deadlines) = &mut self.chooser {
                 deadlines.cancel_probe();
             }
             self.take(index);
-            out.push(Action::Fail { key, reason: FailReason::Cancelled });
+            out.push(SchedulerAction::Fail { key, reason: FailReason::Cancelled });
         }
     }
 
@@ -184,8 +186,8 @@ impl<S: BatchStrategy> IndependentRequests<S> {
     }
 
     /// Learns the cost of an execution if decisions depend on it.
-    pub(crate) fn learn(&mut self, execution: &MeasuredExecution) {
-        let MeasuredExecution { rows, length, duration_ns } = *execution;
+    pub(crate) fn learn(&mut self, execution: &WarmupMeasurement) {
+        let WarmupMeasurement { rows, length, duration_ns } = *execution;
         let (rows, length) = (Rows(u64::from(rows)), Length(length));
         match &mut self.chooser {
             Chooser::Rows(_) => {}
@@ -206,7 +208,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         now: Time,
         intake: Intake,
         lanes: &mut LanePool,
-        out: &mut Actions,
+        out: &mut SchedulerActions,
     ) {
         self.refuse_late(now, out);
         while self.hold.is_released() && lanes.has_free() {
@@ -220,7 +222,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
                 BatchDecision::Close { requests, rows, reason } => {
                     let Some(instance) = lanes.assign(self.queue.len(), now, out) else { return };
                     let batch = self.close((requests, rows, reason), now, instance);
-                    out.push(Action::Dispatch { instance, batch });
+                    out.push(SchedulerAction::Dispatch { instance, batch });
                 }
             }
         }
@@ -235,7 +237,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         now: Time,
         intake: Intake,
         lanes: &LanePool,
-        out: &mut Actions,
+        out: &mut SchedulerActions,
     ) -> BatchDecision {
         match &mut self.chooser {
             Chooser::Rows(batcher) => batcher.decide(&self.queue, now, intake),
@@ -275,7 +277,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
     }
 
     /// Refuses requests that would miss their deadlines even if they were executed now.
-    fn refuse_late(&mut self, now: Time, out: &mut Actions) {
+    fn refuse_late(&mut self, now: Time, out: &mut SchedulerActions) {
         if let Chooser::Deadlines(deadlines) = &mut self.chooser {
             while let Some((index, late_ns)) = deadlines.next_late(now) {
                 deadlines.remove(index);
@@ -286,7 +288,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
 
     /// Refuses requests that would miss their deadlines even if they were executed as soon as an
     /// instance becomes free.
-    fn refuse_late_behind_others(&mut self, now: Time, out: &mut Actions) {
+    fn refuse_late_behind_others(&mut self, now: Time, out: &mut SchedulerActions) {
         if let Chooser::Deadlines(deadlines) = &self.chooser
             && let Some(start) = deadlines.next_free()
         {
@@ -295,7 +297,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
     }
 
     /// The waiting requests by level.
-    pub(crate) fn status(&self) -> Vec<LevelStatus> {
+    pub(crate) fn status(&self) -> Vec<PriorityLevelStatus> {
         self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
     }
 
@@ -320,6 +322,6 @@ impl<S: BatchStrategy> IndependentRequests<S> {
 }
 
 /// Refuses a waiting request because it would complete too late.
-fn refuse(key: RequestKey, retry_after_ns: u64, out: &mut Actions) {
-    out.push(Action::Fail { key, reason: FailReason::TooLate { retry_after_ns } });
+fn refuse(key: RequestKey, retry_after_ns: u64, out: &mut SchedulerActions) {
+    out.push(SchedulerAction::Fail { key, reason: FailReason::TooLate { retry_after_ns } });
 }

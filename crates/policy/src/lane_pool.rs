@@ -9,10 +9,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Action, Actions};
+use crate::event::{SchedulerAction, SchedulerActions};
 use crate::ids::InstanceId;
 use crate::permit_requests::PermitRequests;
-use crate::status::{LaneCounts, LaneStatus};
+use crate::status::{InstanceStateCounts, InstanceStatus};
 use crate::time::Time;
 
 /// The model's instances. Each has at most one batch.
@@ -70,9 +70,9 @@ impl LanePool {
     /// # Panics
     ///
     /// Panics if the instance is in the pool and didn't request a permit.
-    pub(crate) fn grant(&mut self, id: InstanceId, out: &mut Actions) {
+    pub(crate) fn grant(&mut self, id: InstanceId, out: &mut SchedulerActions) {
         if !self.lanes.contains_key(&id) {
-            out.push(Action::ReturnPermit { instance: id, used: false });
+            out.push(SchedulerAction::ReturnPermit { instance: id, used: false });
             return;
         }
         let is_requested = self.permits.as_mut().is_some_and(|permits| permits.mark_granted(id));
@@ -80,9 +80,9 @@ impl LanePool {
     }
 
     /// Returns a permit that no batch has used. Called at the end of a step.
-    pub(crate) fn return_unused_permit(&mut self, out: &mut Actions) {
+    pub(crate) fn return_unused_permit(&mut self, out: &mut SchedulerActions) {
         if let Some(instance) = self.permits.as_mut().and_then(PermitRequests::take_granted) {
-            out.push(Action::ReturnPermit { instance, used: false });
+            out.push(SchedulerAction::ReturnPermit { instance, used: false });
         }
     }
 
@@ -94,14 +94,14 @@ impl LanePool {
     }
 
     /// Withdraws the instance's permit request, because the instance has no batch that could close.
-    pub(crate) fn withdraw(&mut self, id: InstanceId, out: &mut Actions) {
+    pub(crate) fn withdraw(&mut self, id: InstanceId, out: &mut SchedulerActions) {
         if let Some(permits) = &mut self.permits {
             permits.withdraw(id, out);
         }
     }
 
     /// Withdraws all permit requests, because no instance has a batch that could close.
-    pub(crate) fn withdraw_all(&mut self, out: &mut Actions) {
+    pub(crate) fn withdraw_all(&mut self, out: &mut SchedulerActions) {
         if let Some(permits) = &mut self.permits {
             permits.withdraw_all(out);
         }
@@ -120,7 +120,7 @@ impl LanePool {
     }
 
     /// Removes a free instance immediately and a busy one after its batch.
-    pub(crate) fn remove(&mut self, id: InstanceId, out: &mut Actions) -> Removal {
+    pub(crate) fn remove(&mut self, id: InstanceId, out: &mut SchedulerActions) -> Removal {
         let lane = self.lanes.get_mut(&id).unwrap_or_else(|| panic!("{id:?} is not known"));
         match lane.state {
             LaneState::Free => {
@@ -140,7 +140,12 @@ impl LanePool {
     }
 
     /// Frees the instance after its batch.
-    pub(crate) fn release(&mut self, id: InstanceId, now: Time, out: &mut Actions) -> Removal {
+    pub(crate) fn release(
+        &mut self,
+        id: InstanceId,
+        now: Time,
+        out: &mut SchedulerActions,
+    ) -> Removal {
         let lane = self.lanes.get_mut(&id).unwrap_or_else(|| panic!("{id:?} is not known"));
         let removal = match lane.state {
             LaneState::Free => panic!("{id:?} became free twice"),
@@ -155,7 +160,7 @@ impl LanePool {
             }
         };
         if self.permits.is_some() {
-            out.push(Action::ReturnPermit { instance: id, used: true });
+            out.push(SchedulerAction::ReturnPermit { instance: id, used: true });
         }
         removal
     }
@@ -183,7 +188,7 @@ impl LanePool {
         &mut self,
         waiting: usize,
         now: Time,
-        out: &mut Actions,
+        out: &mut SchedulerActions,
     ) -> Option<InstanceId> {
         let id = match &mut self.permits {
             None => *self.free.last().expect("a batch closes only when a lane is free"),
@@ -200,7 +205,12 @@ impl LanePool {
     }
 
     /// Assigns a batch to this free instance, or requests its permit.
-    pub(crate) fn assign_to(&mut self, id: InstanceId, now: Time, out: &mut Actions) -> Assignment {
+    pub(crate) fn assign_to(
+        &mut self,
+        id: InstanceId,
+        now: Time,
+        out: &mut SchedulerActions,
+    ) -> Assignment {
         if let Some(permits) = &mut self.permits {
             if !permits.is_granted(id) {
                 permits.request(id, out);
@@ -225,9 +235,9 @@ impl LanePool {
         self.lanes.get(&id).is_some_and(|lane| lane.batches == 1)
     }
 
-    pub(crate) fn counts(&self) -> LaneCounts {
+    pub(crate) fn counts(&self) -> InstanceStateCounts {
         let busy = || self.lanes.values().filter(|lane| lane.state != LaneState::Free);
-        LaneCounts {
+        InstanceStateCounts {
             total: self.lanes.len(),
             busy: busy().count(),
             busy_since: busy().map(|lane| lane.since).min(),
@@ -235,11 +245,13 @@ impl LanePool {
         }
     }
 
-    pub(crate) fn status(&self) -> Vec<LaneStatus> {
+    pub(crate) fn status(&self) -> Vec<InstanceStatus> {
         let describe = |(id, lane): (&InstanceId, &PooledLane)| match lane.state {
-            LaneState::Free => LaneStatus::Free { instance: *id, since: lane.since },
-            LaneState::Busy => LaneStatus::Busy { instance: *id, since: lane.since },
-            LaneState::Removing => LaneStatus::Removing { instance: *id, busy_since: lane.since },
+            LaneState::Free => InstanceStatus::Free { instance: *id, since: lane.since },
+            LaneState::Busy => InstanceStatus::Busy { instance: *id, since: lane.since },
+            LaneState::Removing => {
+                InstanceStatus::Removing { instance: *id, busy_since: lane.since }
+            }
         };
         self.lanes.iter().map(describe).collect()
     }
@@ -258,15 +270,15 @@ mod tests {
     }
 
     fn assign(lanes: &mut LanePool, now: u64) -> InstanceId {
-        lanes.assign(1, Time(now), &mut Actions::default()).expect("no permits are needed")
+        lanes.assign(1, Time(now), &mut SchedulerActions::default()).expect("no permits are needed")
     }
 
     fn release(lanes: &mut LanePool, id: u32, now: u64) -> Removal {
-        lanes.release(InstanceId(id), Time(now), &mut Actions::default())
+        lanes.release(InstanceId(id), Time(now), &mut SchedulerActions::default())
     }
 
     fn remove(lanes: &mut LanePool, id: InstanceId) -> Removal {
-        lanes.remove(id, &mut Actions::default())
+        lanes.remove(id, &mut SchedulerActions::default())
     }
 
     #[test]
@@ -296,7 +308,7 @@ mod tests {
     #[test]
     fn the_first_batch_of_an_instance_is_known() {
         let mut lanes = lanes(2);
-        let counts = |total, busy, busy_since: Option<u64>, has_first_batch| LaneCounts {
+        let counts = |total, busy, busy_since: Option<u64>, has_first_batch| InstanceStateCounts {
             total,
             busy,
             busy_since: busy_since.map(Time),

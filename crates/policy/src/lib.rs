@@ -5,12 +5,12 @@
 //! |---|---|
 //! | [`Scheduler`] | which requests of a model version form a batch, where it executes, and when |
 //! | [`RateLimiter`] | which instances of all models may execute while they share resources |
-//! | [`EnsembleRun`], [`StepGates`] | which steps of an ensemble's request start |
-//! | [`ReplyOrder`] | when a reply may be sent, if replies keep the order of requests |
-//! | [`Lifecycle`] | which models are loaded and unloaded |
-//! | [`ExecutionWatch`] | which executions are ended because no client waits for them |
-//! | [`WorkerLife`] | when a worker process is started anew, given up and ended |
-//! | [`TemplateLife`] | whether workers are forked by a template, and when another one is tried |
+//! | [`EnsembleRun`], [`StepConcurrencyLimiter`] | which steps of an ensemble's request start |
+//! | [`ReplyReorderBuffer`] | when a reply may be sent, if replies keep the order of requests |
+//! | [`LifecyclePlanner`] | which models are loaded and unloaded |
+//! | [`CancellationWatch`] | which executions are ended because no client waits for them |
+//! | [`WorkerProcessLifecycle`] | when a worker process is started anew, given up and ended |
+//! | [`ForkTemplateLifecycle`] | whether workers are forked by a template, and when another one is tried |
 //!
 //! Each value is a state machine: it takes an event, and the time if it matters, and returns
 //! actions. A driver in another crate owns it, holds the only lock, reads the clock and performs
@@ -32,7 +32,7 @@
 //! `batcher`:
 //!
 //! - `batcher` itself takes requests from the front of the queue, by rows.
-//! - `padding`, with [`DynamicSpec::padding`], lets requests of different lengths share a batch, as
+//! - `padding`, with [`DynamicBatcherSpec::padding`], lets requests of different lengths share a batch, as
 //!   long as the batch is faster than its requests one by one and no request waits without a gain.
 //! - `deadline`, with [`SchedulingMode::Deadline`], orders requests by deadline, refuses those that
 //!   would complete too late, and closes batches as deadlines allow. With padding, it also chooses
@@ -60,17 +60,17 @@
 //! ```
 //! use galatea_policy::*;
 //!
-//! let spec = SchedulingSpec { max_batch_size: 4, mode: SchedulingMode::Dynamic(DynamicSpec::default()), hold_until_queued: 0, hold_until_backlogged: 0 };
+//! let spec = SchedulingSpec { max_batch_size: 4, mode: SchedulingMode::Dynamic(DynamicBatcherSpec::default()), hold_until_queued: 0, hold_until_backlogged: 0 };
 //! let mut scheduler = Scheduler::new(spec);
-//! let mut actions = Actions::default();
+//! let mut actions = SchedulerActions::default();
 //! for key in 1..=3 {
 //!     let request = RequestInfo { key: RequestKey(key), batch_size: 1, shape_class: ShapeClassId(0), priority: 0, deadline: Time::MAX, length: 0, timeout_ns: 0, sequence: None };
-//!     scheduler.step(Time(key), Event::Enqueue(request), &mut actions);
+//!     scheduler.step(Time(key), SchedulerEvent::Enqueue(request), &mut actions);
 //! }
 //! assert!(actions.is_empty(), "there is no instance yet");
-//! scheduler.step(Time(10), Event::AddInstance(InstanceId(0)), &mut actions);
+//! scheduler.step(Time(10), SchedulerEvent::AddInstance(InstanceId(0)), &mut actions);
 //! let batch = match actions.drain().next() {
-//!     Some(Action::Dispatch { batch, .. }) => batch,
+//!     Some(SchedulerAction::Dispatch { batch, .. }) => batch,
 //!     other => panic!("expected a batch, not {other:?}"),
 //! };
 //! assert_eq!(batch.batch_size(), 3);
@@ -110,36 +110,43 @@ mod units;
 mod worker_life;
 
 pub use batch::{Batch, BatchEntry, CloseReason, SequenceStep};
-pub use batch_strategy::{BatchStrategy, Inclusion, NoStrategy};
+pub use batch_strategy::{BatchInclusion, BatchStrategy, NoBatchStrategy};
 pub use device_loss::DeviceLossPlan;
 pub use ensemble::{
-    EnsembleAction, EnsembleGraph, EnsembleRun, EnsembleSpec, GraphError, RunFailure, StepCallKey,
-    StepGates, StepIndex, StepSpec, TensorIndex,
+    EnsembleAction, EnsembleGraph, EnsembleGraphError, EnsembleRun, EnsembleRunFailure,
+    EnsembleSpec, EnsembleStepSpec, EnsembleTensorIndex, StepCallKey, StepConcurrencyLimiter,
+    StepIndex,
 };
-pub use event::{Action, Actions, Event, FailReason, MeasuredExecution, Release};
-pub use execution_watch::{CancellationWatch, WATCH_INTERVAL_NS, WatchResult};
+pub use event::{
+    FailReason, RequestRelease, SchedulerAction, SchedulerActions, SchedulerEvent,
+    WarmupMeasurement,
+};
+pub use execution_watch::{CancellationCheckResult, CancellationWatch, WATCH_INTERVAL_NS};
 pub use ids::{InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition, ShapeClassId};
 pub use lifecycle::{
-    BlockReason, DesiredModel, Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus,
-    LoadOutcome, LoadReason, ModelName, ModelNames, ModificationTimes, Revision,
-    can_have_namespace, model_id, name_in_id,
+    DesiredModel, LifecycleAction, LifecycleEvent, LifecyclePlanner, LifecycleStatus,
+    LoadBlockReason, LoadOutcome, LoadReason, ModelId, ModelIdsByName, ModelRevision,
+    ModificationTimes, can_have_namespace, model_id, name_of_model_id,
 };
 pub use rate_limiter::{PermitEvent, PermitHolder, PermitUse, RateLimiter, ResourceId};
-pub use reply_order::{ReplyKind, ReplyNumber, ReplyOrder};
+pub use reply_order::{ArrivalNumber, ReplyFinality, ReplyReorderBuffer};
 pub use scheduler::Scheduler;
 pub use spec::{
-    DeadlineSpec, DynamicSpec, PaddingSpec, QueuePolicy, SchedulingMode, SchedulingSpec,
-    SequenceSpec, SequenceStrategy, TimeoutAction,
+    DeadlineBatcherSpec, DynamicBatcherSpec, PaddingSpec, QueuePolicy, SchedulingMode,
+    SchedulingSpec, SequenceBatcherSpec, SequenceStrategy, TimeoutAction,
 };
 pub use status::{
-    LaneCounts, LaneStatus, LevelStatus, QueueWaitReason, RequestWait, SchedulerStatus,
-    SequencesStatus, SlotStatus, SlotWaitReason, WaitingSequenceStatus,
+    InstanceStateCounts, InstanceStatus, PriorityLevelStatus, QueueWaitReason, RequestWaitReason,
+    SchedulerStatus, SequenceBatcherStatus, SequenceSlotStatus, SequenceSlotWaitReason,
+    WaitingSequenceStatus,
 };
 pub use template_life::{
-    FORKED_HELLO_NS, TEMPLATE_ANSWER_NS, TEMPLATE_START_NS, TemplateEvent, TemplateLife,
+    FORKED_HELLO_NS, ForkTemplateEvent, ForkTemplateLifecycle, TEMPLATE_ANSWER_NS,
+    TEMPLATE_START_NS,
 };
 pub use time::Time;
 pub use worker_life::{
     EXIT_GRACE_NS, FORGIVENESS_NS, PAUSE_MAX_NS, PAUSE_MIN_NS, SHORT_PAUSE_NS, STARTS_AT_ONCE,
-    TERMINATION_NS, WorkerAction, WorkerEvent, WorkerLife, WorkerStatus, WorkerWait,
+    TERMINATION_NS, WorkerProcessAction, WorkerProcessAwaits, WorkerProcessEvent,
+    WorkerProcessLifecycle, WorkerProcessStatus,
 };

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::event::{Action, Actions};
+use crate::event::{SchedulerAction, SchedulerActions};
 use crate::ids::InstanceId;
 
 #[derive(Clone, Debug, Default)]
@@ -48,11 +48,11 @@ impl PermitRequests {
     }
 
     /// Requests a permit, unless one has already been requested.
-    pub(crate) fn request(&mut self, id: InstanceId, out: &mut Actions) {
+    pub(crate) fn request(&mut self, id: InstanceId, out: &mut SchedulerActions) {
         if !self.has_requested(id) {
             self.withdrawn.remove(&id);
             self.requested.insert(id);
-            out.push(Action::RequestPermit(id));
+            out.push(SchedulerAction::RequestPermit(id));
         }
     }
 
@@ -62,7 +62,7 @@ impl PermitRequests {
         &mut self,
         free: &[InstanceId],
         waiting: usize,
-        out: &mut Actions,
+        out: &mut SchedulerActions,
     ) {
         for id in free.iter().rev() {
             if self.requested.len() >= waiting {
@@ -80,22 +80,22 @@ impl PermitRequests {
     }
 
     /// Withdraws the request of an instance that has no batch to run any more.
-    pub(crate) fn withdraw(&mut self, id: InstanceId, out: &mut Actions) {
+    pub(crate) fn withdraw(&mut self, id: InstanceId, out: &mut SchedulerActions) {
         if self.requested.remove(&id) || self.delayed.remove(&id) {
             self.withdrawn.insert(id);
-            out.push(Action::WithdrawPermit(id));
+            out.push(SchedulerAction::WithdrawPermit(id));
         }
     }
 
     /// Withdraws all requests, because no instance has a batch to run any more.
-    pub(crate) fn withdraw_all(&mut self, out: &mut Actions) {
+    pub(crate) fn withdraw_all(&mut self, out: &mut SchedulerActions) {
         for id in self.requested.union(&self.delayed).copied().collect::<Vec<_>>() {
             self.withdraw(id, out);
         }
     }
 
     /// Removes an instance.
-    pub(crate) fn forget(&mut self, id: InstanceId, out: &mut Actions) {
+    pub(crate) fn forget(&mut self, id: InstanceId, out: &mut SchedulerActions) {
         self.withdraw(id, out);
         self.withdrawn.remove(&id);
     }

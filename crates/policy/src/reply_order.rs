@@ -1,6 +1,6 @@
 //! Reply ordering: replies are sent in the order in which their requests arrived.
 //!
-//! The scheduler decides when requests run; [`ReplyOrder`], which is independent of it, decides
+//! The scheduler decides when requests run; [`ReplyReorderBuffer`], which is independent of it, decides
 //! when their replies may be sent. The driver numbers requests as they arrive, reports which of
 //! them will certainly run, and passes every reply through.
 //!
@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// A request's number in arrival order.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct ReplyNumber(pub u64);
+pub struct ArrivalNumber(pub u64);
 
 /// The position of a reply within its request's replies.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum ReplyKind {
+pub enum ReplyFinality {
     /// Further replies may follow.
     More,
     /// No reply follows.
@@ -32,21 +32,21 @@ pub enum ReplyKind {
 /// replies. Replies to a request that hasn't started are refusals and pass immediately.
 ///
 /// ```
-/// use galatea_policy::{ReplyKind, ReplyNumber, ReplyOrder};
+/// use galatea_policy::{ReplyFinality, ArrivalNumber, ReplyReorderBuffer};
 ///
-/// let mut order = ReplyOrder::default();
-/// order.start_request(ReplyNumber(1));
-/// order.start_request(ReplyNumber(2));
-/// assert_eq!(order.add_reply(ReplyNumber(2), "second", ReplyKind::Last), None);
+/// let mut order = ReplyReorderBuffer::default();
+/// order.start_request(ArrivalNumber(1));
+/// order.start_request(ArrivalNumber(2));
+/// assert_eq!(order.add_reply(ArrivalNumber(2), "second", ReplyFinality::Last), None);
 /// assert_eq!(order.next_reply(), None);
-/// assert_eq!(order.add_reply(ReplyNumber(1), "first", ReplyKind::Last), None);
+/// assert_eq!(order.add_reply(ArrivalNumber(1), "first", ReplyFinality::Last), None);
 /// assert_eq!(order.next_reply(), Some("first"));
 /// assert_eq!(order.next_reply(), Some("second"));
-/// assert_eq!(order.add_reply(ReplyNumber(3), "refused", ReplyKind::Last), Some("refused"));
+/// assert_eq!(order.add_reply(ArrivalNumber(3), "refused", ReplyFinality::Last), Some("refused"));
 /// ```
 #[derive(Clone, Debug)]
-pub struct ReplyOrder<T> {
-    started: BTreeMap<ReplyNumber, HeldReplies<T>>,
+pub struct ReplyReorderBuffer<T> {
+    started: BTreeMap<ArrivalNumber, HeldReplies<T>>,
 }
 
 /// The held replies of a started request.
@@ -64,20 +64,20 @@ enum ReplyProgress {
     Ended,
 }
 
-impl<T> Default for ReplyOrder<T> {
+impl<T> Default for ReplyReorderBuffer<T> {
     fn default() -> Self {
-        ReplyOrder { started: BTreeMap::new() }
+        ReplyReorderBuffer { started: BTreeMap::new() }
     }
 }
 
-impl<T> ReplyOrder<T> {
+impl<T> ReplyReorderBuffer<T> {
     /// Records that the request will certainly run and reply, even if clients cancel it: from now
     /// on, replies with higher numbers wait for its last one.
     ///
     /// # Panics
     ///
     /// Panics if the request was already started.
-    pub fn start_request(&mut self, number: ReplyNumber) {
+    pub fn start_request(&mut self, number: ArrivalNumber) {
         let replies = HeldReplies { held: VecDeque::new(), progress: ReplyProgress::Silent };
         let previous = self.started.insert(number, replies);
         assert!(previous.is_none(), "{number:?} was started twice");
@@ -86,7 +86,7 @@ impl<T> ReplyOrder<T> {
     /// Records that a started request won't run after all. Unless it has already replied, its
     /// refusal passes immediately, and [`next_reply`](Self::next_reply) may return replies that
     /// waited for it.
-    pub fn withdraw(&mut self, number: ReplyNumber) {
+    pub fn withdraw(&mut self, number: ArrivalNumber) {
         let is_silent =
             |replies: &mut HeldReplies<T>| matches!(replies.progress, ReplyProgress::Silent);
         if self.started.get_mut(&number).is_some_and(is_silent) {
@@ -101,12 +101,12 @@ impl<T> ReplyOrder<T> {
     ///
     /// Panics if the reply follows its request's last reply.
     #[must_use = "a returned reply is sent at once"]
-    pub fn add_reply(&mut self, number: ReplyNumber, reply: T, kind: ReplyKind) -> Option<T> {
+    pub fn add_reply(&mut self, number: ArrivalNumber, reply: T, kind: ReplyFinality) -> Option<T> {
         let Some(replies) = self.started.get_mut(&number) else { return Some(reply) };
         assert!(replies.progress != ReplyProgress::Ended, "{number:?} was answered after its end");
         replies.progress = match kind {
-            ReplyKind::More => ReplyProgress::Replied,
-            ReplyKind::Last => ReplyProgress::Ended,
+            ReplyFinality::More => ReplyProgress::Replied,
+            ReplyFinality::Last => ReplyProgress::Ended,
         };
         replies.held.push_back(reply);
         None
@@ -134,7 +134,7 @@ impl<T> ReplyOrder<T> {
     }
 
     /// Number of started requests whose last reply hasn't been returned.
-    pub fn waiting(&self) -> usize {
+    pub fn unfinished_request_count(&self) -> usize {
         self.started.len()
     }
 }
@@ -146,10 +146,10 @@ mod tests {
     /// Plays operations and compares the replies that pass after each one: `s1` starts, `w1`
     /// withdraws, `r1` is a reply that others follow, and `l1` is the last reply.
     fn check(operations: &str, expected: &str) {
-        let mut order = ReplyOrder::default();
+        let mut order = ReplyReorderBuffer::default();
         let mut passed = Vec::new();
         for operation in operations.split(' ') {
-            let number = ReplyNumber(operation[1..].parse().unwrap());
+            let number = ArrivalNumber(operation[1..].parse().unwrap());
             let mut now: Vec<&str> = match &operation[..1] {
                 "s" => {
                     order.start_request(number);
@@ -159,8 +159,10 @@ mod tests {
                     order.withdraw(number);
                     Vec::new()
                 }
-                "r" => order.add_reply(number, operation, ReplyKind::More).into_iter().collect(),
-                _ => order.add_reply(number, operation, ReplyKind::Last).into_iter().collect(),
+                "r" => {
+                    order.add_reply(number, operation, ReplyFinality::More).into_iter().collect()
+                }
+                _ => order.add_reply(number, operation, ReplyFinality::Last).into_iter().collect(),
             };
             now.extend(std::iter::from_fn(|| order.next_reply()));
             passed.push(if now.is_empty() { String::from("-") } else { now.join(",") });
@@ -202,37 +204,37 @@ mod tests {
 
     #[test]
     fn take_all_returns_every_held_reply() {
-        let mut order = ReplyOrder::default();
+        let mut order = ReplyReorderBuffer::default();
         for number in 0..3 {
-            order.start_request(ReplyNumber(number));
+            order.start_request(ArrivalNumber(number));
         }
         for (number, reply) in [(2, "d"), (1, "a"), (1, "b"), (1, "c")] {
-            assert_eq!(order.add_reply(ReplyNumber(number), reply, ReplyKind::More), None);
+            assert_eq!(order.add_reply(ArrivalNumber(number), reply, ReplyFinality::More), None);
         }
         assert_eq!(order.take_all(), ["a", "b", "c", "d"]);
-        assert_eq!(order.add_reply(ReplyNumber(0), "late", ReplyKind::Last), Some("late"));
+        assert_eq!(order.add_reply(ArrivalNumber(0), "late", ReplyFinality::Last), Some("late"));
     }
 
     #[test]
     fn no_entry_remains_after_the_last_reply() {
-        let mut order = ReplyOrder::default();
+        let mut order = ReplyReorderBuffer::default();
         for number in 0..4 {
-            order.start_request(ReplyNumber(number));
+            order.start_request(ArrivalNumber(number));
         }
         for number in (0..4).rev() {
-            assert_eq!(order.add_reply(ReplyNumber(number), number, ReplyKind::Last), None);
+            assert_eq!(order.add_reply(ArrivalNumber(number), number, ReplyFinality::Last), None);
         }
         assert_eq!(std::iter::from_fn(|| order.next_reply()).collect::<Vec<_>>(), [0, 1, 2, 3]);
-        assert_eq!(order.waiting(), 0);
+        assert_eq!(order.unfinished_request_count(), 0);
     }
 
     #[test]
     #[should_panic(expected = "answered after its end")]
     fn a_reply_after_the_last_is_refused() {
-        let mut order = ReplyOrder::default();
-        order.start_request(ReplyNumber(0));
-        order.start_request(ReplyNumber(1));
-        let _ = order.add_reply(ReplyNumber(1), (), ReplyKind::Last);
-        let _ = order.add_reply(ReplyNumber(1), (), ReplyKind::Last);
+        let mut order = ReplyReorderBuffer::default();
+        order.start_request(ArrivalNumber(0));
+        order.start_request(ArrivalNumber(1));
+        let _ = order.add_reply(ArrivalNumber(1), (), ReplyFinality::Last);
+        let _ = order.add_reply(ArrivalNumber(1), (), ReplyFinality::Last);
     }
 }

@@ -1,8 +1,10 @@
 //! The scheduler: takes events and the time, and produces actions.
 
-use crate::batch_strategy::{BatchStrategy, NoStrategy};
+use crate::batch_strategy::{BatchStrategy, NoBatchStrategy};
 use crate::batcher::Intake;
-use crate::event::{Action, Actions, Event, FailReason, MeasuredExecution};
+use crate::event::{
+    FailReason, SchedulerAction, SchedulerActions, SchedulerEvent, WarmupMeasurement,
+};
 use crate::hold::DispatchHold;
 use crate::ids::{InstanceId, RequestInfo, RequestKey};
 use crate::independent::IndependentRequests;
@@ -10,12 +12,12 @@ use crate::lane_pool::{LanePool, Removal};
 use crate::scheduler_state::SchedulerState;
 use crate::sequence::SequenceBatcher;
 use crate::spec::{SchedulingMode, SchedulingSpec};
-use crate::status::{LaneCounts, RequestWait, SchedulerStatus};
+use crate::status::{InstanceStateCounts, RequestWaitReason, SchedulerStatus};
 use crate::time::Time;
 
 /// Decides for one model version which requests form a batch, where it executes, and when.
 #[derive(Clone, Debug)]
-pub struct Scheduler<S = NoStrategy> {
+pub struct Scheduler<S = NoBatchStrategy> {
     queue: RequestQueue<S>,
     lanes: LanePool,
     state: SchedulerState,
@@ -98,7 +100,7 @@ impl<S: BatchStrategy> Scheduler<S> {
 
     /// Learns the cost of an execution before any request has executed, if decisions depend on it.
     /// Later executions count just as much.
-    pub fn learn(&mut self, execution: &MeasuredExecution) {
+    pub fn learn(&mut self, execution: &WarmupMeasurement) {
         if let RequestQueue::Independent(independent) = &mut self.queue {
             independent.learn(execution);
         }
@@ -113,18 +115,18 @@ impl<S: BatchStrategy> Scheduler<S> {
     ///
     /// Panics if the driver breaks the rules of the events: a key is queued twice; an instance is
     /// unknown, added twice, or freed while free; a request belongs to a closed sequence (see
-    /// [`Event::Enqueue`] for how to avoid this); a released request isn't executing; or a permit
+    /// [`SchedulerEvent::Enqueue`] for how to avoid this); a released request isn't executing; or a permit
     /// is granted without a request.
-    pub fn step(&mut self, now: Time, event: Event, out: &mut Actions) {
+    pub fn step(&mut self, now: Time, event: SchedulerEvent, out: &mut SchedulerActions) {
         self.now = self.now.max(now);
         match &mut self.queue {
             RequestQueue::Independent(independent) => independent.apply_timeouts(self.now, out),
             RequestQueue::Sequences(sequences) => sequences.apply_deadlines(self.now, out),
         }
         match event {
-            Event::Enqueue(request) => self.enqueue(request, out),
-            Event::Cancel(key) => self.cancel(key, out),
-            Event::Released { key, release } => match &mut self.queue {
+            SchedulerEvent::Enqueue(request) => self.enqueue(request, out),
+            SchedulerEvent::Cancel(key) => self.cancel(key, out),
+            SchedulerEvent::Released { key, release } => match &mut self.queue {
                 RequestQueue::Independent(_) => {
                     panic!("{key:?} is no step of a sequence")
                 }
@@ -132,13 +134,13 @@ impl<S: BatchStrategy> Scheduler<S> {
                     sequences.release(key, release, self.now, out)
                 }
             },
-            Event::LaneFree(id) => self.free_lane(id, out),
-            Event::AddInstance(id) => self.add_instance(id),
-            Event::RemoveInstance(id) => self.remove_instance(id, out),
-            Event::PermitGranted(id) => self.grant(id, out),
-            Event::PermitDelayed(id) => self.lanes.delay(id),
-            Event::Drain => self.drain(out),
-            Event::Tick => {}
+            SchedulerEvent::LaneFree(id) => self.free_lane(id, out),
+            SchedulerEvent::AddInstance(id) => self.add_instance(id),
+            SchedulerEvent::RemoveInstance(id) => self.remove_instance(id, out),
+            SchedulerEvent::PermitGranted(id) => self.grant(id, out),
+            SchedulerEvent::PermitDelayed(id) => self.lanes.delay(id),
+            SchedulerEvent::Drain => self.drain(out),
+            SchedulerEvent::Tick => {}
         }
         self.dispatch(out);
         self.lanes.return_unused_permit(out);
@@ -181,7 +183,7 @@ impl<S: BatchStrategy> Scheduler<S> {
 
     /// The reason why a queued request is waiting. Without a sequence batcher, it is the same for
     /// all requests.
-    pub fn wait_of(&self, key: RequestKey) -> RequestWait {
+    pub fn wait_reason_of(&self, key: RequestKey) -> RequestWaitReason {
         match &self.queue {
             RequestQueue::Independent(independent) => independent.wait_reason().into(),
             RequestQueue::Sequences(sequences) => sequences.wait_of(key, &self.lanes),
@@ -189,7 +191,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     }
 
     /// Counts of the instances by state. The cost is O(instances).
-    pub fn lane_counts(&self) -> LaneCounts {
+    pub fn instance_state_counts(&self) -> InstanceStateCounts {
         self.lanes.counts()
     }
 
@@ -198,14 +200,14 @@ impl<S: BatchStrategy> Scheduler<S> {
         self.lanes.is_first_batch(id)
     }
 
-    fn enqueue(&mut self, request: RequestInfo, out: &mut Actions) {
+    fn enqueue(&mut self, request: RequestInfo, out: &mut SchedulerActions) {
         debug_assert!(
             self.max_batch_size == 0 || request.batch_size <= self.max_batch_size,
             "admission refuses requests above the maximum batch size"
         );
         match &mut self.queue {
             RequestQueue::Independent(_) if self.state != SchedulerState::Open => {
-                out.push(Action::Fail { key: request.key, reason: FailReason::Draining });
+                out.push(SchedulerAction::Fail { key: request.key, reason: FailReason::Draining });
             }
             RequestQueue::Independent(independent) => {
                 independent.enqueue(request, self.now, &self.lanes, out)
@@ -216,14 +218,14 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    fn cancel(&mut self, key: RequestKey, out: &mut Actions) {
+    fn cancel(&mut self, key: RequestKey, out: &mut SchedulerActions) {
         match &mut self.queue {
             RequestQueue::Independent(independent) => independent.cancel(key, out),
             RequestQueue::Sequences(sequences) => sequences.cancel(key, self.now, out),
         }
     }
 
-    fn free_lane(&mut self, id: InstanceId, out: &mut Actions) {
+    fn free_lane(&mut self, id: InstanceId, out: &mut SchedulerActions) {
         let removal = self.lanes.release(id, self.now, out);
         report_removal(removal, id, out);
         match &mut self.queue {
@@ -232,7 +234,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    fn grant(&mut self, id: InstanceId, out: &mut Actions) {
+    fn grant(&mut self, id: InstanceId, out: &mut SchedulerActions) {
         self.lanes.grant(id, out);
         if let RequestQueue::Sequences(sequences) = &mut self.queue {
             sequences.mark_dirty(id);
@@ -246,7 +248,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    fn remove_instance(&mut self, id: InstanceId, out: &mut Actions) {
+    fn remove_instance(&mut self, id: InstanceId, out: &mut SchedulerActions) {
         if let RequestQueue::Sequences(sequences) = &mut self.queue
             && sequences.remove_instance(id) == Removal::Pending
         {
@@ -256,7 +258,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         report_removal(removal, id, out);
     }
 
-    fn drain(&mut self, out: &mut Actions) {
+    fn drain(&mut self, out: &mut SchedulerActions) {
         if self.state == SchedulerState::Open {
             self.state = SchedulerState::Draining;
         }
@@ -266,7 +268,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    fn dispatch(&mut self, out: &mut Actions) {
+    fn dispatch(&mut self, out: &mut SchedulerActions) {
         let intake = if self.state == SchedulerState::Open { Intake::Open } else { Intake::Closed };
         match &mut self.queue {
             RequestQueue::Independent(independent) => {
@@ -278,21 +280,21 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    fn report_drained(&mut self, out: &mut Actions) {
+    fn report_drained(&mut self, out: &mut SchedulerActions) {
         let is_quiet = match &self.queue {
             RequestQueue::Independent(independent) => independent.queued() == 0,
             RequestQueue::Sequences(sequences) => sequences.is_quiet(),
         };
         if self.state == SchedulerState::Draining && is_quiet && self.lanes.all_free() {
             self.state = SchedulerState::Drained;
-            out.push(Action::Drained);
+            out.push(SchedulerAction::Drained);
         }
     }
 }
 
-fn report_removal(removal: Removal, id: InstanceId, out: &mut Actions) {
+fn report_removal(removal: Removal, id: InstanceId, out: &mut SchedulerActions) {
     match removal {
-        Removal::Complete => out.push(Action::InstanceRemoved(id)),
+        Removal::Complete => out.push(SchedulerAction::InstanceRemoved(id)),
         Removal::Pending => {}
     }
 }

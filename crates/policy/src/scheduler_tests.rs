@@ -1,11 +1,11 @@
 use super::*;
-use crate::batch_strategy::{BatchStrategy, Inclusion};
+use crate::batch_strategy::{BatchInclusion, BatchStrategy};
 use crate::ids::ShapeClassId;
 use crate::script::{check, play};
-use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
-use crate::status::{LaneStatus, LevelStatus, QueueWaitReason};
+use crate::spec::{DynamicBatcherSpec, QueuePolicy, TimeoutAction};
+use crate::status::{InstanceStatus, PriorityLevelStatus, QueueWaitReason};
 
-fn dynamic(max_batch_size: u32, dynamic: DynamicSpec) -> SchedulingSpec {
+fn dynamic(max_batch_size: u32, dynamic: DynamicBatcherSpec) -> SchedulingSpec {
     SchedulingSpec {
         max_batch_size,
         mode: SchedulingMode::Dynamic(dynamic),
@@ -39,10 +39,10 @@ fn the_default_scheduler_never_merges() {
 
 #[test]
 fn a_preferred_size_is_dispatched_within_the_delay_and_the_rest_after_it() {
-    let settings = DynamicSpec {
+    let settings = DynamicBatcherSpec {
         preferred_batch_sizes: vec![2],
         max_queue_delay_ns: 100,
-        ..DynamicSpec::default()
+        ..DynamicBatcherSpec::default()
     };
     check(
         dynamic(4, settings),
@@ -60,7 +60,7 @@ fn a_preferred_size_is_dispatched_within_the_delay_and_the_rest_after_it() {
 // row: DYN-21
 fn a_batch_closes_when_a_lane_is_free_with_all_requests_until_then() {
     check(
-        dynamic(4, DynamicSpec::default()),
+        dynamic(4, DynamicBatcherSpec::default()),
         "0 add 0 -> ; never
          1 request 1 -> run 1 on 0; never
          2 request 2 -> ; never
@@ -76,7 +76,7 @@ fn a_batch_closes_when_a_lane_is_free_with_all_requests_until_then() {
 #[test]
 // row: DYN-21
 fn one_step_fills_all_free_lanes() {
-    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    let settings = DynamicBatcherSpec { max_queue_delay_ns: 100, ..DynamicBatcherSpec::default() };
     check(
         SchedulingSpec { hold_until_queued: 5, ..dynamic(2, settings) },
         "0 add 0 -> ; never
@@ -93,7 +93,10 @@ fn one_step_fills_all_free_lanes() {
 
 #[test]
 fn an_expired_request_is_rejected_at_once_even_without_a_lane() {
-    let settings = DynamicSpec { default_queue_policy: reject_after(10), ..DynamicSpec::default() };
+    let settings = DynamicBatcherSpec {
+        default_queue_policy: reject_after(10),
+        ..DynamicBatcherSpec::default()
+    };
     check(
         dynamic(4, settings),
         "0 request 1 -> ; 10
@@ -106,10 +109,10 @@ fn an_expired_request_is_rejected_at_once_even_without_a_lane() {
 
 #[test]
 fn a_rejection_precedes_the_end_of_a_delay_at_the_same_time() {
-    let settings = DynamicSpec {
+    let settings = DynamicBatcherSpec {
         max_queue_delay_ns: 10,
         default_queue_policy: reject_after(10),
-        ..DynamicSpec::default()
+        ..DynamicBatcherSpec::default()
     };
     check(
         dynamic(4, settings),
@@ -121,11 +124,11 @@ fn a_rejection_precedes_the_end_of_a_delay_at_the_same_time() {
 #[test]
 fn moving_back_sets_a_wake_up_only_when_a_lane_is_free() {
     let policy = QueuePolicy { timeout_action: TimeoutAction::Delay, ..reject_after(10) };
-    let settings = DynamicSpec {
+    let settings = DynamicBatcherSpec {
         preferred_batch_sizes: vec![2, 8],
         max_queue_delay_ns: 50,
         default_queue_policy: policy,
-        ..DynamicSpec::default()
+        ..DynamicBatcherSpec::default()
     };
     check(
         dynamic(8, settings.clone()),
@@ -148,7 +151,10 @@ fn moving_back_sets_a_wake_up_only_when_a_lane_is_free() {
 fn an_expired_request_makes_room_in_a_full_queue() {
     let policy = QueuePolicy { max_queue_size: 1, ..reject_after(10) };
     check(
-        dynamic(4, DynamicSpec { default_queue_policy: policy, ..DynamicSpec::default() }),
+        dynamic(
+            4,
+            DynamicBatcherSpec { default_queue_policy: policy, ..DynamicBatcherSpec::default() },
+        ),
         "0 request 1 -> ; 10
          9 request 2 -> fail 2 QueueFull
          10 request 3 -> fail 1 TimeoutExpired; 20
@@ -158,7 +164,7 @@ fn an_expired_request_makes_room_in_a_full_queue() {
 
 #[test]
 fn cancellation_works_while_queued_and_is_ignored_later() {
-    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    let settings = DynamicBatcherSpec { max_queue_delay_ns: 100, ..DynamicBatcherSpec::default() };
     check(
         dynamic(2, settings),
         "0 add 0 -> ; never
@@ -173,10 +179,10 @@ fn cancellation_works_while_queued_and_is_ignored_later() {
 
 #[test]
 fn requests_around_a_cancelled_one_may_form_a_batch() {
-    let settings = DynamicSpec {
+    let settings = DynamicBatcherSpec {
         max_queue_delay_ns: 100,
         preferred_batch_sizes: vec![2, 8],
-        ..DynamicSpec::default()
+        ..DynamicBatcherSpec::default()
     };
     check(
         dynamic(8, settings),
@@ -190,7 +196,7 @@ fn requests_around_a_cancelled_one_may_form_a_batch() {
 
 #[test]
 fn draining_runs_queued_requests_refuses_new_ones_and_ends_once() {
-    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    let settings = DynamicBatcherSpec { max_queue_delay_ns: 100, ..DynamicBatcherSpec::default() };
     check(
         dynamic(2, settings),
         "0 add 0 -> 
@@ -203,13 +209,13 @@ fn draining_runs_queued_requests_refuses_new_ones_and_ends_once() {
          6 remove 0 -> removed 0
          7 drain -> ",
     );
-    check(dynamic(2, DynamicSpec::default()), "0 drain -> drained");
+    check(dynamic(2, DynamicBatcherSpec::default()), "0 drain -> drained");
 }
 
 #[test]
 fn draining_waits_for_requests_without_a_lane() {
     check(
-        SchedulingSpec { hold_until_queued: 9, ..dynamic(1, DynamicSpec::default()) },
+        SchedulingSpec { hold_until_queued: 9, ..dynamic(1, DynamicBatcherSpec::default()) },
         "0 request 1 -> 
          0 request 2 ->
          0 drain ->
@@ -224,7 +230,10 @@ fn draining_waits_for_requests_without_a_lane() {
 #[test]
 // row: DYN-22
 fn the_test_hook_holds_until_enough_requests_arrived() {
-    let settings = DynamicSpec { default_queue_policy: reject_after(10), ..DynamicSpec::default() };
+    let settings = DynamicBatcherSpec {
+        default_queue_policy: reject_after(10),
+        ..DynamicBatcherSpec::default()
+    };
     let held = check(
         SchedulingSpec { hold_until_queued: 3, ..dynamic(4, settings) },
         "0 add 0 -> 
@@ -233,7 +242,10 @@ fn the_test_hook_holds_until_enough_requests_arrived() {
          10 tick -> fail 1 TimeoutExpired; 15",
     );
     assert_eq!(held.status().queues[0].waits_for, QueueWaitReason::Hold { missing: 1 });
-    let settings = DynamicSpec { default_queue_policy: reject_after(10), ..DynamicSpec::default() };
+    let settings = DynamicBatcherSpec {
+        default_queue_policy: reject_after(10),
+        ..DynamicBatcherSpec::default()
+    };
     check(
         SchedulingSpec { hold_until_queued: 3, ..dynamic(4, settings) },
         "0 add 0 -> 
@@ -249,7 +261,8 @@ fn the_test_hook_holds_until_enough_requests_arrived() {
 #[test]
 fn the_test_hook_does_not_count_refused_requests() {
     let policy = QueuePolicy { max_queue_size: 1, ..QueuePolicy::default() };
-    let settings = DynamicSpec { default_queue_policy: policy, ..DynamicSpec::default() };
+    let settings =
+        DynamicBatcherSpec { default_queue_policy: policy, ..DynamicBatcherSpec::default() };
     check(
         SchedulingSpec { hold_until_queued: 2, ..dynamic(4, settings) },
         "0 add 0 ->
@@ -268,16 +281,16 @@ fn a_batch_has_the_sum_of_rows() {
         hold_until_queued: 0,
         hold_until_backlogged: 0,
     };
-    let settings = DynamicSpec::default();
+    let settings = DynamicBatcherSpec::default();
     for (mode, expected) in [(SchedulingMode::Default, 1), (SchedulingMode::Dynamic(settings), 4)] {
         let mut scheduler = Scheduler::new(spec(mode));
-        let mut actions = Actions::default();
+        let mut actions = SchedulerActions::default();
         for (key, batch_size) in [(1, 0), (2, 3)] {
             let request = RequestInfo { key: RequestKey(key), batch_size, ..TICKET };
-            scheduler.step(Time(0), Event::Enqueue(request), &mut actions);
+            scheduler.step(Time(0), SchedulerEvent::Enqueue(request), &mut actions);
         }
-        scheduler.step(Time(0), Event::AddInstance(InstanceId(0)), &mut actions);
-        let Some(Action::Dispatch { batch, .. }) = actions.drain().next() else {
+        scheduler.step(Time(0), SchedulerEvent::AddInstance(InstanceId(0)), &mut actions);
+        let Some(SchedulerAction::Dispatch { batch, .. }) = actions.drain().next() else {
             panic!("a batch")
         };
         assert_eq!(batch.batch_size(), expected);
@@ -286,7 +299,7 @@ fn a_batch_has_the_sum_of_rows() {
 
 #[test]
 fn without_a_lane_there_is_no_wake_up() {
-    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    let settings = DynamicBatcherSpec { max_queue_delay_ns: 100, ..DynamicBatcherSpec::default() };
     check(
         dynamic(2, settings),
         "0 add 0 ->
@@ -298,8 +311,11 @@ fn without_a_lane_there_is_no_wake_up() {
 
 #[test]
 fn higher_levels_are_first_and_share_batches_with_lower_ones() {
-    let settings =
-        DynamicSpec { priority_levels: 3, default_priority_level: 2, ..DynamicSpec::default() };
+    let settings = DynamicBatcherSpec {
+        priority_levels: 3,
+        default_priority_level: 2,
+        ..DynamicBatcherSpec::default()
+    };
     check(
         dynamic(2, settings),
         "0 request 1 priority=3 -> 
@@ -312,7 +328,7 @@ fn higher_levels_are_first_and_share_batches_with_lower_ones() {
 
 #[test]
 fn time_never_goes_back() {
-    let settings = DynamicSpec { max_queue_delay_ns: 10, ..DynamicSpec::default() };
+    let settings = DynamicBatcherSpec { max_queue_delay_ns: 10, ..DynamicBatcherSpec::default() };
     check(
         dynamic(4, settings),
         "0 add 0 -> \n 20 tick -> \n 15 request 1 -> ; 30 \n 29 tick -> ; 30 \n 30 tick -> run 1 on 0",
@@ -321,12 +337,12 @@ fn time_never_goes_back() {
 
 #[test]
 fn the_status_shows_what_requests_and_lanes_wait_for() {
-    let settings = DynamicSpec {
+    let settings = DynamicBatcherSpec {
         max_queue_delay_ns: 100,
         preferred_batch_sizes: vec![3],
         priority_levels: 2,
         default_priority_level: 1,
-        ..DynamicSpec::default()
+        ..DynamicBatcherSpec::default()
     };
     let mut scheduler =
         check(dynamic(4, settings), "0 add 0 -> \n 1 request 1 -> \n 2 request 2 priority=2 ->");
@@ -336,7 +352,7 @@ fn the_status_shows_what_requests_and_lanes_wait_for() {
         next_preferred_batch_size: 3,
         until: Some(Time(101)),
     };
-    let queue = |priority, oldest, waits_for| LevelStatus {
+    let queue = |priority, oldest, waits_for| PriorityLevelStatus {
         priority,
         waiting: 1,
         delayed: 0,
@@ -344,23 +360,23 @@ fn the_status_shows_what_requests_and_lanes_wait_for() {
         waits_for,
     };
     assert_eq!(status.queues, [queue(1, Time(1), reason), queue(2, Time(2), reason)]);
-    assert_eq!(status.lanes, [LaneStatus::Free { instance: InstanceId(0), since: Time(0) }]);
-    let mut actions = Actions::default();
-    scheduler.step(Time(101), Event::Tick, &mut actions);
+    assert_eq!(status.lanes, [InstanceStatus::Free { instance: InstanceId(0), since: Time(0) }]);
+    let mut actions = SchedulerActions::default();
+    scheduler.step(Time(101), SchedulerEvent::Tick, &mut actions);
     scheduler.step(
         Time(102),
-        Event::Enqueue(RequestInfo { key: RequestKey(3), ..TICKET }),
+        SchedulerEvent::Enqueue(RequestInfo { key: RequestKey(3), ..TICKET }),
         &mut actions,
     );
     let status = scheduler.status();
     assert_eq!(status.queues, [queue(1, Time(102), QueueWaitReason::Lane)]);
-    assert_eq!(status.lanes, [LaneStatus::Busy { instance: InstanceId(0), since: Time(101) }]);
+    assert_eq!(status.lanes, [InstanceStatus::Busy { instance: InstanceId(0), since: Time(101) }]);
     assert_eq!(scheduler.queued(), 1);
 }
 
 #[test]
 fn with_permits_a_batch_closes_when_its_permit_is_granted() {
-    let scheduler = Scheduler::new(dynamic(2, DynamicSpec::default())).with_permits();
+    let scheduler = Scheduler::new(dynamic(2, DynamicBatcherSpec::default())).with_permits();
     play(
         scheduler,
         "0 add 0 -> ; never
@@ -379,7 +395,7 @@ fn with_permits_a_batch_closes_when_its_permit_is_granted() {
 
 #[test]
 fn permits_are_requested_for_the_number_of_waiting_requests() {
-    let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
+    let scheduler = Scheduler::new(dynamic(1, DynamicBatcherSpec::default())).with_permits();
     play(
         scheduler,
         "0 add 0 -> ; never
@@ -396,7 +412,7 @@ fn permits_are_requested_for_the_number_of_waiting_requests() {
 
 #[test]
 fn another_instance_requests_in_place_of_a_delayed_one() {
-    let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
+    let scheduler = Scheduler::new(dynamic(1, DynamicBatcherSpec::default())).with_permits();
     play(
         scheduler,
         "0 add 0 -> ; never
@@ -420,7 +436,7 @@ fn another_instance_requests_in_place_of_a_delayed_one() {
 
 #[test]
 fn a_permit_granted_before_its_withdrawal_may_be_used() {
-    let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
+    let scheduler = Scheduler::new(dynamic(1, DynamicBatcherSpec::default())).with_permits();
     play(
         scheduler,
         "0 add 0 -> ; never
@@ -437,7 +453,7 @@ fn a_permit_granted_before_its_withdrawal_may_be_used() {
 
 #[test]
 fn no_permit_is_held_while_a_batch_waits_to_grow() {
-    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    let settings = DynamicBatcherSpec { max_queue_delay_ns: 100, ..DynamicBatcherSpec::default() };
     let scheduler = Scheduler::new(dynamic(2, settings)).with_permits();
     play(
         scheduler,
@@ -453,7 +469,7 @@ fn no_permit_is_held_while_a_batch_waits_to_grow() {
 
 #[test]
 fn a_removed_instance_withdraws_its_request() {
-    let scheduler = Scheduler::new(dynamic(1, DynamicSpec::default())).with_permits();
+    let scheduler = Scheduler::new(dynamic(1, DynamicBatcherSpec::default())).with_permits();
     let scheduler = play(
         scheduler,
         "0 add 0 -> ; never
@@ -475,7 +491,7 @@ fn a_removed_instance_withdraws_its_request() {
 #[test]
 #[should_panic(expected = "asked for no permit")]
 fn a_permit_without_a_request_is_a_broken_driver() {
-    let scheduler = Scheduler::new(dynamic(4, DynamicSpec::default())).with_permits();
+    let scheduler = Scheduler::new(dynamic(4, DynamicBatcherSpec::default())).with_permits();
     play(scheduler, "0 add 0 -> \n 1 grant 0 ->");
 }
 
@@ -493,7 +509,7 @@ const TICKET: RequestInfo = RequestInfo {
 #[test]
 #[should_panic(expected = "is not known")]
 fn an_unknown_instance_is_a_broken_driver() {
-    check(dynamic(4, DynamicSpec::default()), "0 free 3 ->");
+    check(dynamic(4, DynamicBatcherSpec::default()), "0 free 3 ->");
 }
 
 /// Closes a batch before each request whose key is in the list, and records the calls.
@@ -509,9 +525,13 @@ impl BatchStrategy for ClosesBefore {
         self.log.lock().unwrap().push("open".to_owned());
     }
 
-    fn include(&mut self, request: RequestKey) -> Inclusion {
+    fn include(&mut self, request: RequestKey) -> BatchInclusion {
         self.log.lock().unwrap().push(format!("include {}", request.0));
-        if self.keys.contains(&request.0) { Inclusion::CloseBefore } else { Inclusion::Include }
+        if self.keys.contains(&request.0) {
+            BatchInclusion::CloseBefore
+        } else {
+            BatchInclusion::Include
+        }
     }
 
     fn close(&mut self) {
@@ -523,7 +543,7 @@ impl BatchStrategy for ClosesBefore {
 fn a_strategy_closes_batches_before_requests_but_never_before_the_first() {
     let strategy = ClosesBefore { keys: vec![1, 3], ..ClosesBefore::default() };
     let log = strategy.log.clone();
-    let settings = DynamicSpec { max_queue_delay_ns: 100, ..DynamicSpec::default() };
+    let settings = DynamicBatcherSpec { max_queue_delay_ns: 100, ..DynamicBatcherSpec::default() };
     let scheduler = Scheduler::with_batch_strategy(dynamic(8, settings), Some(strategy));
     play(
         scheduler,

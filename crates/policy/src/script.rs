@@ -5,22 +5,25 @@ use crate::*;
 /// Parses one event: `add 0`, `remove 0`, `free 0`, `grant 0`, `delay 0`, `request 1`, `cancel 1`,
 /// `done 1`, `again 1`, `drain` or `tick`. A request may have the settings `rows=`, `length=`,
 /// `key=`, `priority=`, `timeout=` and `deadline=`, and, in a sequence, `of=`, `start` and `end`.
-fn parse_event(words: &[&str]) -> Event {
+fn parse_event(words: &[&str]) -> SchedulerEvent {
     let number = |text: &str| text.parse::<u64>().expect("a number");
     let id = |text: &str| InstanceId(text.parse().expect("an id"));
     match words {
-        ["add", instance] => Event::AddInstance(id(instance)),
-        ["remove", instance] => Event::RemoveInstance(id(instance)),
-        ["free", instance] => Event::LaneFree(id(instance)),
-        ["cancel", key] => Event::Cancel(RequestKey(number(key))),
-        ["done", key] => Event::Released { key: RequestKey(number(key)), release: Release::Done },
-        ["again", key] => {
-            Event::Released { key: RequestKey(number(key)), release: Release::Reschedule }
+        ["add", instance] => SchedulerEvent::AddInstance(id(instance)),
+        ["remove", instance] => SchedulerEvent::RemoveInstance(id(instance)),
+        ["free", instance] => SchedulerEvent::LaneFree(id(instance)),
+        ["cancel", key] => SchedulerEvent::Cancel(RequestKey(number(key))),
+        ["done", key] => {
+            SchedulerEvent::Released { key: RequestKey(number(key)), release: RequestRelease::Done }
         }
-        ["grant", instance] => Event::PermitGranted(id(instance)),
-        ["delay", instance] => Event::PermitDelayed(id(instance)),
-        ["drain"] => Event::Drain,
-        ["tick"] => Event::Tick,
+        ["again", key] => SchedulerEvent::Released {
+            key: RequestKey(number(key)),
+            release: RequestRelease::Reschedule,
+        },
+        ["grant", instance] => SchedulerEvent::PermitGranted(id(instance)),
+        ["delay", instance] => SchedulerEvent::PermitDelayed(id(instance)),
+        ["drain"] => SchedulerEvent::Drain,
+        ["tick"] => SchedulerEvent::Tick,
         ["request", key, settings @ ..] => {
             let key = RequestKey(number(key));
             let mut request = RequestInfo {
@@ -51,27 +54,27 @@ fn parse_event(words: &[&str]) -> Event {
                     (name, _) => panic!("unknown setting {name}"),
                 }
             }
-            Event::Enqueue(request)
+            SchedulerEvent::Enqueue(request)
         }
         other => panic!("unknown event {other:?}"),
     }
 }
 
-fn render(action: Action) -> String {
+fn render(action: SchedulerAction) -> String {
     match action {
-        Action::Dispatch { instance, batch } => {
+        SchedulerAction::Dispatch { instance, batch } => {
             let rows: Vec<String> = batch.entries().iter().map(row).collect();
             format!("run {} on {}", rows.join("+"), instance.0)
         }
-        Action::Fail { key, reason } => format!("fail {} {reason:?}", key.0),
-        Action::InstanceRemoved(id) => format!("removed {}", id.0),
-        Action::RequestPermit(id) => format!("ask {}", id.0),
-        Action::ReturnPermit { instance, used: true } => format!("used {}", instance.0),
-        Action::ReturnPermit { instance, used: false } => format!("unused {}", instance.0),
-        Action::WithdrawPermit(id) => format!("withdraw {}", id.0),
-        Action::Drained => "drained".to_owned(),
-        Action::SequenceClosed(sequence) => format!("closed {}", sequence.0),
-        Action::SequenceEnded(sequence) => format!("ended {}", sequence.0),
+        SchedulerAction::Fail { key, reason } => format!("fail {} {reason:?}", key.0),
+        SchedulerAction::InstanceRemoved(id) => format!("removed {}", id.0),
+        SchedulerAction::RequestPermit(id) => format!("ask {}", id.0),
+        SchedulerAction::ReturnPermit { instance, used: true } => format!("used {}", instance.0),
+        SchedulerAction::ReturnPermit { instance, used: false } => format!("unused {}", instance.0),
+        SchedulerAction::WithdrawPermit(id) => format!("withdraw {}", id.0),
+        SchedulerAction::Drained => "drained".to_owned(),
+        SchedulerAction::SequenceClosed(sequence) => format!("closed {}", sequence.0),
+        SchedulerAction::SequenceEnded(sequence) => format!("ended {}", sequence.0),
     }
 }
 
@@ -97,7 +100,7 @@ pub(crate) fn check(spec: SchedulingSpec, script: &str) -> Scheduler {
 /// Same as [`check`], but with an existing scheduler.
 #[track_caller]
 pub(crate) fn play<S: BatchStrategy>(mut scheduler: Scheduler<S>, script: &str) -> Scheduler<S> {
-    let mut actions = Actions::default();
+    let mut actions = SchedulerActions::default();
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (input, expected) = line.split_once("->").expect("event -> actions");
         let (expected, wakeup) = match expected.split_once(';') {

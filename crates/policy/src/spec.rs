@@ -29,28 +29,28 @@ pub enum SchedulingMode {
     /// served.
     Default,
     /// The dynamic batcher, which combines whole requests.
-    Dynamic(DynamicSpec),
+    Dynamic(DynamicBatcherSpec),
     /// The deadline batcher, which combines whole requests as their deadlines and the learned costs
     /// allow.
-    Deadline(DeadlineSpec),
+    Deadline(DeadlineBatcherSpec),
     /// The sequence batcher, which assigns each sequence to one instance and preserves its order.
-    Sequence(SequenceSpec),
+    Sequence(SequenceBatcherSpec),
 }
 
 /// The deadline batcher's settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeadlineSpec {
+pub struct DeadlineBatcherSpec {
     /// The time from arrival within which a request must complete, unless its own deadline is
     /// earlier.
     pub objective_ns: u64,
     /// The levels and their policies, without [`TimeoutAction::Delay`] because deadlines can't be
     /// postponed. Batch sizes and delays have no effect.
-    pub queue: DynamicSpec,
+    pub queue: DynamicBatcherSpec,
 }
 
 /// The sequence batcher's settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SequenceSpec {
+pub struct SequenceBatcherSpec {
     /// The strategy for batching the requests of an instance's sequences.
     pub strategy: SequenceStrategy,
     /// The maximum time for which a sequence with a slot may have no queued or executing request; 0
@@ -76,16 +76,16 @@ pub enum SequenceStrategy {
     Oldest {
         /// The maximum number of sequences with a slot on an instance; 0 means `max_batch_size`.
         max_candidate_sequences: u32,
-        /// Same as [`DynamicSpec::preferred_batch_sizes`].
+        /// Same as [`DynamicBatcherSpec::preferred_batch_sizes`].
         preferred_batch_sizes: Vec<u32>,
-        /// Same as [`DynamicSpec::max_queue_delay_ns`].
+        /// Same as [`DynamicBatcherSpec::max_queue_delay_ns`].
         max_queue_delay_ns: u64,
     },
 }
 
 /// The dynamic batcher's settings.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct DynamicSpec {
+pub struct DynamicBatcherSpec {
     /// The batch sizes that are dispatched as soon as they are reached. Empty means only the
     /// maximum; 0 and sizes above the maximum are ignored.
     pub preferred_batch_sizes: Vec<u32>,

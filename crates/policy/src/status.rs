@@ -10,11 +10,11 @@ use crate::time::Time;
 pub struct SchedulerStatus {
     /// Levels with waiting requests, in service order, limited to the first
     /// [`SchedulerStatus::ROWS_MAX`].
-    pub queues: Vec<LevelStatus>,
+    pub queues: Vec<PriorityLevelStatus>,
     /// Instances by id.
-    pub lanes: Vec<LaneStatus>,
+    pub lanes: Vec<InstanceStatus>,
     /// The sequence batcher's slots and backlog, if the model has one.
-    pub sequences: Option<SequencesStatus>,
+    pub sequences: Option<SequenceBatcherStatus>,
     /// True if new requests are refused because the model is unloading.
     pub draining: bool,
 }
@@ -26,7 +26,7 @@ impl SchedulerStatus {
 
 /// Requests waiting at one level.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct LevelStatus {
+pub struct PriorityLevelStatus {
     /// The level; 0 if the model has no levels.
     pub priority: u64,
     /// Number of waiting requests, including the delayed ones.
@@ -64,7 +64,7 @@ pub enum QueueWaitReason {
 
 /// The reason why one queued request waits.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum RequestWait {
+pub enum RequestWaitReason {
     /// An instance must become free or be added.
     Lane,
     /// The request's batch must grow, or the batch's delay must end.
@@ -81,7 +81,7 @@ pub enum RequestWait {
 
 /// Counts of the instances by state.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct LaneCounts {
+pub struct InstanceStateCounts {
     /// Total number of instances.
     pub total: usize,
     /// Number of instances that are executing a batch.
@@ -92,7 +92,7 @@ pub struct LaneCounts {
     pub has_first_batch: bool,
 }
 
-impl From<QueueWaitReason> for RequestWait {
+impl From<QueueWaitReason> for RequestWaitReason {
     fn from(reason: QueueWaitReason) -> Self {
         match reason {
             QueueWaitReason::Lane => Self::Lane,
@@ -105,7 +105,7 @@ impl From<QueueWaitReason> for RequestWait {
 
 /// The state of an instance.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum LaneStatus {
+pub enum InstanceStatus {
     /// The instance waits for a batch.
     Free {
         /// The instance.
@@ -131,10 +131,10 @@ pub enum LaneStatus {
 
 /// A sequence batcher's slots and backlog.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SequencesStatus {
+pub struct SequenceBatcherStatus {
     /// Slots that are occupied by a sequence, ordered by instance and number, limited to the first
     /// [`SchedulerStatus::ROWS_MAX`].
-    pub slots: Vec<SlotStatus>,
+    pub slots: Vec<SequenceSlotStatus>,
     /// Number of slots that are occupied by a sequence.
     pub taken_slots: u64,
     /// Number of free slots.
@@ -148,7 +148,7 @@ pub struct SequencesStatus {
 
 /// A slot that is occupied by a sequence.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct SlotStatus {
+pub struct SequenceSlotStatus {
     /// The instance of the slot.
     pub instance: InstanceId,
     /// The slot number.
@@ -158,12 +158,12 @@ pub struct SlotStatus {
     /// Number of the sequence's waiting requests.
     pub waiting: usize,
     /// The reason why the sequence waits.
-    pub waits_for: SlotWaitReason,
+    pub waits_for: SequenceSlotWaitReason,
 }
 
 /// The reason why a slot's sequence waits.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum SlotWaitReason {
+pub enum SequenceSlotWaitReason {
     /// The sequence's next request must arrive, or its idle time must end.
     Request {
         /// The time at which the sequence counts as idle; `None` means never.

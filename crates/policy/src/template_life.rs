@@ -1,6 +1,6 @@
 //! The life of a template: a process that forks workers so that they start almost instantly.
 //!
-//! Workers can always be started without a template, but that takes longer. [`TemplateLife`]
+//! Workers can always be started without a template, but that takes longer. [`ForkTemplateLifecycle`]
 //! decides when a template is worth another try; its driver owns the process.
 //!
 //! - A template is started when the first worker needs it. A template that ends or hangs, or that
@@ -23,7 +23,7 @@ const TEMPLATE_PAUSE_MAX_NS: u64 = 300_000_000_000;
 
 /// An event in the life of a template.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum TemplateEvent {
+pub enum ForkTemplateEvent {
     /// A worker forked by the template responds.
     Forked,
     /// The template couldn't be started, has ended or hangs, or its worker doesn't respond.
@@ -34,13 +34,13 @@ pub enum TemplateEvent {
 
 /// The life of the successive templates of one environment.
 #[derive(Clone, Debug, Default)]
-pub struct TemplateLife {
+pub struct ForkTemplateLifecycle {
     failures_in_a_row: u32,
     not_before: Time,
     is_unsuitable: bool,
 }
 
-impl TemplateLife {
+impl ForkTemplateLifecycle {
     /// Returns true if a worker may be started with a template.
     #[must_use]
     pub fn may_fork(&self, now: Time) -> bool {
@@ -48,11 +48,11 @@ impl TemplateLife {
     }
 
     /// Handles an event.
-    pub fn step(&mut self, now: Time, event: TemplateEvent) {
+    pub fn step(&mut self, now: Time, event: ForkTemplateEvent) {
         match event {
-            TemplateEvent::Forked => self.failures_in_a_row = 0,
-            TemplateEvent::Unsuitable => self.is_unsuitable = true,
-            TemplateEvent::Failed => {
+            ForkTemplateEvent::Forked => self.failures_in_a_row = 0,
+            ForkTemplateEvent::Unsuitable => self.is_unsuitable = true,
+            ForkTemplateEvent::Failed => {
                 let factor = 1_u64.checked_shl(self.failures_in_a_row).unwrap_or(u64::MAX);
                 let pause = TEMPLATE_PAUSE_MIN_NS.saturating_mul(factor);
                 self.not_before = now.saturating_add(pause.min(TEMPLATE_PAUSE_MAX_NS));
@@ -70,26 +70,26 @@ mod tests {
 
     #[test]
     fn pauses_double_until_a_worker_speaks() {
-        let mut life = TemplateLife::default();
+        let mut life = ForkTemplateLifecycle::default();
         let mut now = Time(0);
         assert!(life.may_fork(now));
         for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
-            life.step(now, TemplateEvent::Failed);
+            life.step(now, ForkTemplateEvent::Failed);
             let end = now.saturating_add(seconds * SECOND);
             assert!(!life.may_fork(Time(end.0 - 1)), "{seconds}");
             assert!(life.may_fork(end), "{seconds}");
             now = end;
         }
-        life.step(now, TemplateEvent::Forked);
-        life.step(now, TemplateEvent::Failed);
+        life.step(now, ForkTemplateEvent::Forked);
+        life.step(now, ForkTemplateEvent::Failed);
         assert!(life.may_fork(now.saturating_add(SECOND)));
     }
 
     #[test]
     fn one_that_cannot_fork_is_never_tried_again() {
-        let mut life = TemplateLife::default();
-        life.step(Time(0), TemplateEvent::Unsuitable);
-        life.step(Time(0), TemplateEvent::Forked);
+        let mut life = ForkTemplateLifecycle::default();
+        life.step(Time(0), ForkTemplateEvent::Unsuitable);
+        life.step(Time(0), ForkTemplateEvent::Forked);
         assert!(!life.may_fork(Time::MAX));
     }
 }

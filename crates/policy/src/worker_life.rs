@@ -1,6 +1,6 @@
 //! The life of a worker process: when it is restarted, given up and ended.
 //!
-//! A worker serves one instance of a model. [`WorkerLife`] decides what to do about the worker; its
+//! A worker serves one instance of a model. [`WorkerProcessLifecycle`] decides what to do about the worker; its
 //! driver owns the process and performs the actions (`backend-python/supervisor.rs`, which
 //! describes the protocol of a worker's death).
 //!
@@ -35,7 +35,7 @@ pub const FORGIVENESS_NS: u64 = 250_000_000;
 
 /// An event in the life of a worker.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum WorkerEvent {
+pub enum WorkerProcessEvent {
     /// The requested start succeeded.
     Started,
     /// The requested start failed and left no process behind.
@@ -54,7 +54,7 @@ pub enum WorkerEvent {
 
 /// An action for the driver.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum WorkerAction {
+pub enum WorkerProcessAction {
     /// Start a worker.
     Start,
     /// Fail the requests that the worker has, and close its sockets.
@@ -69,7 +69,7 @@ pub enum WorkerAction {
 
 /// The worker's state as seen by a request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum WorkerStatus {
+pub enum WorkerProcessStatus {
     /// The worker accepts the request.
     Serving,
     /// The request waits for a start that is in progress or follows immediately.
@@ -82,7 +82,7 @@ pub enum WorkerStatus {
 
 /// The events that the driver waits for, apart from time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum WorkerWait {
+pub enum WorkerProcessAwaits {
     /// Messages from the worker, and the end of its process.
     Messages,
     /// The end of the worker's process.
@@ -97,7 +97,7 @@ pub enum WorkerWait {
 
 /// The life of the successive workers of one instance.
 #[derive(Clone, Debug)]
-pub struct WorkerLife {
+pub struct WorkerProcessLifecycle {
     state: WorkerState,
     /// The time that finalization may take.
     finalize_ns: u64,
@@ -143,10 +143,10 @@ enum EndStage {
     Killed,
 }
 
-impl WorkerLife {
+impl WorkerProcessLifecycle {
     /// Creates the life of a worker that serves from now on.
     #[must_use]
-    pub const fn serving(now: Time, finalize_ns: u64) -> Self {
+    pub const fn new_serving(now: Time, finalize_ns: u64) -> Self {
         Self {
             state: WorkerState::Serving { since: now },
             finalize_ns,
@@ -158,31 +158,33 @@ impl WorkerLife {
 
     /// The worker's current state as seen by a request.
     #[must_use]
-    pub const fn status(&self) -> WorkerStatus {
+    pub const fn status(&self) -> WorkerProcessStatus {
         match self.state {
-            _ if self.is_stopping => WorkerStatus::Stopped,
-            WorkerState::Serving { .. } => WorkerStatus::Serving,
-            WorkerState::Pausing { is_short: false, .. } => WorkerStatus::Broken,
+            _ if self.is_stopping => WorkerProcessStatus::Stopped,
+            WorkerState::Serving { .. } => WorkerProcessStatus::Serving,
+            WorkerState::Pausing { is_short: false, .. } => WorkerProcessStatus::Broken,
             WorkerState::Pausing { .. } | WorkerState::Starting if self.has_start_failed => {
-                WorkerStatus::Broken
+                WorkerProcessStatus::Broken
             }
-            _ => WorkerStatus::Starting,
+            _ => WorkerProcessStatus::Starting,
         }
     }
 
     /// The events that the driver waits for.
     #[must_use]
-    pub const fn awaited_events(&self) -> WorkerWait {
+    pub const fn awaited_events(&self) -> WorkerProcessAwaits {
         match self.state {
-            WorkerState::Serving { .. } | WorkerState::Finalizing { .. } => WorkerWait::Messages,
-            WorkerState::Ending { .. } => WorkerWait::Exit,
-            WorkerState::Pausing { .. } => WorkerWait::Pause,
-            WorkerState::Starting => WorkerWait::Start,
-            WorkerState::Over => WorkerWait::Over,
+            WorkerState::Serving { .. } | WorkerState::Finalizing { .. } => {
+                WorkerProcessAwaits::Messages
+            }
+            WorkerState::Ending { .. } => WorkerProcessAwaits::Exit,
+            WorkerState::Pausing { .. } => WorkerProcessAwaits::Pause,
+            WorkerState::Starting => WorkerProcessAwaits::Start,
+            WorkerState::Over => WorkerProcessAwaits::Over,
         }
     }
 
-    /// The time of the next change that time alone causes: a [`WorkerEvent::Tick`] is due then.
+    /// The time of the next change that time alone causes: a [`WorkerProcessEvent::Tick`] is due then.
     #[must_use]
     pub const fn next_wakeup(&self) -> Option<Time> {
         match self.state {
@@ -200,19 +202,24 @@ impl WorkerLife {
     }
 
     /// Handles an event and adds the resulting actions.
-    pub fn step(&mut self, now: Time, event: WorkerEvent, actions: &mut Vec<WorkerAction>) {
+    pub fn step(
+        &mut self,
+        now: Time,
+        event: WorkerProcessEvent,
+        actions: &mut Vec<WorkerProcessAction>,
+    ) {
         match event {
-            WorkerEvent::Started => self.started(now, actions),
-            WorkerEvent::StartFailed => self.start_failed(now),
-            WorkerEvent::SocketsEnded => self.sockets_ended(now),
-            WorkerEvent::Failed => self.failed(now, actions),
-            WorkerEvent::Exited => self.exited(now, actions),
-            WorkerEvent::Stop => self.stop(now, actions),
-            WorkerEvent::Tick => self.tick(now, actions),
+            WorkerProcessEvent::Started => self.started(now, actions),
+            WorkerProcessEvent::StartFailed => self.start_failed(now),
+            WorkerProcessEvent::SocketsEnded => self.sockets_ended(now),
+            WorkerProcessEvent::Failed => self.failed(now, actions),
+            WorkerProcessEvent::Exited => self.exited(now, actions),
+            WorkerProcessEvent::Stop => self.stop(now, actions),
+            WorkerProcessEvent::Tick => self.tick(now, actions),
         }
     }
 
-    fn started(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
+    fn started(&mut self, now: Time, actions: &mut Vec<WorkerProcessAction>) {
         if self.state != WorkerState::Starting {
             return;
         }
@@ -247,18 +254,18 @@ impl WorkerLife {
         self.state = WorkerState::Ending { served_ns, urgency, is_given_up: false };
     }
 
-    fn failed(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
+    fn failed(&mut self, now: Time, actions: &mut Vec<WorkerProcessAction>) {
         let served_ns = match self.state {
             WorkerState::Serving { since } => now.saturating_since(since),
             WorkerState::Finalizing { .. } => 0,
             _ => return,
         };
-        actions.extend([WorkerAction::GiveUp, WorkerAction::Kill]);
+        actions.extend([WorkerProcessAction::GiveUp, WorkerProcessAction::Kill]);
         self.state =
             WorkerState::Ending { served_ns, urgency: EndStage::Killed, is_given_up: true };
     }
 
-    fn exited(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
+    fn exited(&mut self, now: Time, actions: &mut Vec<WorkerProcessAction>) {
         let (served_ns, is_given_up) = match self.state {
             WorkerState::Serving { since } => (now.saturating_since(since), false),
             WorkerState::Finalizing { .. } => (0, false),
@@ -266,7 +273,7 @@ impl WorkerLife {
             WorkerState::Pausing { .. } | WorkerState::Starting | WorkerState::Over => return,
         };
         if !is_given_up {
-            actions.push(WorkerAction::GiveUp);
+            actions.push(WorkerProcessAction::GiveUp);
         }
         if self.is_stopping {
             self.state = WorkerState::Over;
@@ -281,7 +288,7 @@ impl WorkerLife {
         }
     }
 
-    fn stop(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
+    fn stop(&mut self, now: Time, actions: &mut Vec<WorkerProcessAction>) {
         if std::mem::replace(&mut self.is_stopping, true) {
             return;
         }
@@ -295,10 +302,10 @@ impl WorkerLife {
         }
     }
 
-    fn tick(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
+    fn tick(&mut self, now: Time, actions: &mut Vec<WorkerProcessAction>) {
         match self.state {
             WorkerState::Finalizing { until } if now >= until => {
-                actions.push(WorkerAction::Terminate);
+                actions.push(WorkerProcessAction::Terminate);
                 let urgency = EndStage::Asked { until: now.saturating_add(TERMINATION_NS) };
                 self.state = WorkerState::Ending { served_ns: 0, urgency, is_given_up: false };
             }
@@ -315,13 +322,13 @@ impl WorkerLife {
         }
     }
 
-    fn finalize(&mut self, now: Time, actions: &mut Vec<WorkerAction>) {
-        actions.push(WorkerAction::Finalize);
+    fn finalize(&mut self, now: Time, actions: &mut Vec<WorkerProcessAction>) {
+        actions.push(WorkerProcessAction::Finalize);
         self.state = WorkerState::Finalizing { until: now.saturating_add(self.finalize_ns) };
     }
 
-    fn start(&mut self, actions: &mut Vec<WorkerAction>) {
-        actions.push(WorkerAction::Start);
+    fn start(&mut self, actions: &mut Vec<WorkerProcessAction>) {
+        actions.push(WorkerProcessAction::Start);
         self.state = WorkerState::Starting;
     }
 
@@ -343,14 +350,14 @@ impl WorkerLife {
 }
 
 /// Urges a process that has used up its time.
-fn urge(now: Time, urgency: EndStage, actions: &mut Vec<WorkerAction>) -> EndStage {
+fn urge(now: Time, urgency: EndStage, actions: &mut Vec<WorkerProcessAction>) -> EndStage {
     match urgency {
         EndStage::Left { until } if now >= until => {
-            actions.push(WorkerAction::Terminate);
+            actions.push(WorkerProcessAction::Terminate);
             EndStage::Asked { until: now.saturating_add(TERMINATION_NS) }
         }
         EndStage::Asked { until } if now >= until => {
-            actions.push(WorkerAction::Kill);
+            actions.push(WorkerProcessAction::Kill);
             EndStage::Killed
         }
         EndStage::Left { .. } | EndStage::Asked { .. } | EndStage::Killed => urgency,
@@ -359,24 +366,30 @@ fn urge(now: Time, urgency: EndStage, actions: &mut Vec<WorkerAction>) -> EndSta
 
 #[cfg(test)]
 mod tests {
-    use super::WorkerAction::{Finalize, GiveUp, Kill, Start, Terminate};
-    use super::WorkerEvent::{Exited, Failed, SocketsEnded, StartFailed, Started, Stop, Tick};
+    use super::WorkerProcessAction::{Finalize, GiveUp, Kill, Start, Terminate};
+    use super::WorkerProcessEvent::{
+        Exited, Failed, SocketsEnded, StartFailed, Started, Stop, Tick,
+    };
     use super::*;
 
     const FINALIZE_NS: u64 = 30_000_000_000;
 
     /// A worker life with a clock that advances only on request.
     struct Script {
-        life: WorkerLife,
+        life: WorkerProcessLifecycle,
         now: Time,
     }
 
     impl Script {
         fn new() -> Self {
-            Self { life: WorkerLife::serving(Time(0), FINALIZE_NS), now: Time(0) }
+            Self { life: WorkerProcessLifecycle::new_serving(Time(0), FINALIZE_NS), now: Time(0) }
         }
 
-        fn after(&mut self, nanoseconds: u64, event: WorkerEvent) -> Vec<WorkerAction> {
+        fn after(
+            &mut self,
+            nanoseconds: u64,
+            event: WorkerProcessEvent,
+        ) -> Vec<WorkerProcessAction> {
             self.now = self.now.saturating_add(nanoseconds);
             let mut actions = Vec::new();
             self.life.step(self.now, event, &mut actions);
@@ -398,7 +411,7 @@ mod tests {
             pauses.push(pause);
             assert_eq!(actions.contains(&Start), pause == 0);
             script.after(pause * 1_000_000, Tick);
-            assert_eq!(script.life.awaited_events(), WorkerWait::Start);
+            assert_eq!(script.life.awaited_events(), WorkerProcessAwaits::Start);
             script.after(0, Started);
         }
         assert_eq!(
@@ -421,12 +434,15 @@ mod tests {
     fn what_does_not_start_is_tried_after_a_pause() {
         let mut script = Script::new();
         assert_eq!(script.after(0, Exited), [GiveUp, Start]);
-        assert_eq!(script.life.status(), WorkerStatus::Starting);
+        assert_eq!(script.life.status(), WorkerProcessStatus::Starting);
         script.after(0, StartFailed);
-        assert_eq!((script.life.status(), script.left_ms()), (WorkerStatus::Broken, Some(100)));
+        assert_eq!(
+            (script.life.status(), script.left_ms()),
+            (WorkerProcessStatus::Broken, Some(100))
+        );
         assert_eq!(script.after(PAUSE_MIN_NS - 1, Tick), [], "not before its end");
         assert_eq!(script.after(1, Tick), [Start]);
-        assert_eq!(script.life.status(), WorkerStatus::Broken, "until a start succeeds");
+        assert_eq!(script.life.status(), WorkerProcessStatus::Broken, "until a start succeeds");
         script.after(0, StartFailed);
         assert_eq!(script.left_ms(), Some(200));
     }
@@ -441,7 +457,7 @@ mod tests {
             script.after(PAUSE_MAX_NS, Tick);
             script.after(0, Started);
         }
-        let (wait, fail) = (WorkerStatus::Starting, WorkerStatus::Broken);
+        let (wait, fail) = (WorkerProcessStatus::Starting, WorkerProcessStatus::Broken);
         assert_eq!(found[2..4], [(None, wait), (Some(100), wait)]);
         assert_eq!(found[6..], [(Some(800), wait), (Some(1600), fail)]);
     }
@@ -450,7 +466,7 @@ mod tests {
     fn sockets_that_end_leave_time_for_an_exit_status() {
         let mut script = Script::new();
         assert_eq!(script.after(5, SocketsEnded), []);
-        assert_eq!(script.life.status(), WorkerStatus::Starting);
+        assert_eq!(script.life.status(), WorkerProcessStatus::Starting);
         assert_eq!(script.after(EXIT_GRACE_NS, Tick), [Terminate]);
         assert_eq!(script.after(TERMINATION_NS, Tick), [Kill]);
         assert_eq!(script.after(1, Exited), [GiveUp, Start]);
@@ -468,11 +484,11 @@ mod tests {
     fn a_stopped_instance_finalizes() {
         let mut script = Script::new();
         assert_eq!(script.after(5, Stop), [Finalize]);
-        assert_eq!(script.life.status(), WorkerStatus::Stopped);
+        assert_eq!(script.life.status(), WorkerProcessStatus::Stopped);
         assert_eq!(script.after(FINALIZE_NS, Tick), [Terminate]);
         assert_eq!(script.after(TERMINATION_NS, Tick), [Kill]);
         assert_eq!(script.after(0, Exited), [GiveUp]);
-        assert_eq!(script.life.awaited_events(), WorkerWait::Over);
+        assert_eq!(script.life.awaited_events(), WorkerProcessAwaits::Over);
     }
 
     #[test]

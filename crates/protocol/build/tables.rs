@@ -96,7 +96,7 @@ impl Tables<'_> {
         let _ = writeln!(
             line,
             "    FieldDescriptor {{ full_name: {full_name:?}, number: {}, kind: FieldKind::{kind}, \
-             arity: Arity::{arity}, oneof: {oneof:?} }},",
+             arity: FieldCardinality::{arity}, oneof: {oneof:?} }},",
             field.number(),
         );
         Ok(line)

@@ -6,7 +6,7 @@ include!(concat!(env!("OUT_DIR"), "/schema.rs"));
 
 /// The descriptor of `inference.ModelConfig`, the message of a `config.pbtxt`.
 #[must_use]
-pub const fn model_config() -> &'static MessageDescriptor {
+pub const fn model_config_descriptor() -> &'static MessageDescriptor {
     &INFERENCE_MODELCONFIG
 }
 
@@ -31,14 +31,14 @@ pub struct FieldDescriptor {
     /// The type of the field's values, or of its entries if it is a map.
     pub kind: FieldKind,
     /// The number of values that the field may have.
-    pub arity: Arity,
+    pub arity: FieldCardinality,
     /// The name of the field's `oneof`, if any.
     pub oneof: Option<&'static str>,
 }
 
 /// The number of values that a field may have.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Arity {
+pub enum FieldCardinality {
     /// At most one value.
     One,
     /// Any number of values.
@@ -108,7 +108,7 @@ impl FieldDescriptor {
     #[must_use]
     pub fn has_presence(&self) -> bool {
         let is_message = matches!(self.kind, FieldKind::Message(_));
-        self.oneof.is_some() || (self.arity == Arity::One && is_message)
+        self.oneof.is_some() || (self.arity == FieldCardinality::One && is_message)
     }
 }
 
@@ -172,8 +172,8 @@ mod tests {
         assert_eq!(name, other.full_name());
         assert_eq!(field.number, other.number(), "{name}");
         assert_eq!(field.has_presence(), other.supports_presence(), "{name}");
-        assert_eq!(field.arity == Arity::List, other.is_list(), "{name}");
-        assert_eq!(field.arity == Arity::Map, other.is_map(), "{name}");
+        assert_eq!(field.arity == FieldCardinality::List, other.is_list(), "{name}");
+        assert_eq!(field.arity == FieldCardinality::Map, other.is_map(), "{name}");
         let oneof = other.containing_oneof();
         assert_eq!(field.oneof, oneof.as_ref().map(|oneof| oneof.name()), "{name}");
         let by_json_name = table.field_by_json_name(other.json_name()).unwrap();
@@ -197,7 +197,7 @@ mod tests {
     fn the_tables_equal_reflection() {
         let pool = DescriptorPool::decode(crate::DESCRIPTOR_SET).unwrap();
         let message = pool.get_message_by_name("inference.ModelConfig").unwrap();
-        check(model_config(), &message);
+        check(model_config_descriptor(), &message);
     }
 
     #[test]
@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn enumerations_have_names_and_numbers() {
-        let FieldKind::Message(input) = model_config().field("input").unwrap().kind else {
+        let FieldKind::Message(input) = model_config_descriptor().field("input").unwrap().kind
+        else {
             panic!()
         };
         let FieldKind::Enum(types) = input.field("data_type").unwrap().kind else { panic!() };

@@ -37,7 +37,7 @@ mod server;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use galatea_c_objects::log::{self, Format, Level, Setting};
+use galatea_c_objects::log::{self, ApiLogFormat, ApiLogLevel, ApiLogSetting};
 use pyo3::prelude::*;
 
 /// Changes the settings of the process's log, as the option setters in C do. Settings that are
@@ -53,14 +53,14 @@ fn set_log(
     iso8601: Option<bool>,
     verbose: Option<u32>,
 ) -> PyResult<()> {
-    let format = |iso8601| if iso8601 { Format::Iso8601 } else { Format::Default };
+    let format = |iso8601| if iso8601 { ApiLogFormat::Iso8601 } else { ApiLogFormat::Default };
     let settings = [
-        file.map(Setting::File),
-        info.map(|on| Setting::Enabled(Level::Info, on)),
-        warn.map(|on| Setting::Enabled(Level::Warning, on)),
-        error.map(|on| Setting::Enabled(Level::Error, on)),
-        iso8601.map(|iso8601| Setting::Format(format(iso8601))),
-        verbose.map(Setting::VerboseLevel),
+        file.map(ApiLogSetting::File),
+        info.map(|on| ApiLogSetting::Enabled(ApiLogLevel::Info, on)),
+        warn.map(|on| ApiLogSetting::Enabled(ApiLogLevel::Warning, on)),
+        error.map(|on| ApiLogSetting::Enabled(ApiLogLevel::Error, on)),
+        iso8601.map(|iso8601| ApiLogSetting::Format(format(iso8601))),
+        verbose.map(ApiLogSetting::VerboseLevel),
     ];
     py.detach(|| settings.iter().flatten().try_for_each(log::set)).map_err(errors::raise)
 }
@@ -70,10 +70,10 @@ fn set_log(
 #[pyfunction]
 fn log_message(py: Python<'_>, level: u32, file: &str, line: u32, text: &str) {
     let level = match level {
-        0 => Level::Info,
-        1 => Level::Warning,
-        2 => Level::Error,
-        _ => Level::Verbose,
+        0 => ApiLogLevel::Info,
+        1 => ApiLogLevel::Warning,
+        2 => ApiLogLevel::Error,
+        _ => ApiLogLevel::Verbose,
     };
     py.detach(|| log::write(level, Some((file, line)), text));
 }
@@ -82,7 +82,7 @@ fn log_message(py: Python<'_>, level: u32, file: &str, line: u32, text: &str) {
 /// status.
 #[pyfunction]
 fn run_program(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
-    let done = py.detach(|| galatea::program(arguments.into_iter()));
+    let done = py.detach(|| galatea::run_program(arguments.into_iter()));
     // The number in an `ExitCode` can't be read, only compared.
     (0..=u8::MAX).find(|code| ExitCode::from(*code) == done).map_or(1, i32::from)
 }
@@ -90,7 +90,7 @@ fn run_program(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
 #[pymodule]
 fn _galatea(module: &Bound<'_, PyModule>) -> PyResult<()> {
     galatea_capi::install_server_factory(galatea::make_for_c);
-    galatea_capi::install_log_factory(galatea::console_log);
+    galatea_capi::install_log_factory(galatea::console_logger);
     module.add_class::<server::Server>()?;
     module.add_class::<server::Frontend>()?;
     module.add_class::<request::Request>()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use galatea_capi::HandoverCall;
+use galatea_capi::InferAsyncCall;
 use galatea_infer::{Finality, InferenceResponse, Reply, ResponseSink, Status};
 use galatea_stdx::io_thread::wake_batch;
 use galatea_stdx::{Condvar, Lock};
@@ -51,7 +51,7 @@ impl Replies {
                 Reply::Finished => state.parts.push_back(part(None, true)),
             }
         }
-        wake_batch::defer(Waker::from(self.clone()));
+        wake_batch::defer_wake(Waker::from(self.clone()));
     }
 
     /// Takes the next part if it has arrived.
@@ -94,12 +94,12 @@ impl Wake for Replies {
 /// returns, the reply goes to that call.
 pub(crate) struct RepliesSink {
     pub(crate) replies: Arc<Replies>,
-    pub(crate) call: Arc<HandoverCall>,
+    pub(crate) call: Arc<InferAsyncCall>,
 }
 
 impl ResponseSink for RepliesSink {
     fn deliver(&mut self, reply: Reply) {
-        if let Some(reply) = self.call.intercept(reply) {
+        if let Some(reply) = self.call.intercept_early_error(reply) {
             self.replies.push(reply);
         }
     }

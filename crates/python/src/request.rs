@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_capi::{HandoverCall, ServerRef};
+use galatea_capi::{InferAsyncCall, ServerRef};
 use galatea_infer::{
-    CancelToken, CorrelationId, InferenceRequest, InputTensor, Parameter, Pass, ResponseSender,
-    SequenceFlags, Status,
+    AccessPass, CancelToken, CorrelationId, InferenceRequest, InputTensor, Parameter,
+    ResponseSender, SequenceFlags, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 use pyo3::prelude::*;
@@ -101,17 +101,17 @@ pub(crate) fn version(number: i64) -> Option<i64> {
 pub(crate) fn infer(server: &ServerRef, values: RequestValues) -> Result<Request, Status> {
     let cancel = CancelToken::new();
     let mut request = values.into_request(cancel.clone())?;
-    let pass = Pass::in_process();
+    let pass = AccessPass::in_process();
     // As in Triton, a request for a missing model is rejected when it is created.
     let control = &server.control;
     let model = control.model_for_inference(pass, &request.model_name, request.model_version)?;
     request.found_model = Some(model);
     let replies = Arc::<Replies>::default();
-    let call = Arc::new(HandoverCall::begin());
+    let call = Arc::new(InferAsyncCall::begin());
     let sink = RepliesSink { replies: replies.clone(), call: call.clone() };
     let sender = ResponseSender::new(Box::new(sink));
     server.service.infer(pass, Box::new(request), sender);
-    call.end().map_or(Ok(Request { replies, cancel }), Err)
+    call.finish().map_or(Ok(Request { replies, cancel }), Err)
 }
 
 /// A request that the server is processing.

@@ -59,8 +59,8 @@ impl CopiedResponse {
     pub(crate) fn new(mut response: InferenceResponse) -> Result<Self, Status> {
         let outputs = std::mem::take(&mut response.outputs);
         let copied = outputs.into_iter().map(|mut output| {
-            output.data.own()?;
-            let elements = output.data.host().ok_or_else(|| {
+            output.data.make_owned()?;
+            let elements = output.data.host_bytes().ok_or_else(|| {
                 Status::unsupported(format!("output '{}' is not in CPU memory", output.name))
             })?;
             let memory = OutputMemory::copy_of(elements);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use galatea::InProcessServer;
-use galatea_capi::calls::{LoadValue, add_load_parameter, wrong_load_parameter};
-use galatea_capi::{ChosenOptions, ReservedAddress, ServerRef};
-use galatea_control::{LoadParameters, NameMapping};
+use galatea_capi::calls::{LoadParameterValue, add_load_parameter, load_parameter_error};
+use galatea_capi::{ReservedServerPointer, ServerCreateOptions, ServerRef};
+use galatea_control::{LoadParameters, ModelNameMapping};
 use galatea_infer::{ParameterValue, Status};
 use galatea_stdx::Lock;
 use pyo3::prelude::*;
@@ -20,7 +20,7 @@ pub(crate) struct Server(Arc<AddressedServer>);
 
 /// A server and the address that identifies it to backends.
 struct AddressedServer {
-    address: ReservedAddress,
+    address: ReservedServerPointer,
     server: InProcessServer,
 }
 
@@ -31,7 +31,7 @@ impl Server {
         py: Python<'_>,
         call: impl FnOnce(&ServerRef) -> Result<T, Status> + Send,
     ) -> PyResult<T> {
-        py.detach(|| call(&self.0.address.server()?)).map_err(raise)
+        py.detach(|| call(&self.0.address.server_ref()?)).map_err(raise)
     }
 }
 
@@ -58,9 +58,9 @@ impl Server {
         cache: Option<(String, String)>,
         host_policies: Vec<[String; 3]>,
     ) -> PyResult<Self> {
-        let options = ChosenOptions { flags, cache, host_policies };
+        let options = ServerCreateOptions { flags, cache, host_policies };
         let made = py.detach(|| {
-            let address = ReservedAddress::new();
+            let address = ReservedServerPointer::new();
             let server = galatea::make_in_process(&options, &address)?;
             Ok(AddressedServer { address, server })
         });
@@ -69,7 +69,7 @@ impl Server {
 
     /// The server's address for C calls.
     fn address(&self) -> usize {
-        self.0.address.address().expose_provenance()
+        self.0.address.pointer().expose_provenance()
     }
 
     /// Stops the server and waits until it has stopped.
@@ -116,7 +116,7 @@ impl Server {
     }
 
     fn model_batches(&self, py: Python<'_>, name: &str, number: i64) -> PyResult<bool> {
-        self.call(py, |server| server.model_batches(name, version(number)))
+        self.call(py, |server| server.model_supports_batching(name, version(number)))
     }
 
     fn model_is_decoupled(&self, py: Python<'_>, name: &str, number: i64) -> PyResult<bool> {
@@ -133,14 +133,14 @@ impl Server {
         for (parameter, value) in parameters {
             let added = match value {
                 LoadParameter::Bytes(bytes) => {
-                    add_load_parameter(&mut load, &parameter, LoadValue::Bytes(&bytes))
+                    add_load_parameter(&mut load, &parameter, LoadParameterValue::Bytes(&bytes))
                 }
                 LoadParameter::Value(value) => {
                     let value = ParameterValue::from(value);
-                    add_load_parameter(&mut load, &parameter, LoadValue::Value(&value))
+                    add_load_parameter(&mut load, &parameter, LoadParameterValue::Value(&value))
                 }
             };
-            added.map_err(|reason| raise(wrong_load_parameter(name, &reason)))?;
+            added.map_err(|reason| raise(load_parameter_error(name, &reason)))?;
         }
         self.call(py, |server| server.load_model(name, load))
     }
@@ -155,8 +155,8 @@ impl Server {
         path: &str,
         names: Vec<(String, String)>,
     ) -> PyResult<()> {
-        let mapping = |(directory, name)| NameMapping { directory, name };
-        let names: Vec<NameMapping> = names.into_iter().map(mapping).collect();
+        let mapping = |(directory, name)| ModelNameMapping { directory, name };
+        let names: Vec<ModelNameMapping> = names.into_iter().map(mapping).collect();
         self.call(py, |server| server.register_repository(path, &names))
     }
 
@@ -165,7 +165,7 @@ impl Server {
     }
 
     fn poll(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, ServerRef::poll)
+        self.call(py, ServerRef::poll_repositories)
     }
 
     fn metrics(&self, py: Python<'_>) -> PyResult<String> {
@@ -179,7 +179,7 @@ impl Server {
 
     /// Opens the doors that the command-line flags enable.
     fn open(&self, py: Python<'_>, flags: Vec<String>) -> PyResult<Frontend> {
-        let opened = py.detach(|| self.0.server.open(&flags)).map_err(raise)?;
+        let opened = py.detach(|| self.0.server.open_frontend(&flags)).map_err(raise)?;
         Ok(Frontend(Lock::new(Some(opened))))
     }
 }

@@ -1,6 +1,6 @@
 //! Opens files below a directory.
 //!
-//! Callers check that paths only lead down. [`Symlinks`] controls links: an operator's links in a
+//! Callers check that paths only lead down. [`SymlinkPolicy`] controls links: an operator's links in a
 //! repository are followed anywhere, but links in files that came with a request never lead out.
 
 use std::ffi::{OsStr, OsString};
@@ -21,7 +21,7 @@ pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
 
 /// The treatment of symbolic links in a model's directory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Symlinks {
+pub enum SymlinkPolicy {
     /// Links are followed anywhere, because the operator created them.
     #[default]
     Followed,
@@ -35,15 +35,15 @@ pub enum Symlinks {
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
     handle: OwnedFd,
-    symlinks: Symlinks,
+    symlinks: SymlinkPolicy,
 }
 
 impl OpenDirectory {
     /// Opens a model's directory.
-    pub(crate) fn open(path: &Path, symlinks: Symlinks) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, symlinks: SymlinkPolicy) -> io::Result<Self> {
         let handle = match (symlinks, path.parent(), path.file_name()) {
             // Links in the path to the repository are not part of it.
-            (Symlinks::Forbidden, Some(parent), Some(name)) if parent != Path::new("") => {
+            (SymlinkPolicy::Forbidden, Some(parent), Some(name)) if parent != Path::new("") => {
                 let parent = open_directory(parent)?;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
                 open(parent.as_fd(), Path::new(name), flags, symlinks)?
@@ -73,13 +73,15 @@ fn open(
     directory: BorrowedFd<'_>,
     path: &Path,
     flags: OFlags,
-    symlinks: Symlinks,
+    symlinks: SymlinkPolicy,
 ) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC;
     let rule = match symlinks {
-        Symlinks::Followed => return rustix::fs::openat(directory, path, flags, Mode::empty()),
-        Symlinks::Beneath => ResolveFlags::NO_MAGICLINKS,
-        Symlinks::Forbidden => ResolveFlags::NO_SYMLINKS,
+        SymlinkPolicy::Followed => {
+            return rustix::fs::openat(directory, path, flags, Mode::empty());
+        }
+        SymlinkPolicy::Beneath => ResolveFlags::NO_MAGICLINKS,
+        SymlinkPolicy::Forbidden => ResolveFlags::NO_SYMLINKS,
     };
     let resolve = ResolveFlags::BENEATH | rule;
     match rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve) {
@@ -174,7 +176,7 @@ mod tests {
     /// Tests both ways of opening a path.
     fn check(inside: &OwnedFd, path: &str, kernel: Result<(), Errno>, walked: Result<(), Errno>) {
         let path = Path::new(path);
-        let located = open(inside.as_fd(), path, OFlags::PATH, Symlinks::Beneath);
+        let located = open(inside.as_fd(), path, OFlags::PATH, SymlinkPolicy::Beneath);
         assert_eq!(located.map(drop), kernel, "{path:?}");
         assert_eq!(walk(inside.as_fd(), path, OFlags::PATH).map(drop), walked, "walk {path:?}");
     }
@@ -195,14 +197,14 @@ mod tests {
             assert_eq!(actual, expected.map_err(|errno| Some(errno.raw_os_error())), "{path}");
         };
         for path in ["1/absolute", "1/directory/weights", "1/model.onnx", ""] {
-            check("model", Symlinks::Followed, path, Ok(()));
-            check("link", Symlinks::Followed, path, Ok(()));
+            check("model", SymlinkPolicy::Followed, path, Ok(()));
+            check("link", SymlinkPolicy::Followed, path, Ok(()));
         }
-        check("model", Symlinks::Beneath, "1/absolute", Err(Errno::XDEV));
-        check("link", Symlinks::Beneath, "1/model.onnx", Ok(()));
-        check("model", Symlinks::Forbidden, "1/model.onnx", Ok(()));
-        check("model", Symlinks::Forbidden, "1/directory/weights", Err(Errno::LOOP));
-        check("link", Symlinks::Forbidden, "1/model.onnx", Err(Errno::LOOP));
+        check("model", SymlinkPolicy::Beneath, "1/absolute", Err(Errno::XDEV));
+        check("link", SymlinkPolicy::Beneath, "1/model.onnx", Ok(()));
+        check("model", SymlinkPolicy::Forbidden, "1/model.onnx", Ok(()));
+        check("model", SymlinkPolicy::Forbidden, "1/directory/weights", Err(Errno::LOOP));
+        check("link", SymlinkPolicy::Forbidden, "1/model.onnx", Err(Errno::LOOP));
     }
 
     #[test]
@@ -238,7 +240,7 @@ mod tests {
         std::fs::write(scratch.path().join("bytes"), [0xff, 0xfe]).unwrap();
         std::fs::create_dir(scratch.path().join("folder")).unwrap();
         rustix::fs::mkfifoat(CWD, scratch.path().join("pipe"), Mode::RWXU).unwrap();
-        let inside = OpenDirectory::open(scratch.path(), Symlinks::Beneath).unwrap();
+        let inside = OpenDirectory::open(scratch.path(), SymlinkPolicy::Beneath).unwrap();
         let read = |name: &str, bytes_max| {
             let outcome = inside.read_text(Path::new(name), bytes_max);
             outcome.map_err(|error| error.to_string())

@@ -5,12 +5,12 @@ use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use galatea_backend::ExpectedFileSize;
+use galatea_backend::FileReadLimit;
 use galatea_infer::Status;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::beneath::{self, OpenDirectory, Symlinks};
+use crate::beneath::{self, OpenDirectory, SymlinkPolicy};
 use crate::remote::ModelCopy;
 use crate::temporary::TemporaryDirectory;
 
@@ -19,7 +19,7 @@ use crate::temporary::TemporaryDirectory;
 #[derive(Clone, Debug)]
 pub struct ModelDirectory {
     path: PathBuf,
-    symlinks: Symlinks,
+    symlinks: SymlinkPolicy,
     /// Removes the directory when its last user is dropped.
     _temporary: Option<Arc<TemporaryDirectory>>,
     /// The source of this copy, which may still be incomplete.
@@ -27,14 +27,14 @@ pub struct ModelDirectory {
 }
 
 impl ModelDirectory {
-    pub(crate) const fn new(path: PathBuf, symlinks: Symlinks) -> Self {
+    pub(crate) const fn new(path: PathBuf, symlinks: SymlinkPolicy) -> Self {
         Self { path, symlinks, _temporary: None, remote: None }
     }
 
     /// Creates the directory of a model in an object store.
     pub(crate) fn of_copy(copy: Arc<ModelCopy>) -> Self {
         let path = copy.path().to_owned();
-        Self { remote: Some(copy), ..Self::new(path, Symlinks::Beneath) }
+        Self { remote: Some(copy), ..Self::new(path, SymlinkPolicy::Beneath) }
     }
 
     /// Makes the directory a temporary one, removed when its last user is dropped.
@@ -70,7 +70,7 @@ impl ModelDirectory {
 
     /// The path for messages: the location of the model, not of its copy.
     #[must_use]
-    pub fn shown_path(&self) -> &Path {
+    pub fn display_path(&self) -> &Path {
         self.remote.as_ref().map_or(&self.path, |copy| copy.url())
     }
 
@@ -116,7 +116,7 @@ impl ModelDirectory {
         &self,
         folder: &Path,
         name: &str,
-        size: ExpectedFileSize,
+        size: FileReadLimit,
     ) -> Result<Vec<u8>, Status> {
         let inside = folder.join(checked_relative(name)?);
         let content = self
@@ -134,14 +134,14 @@ impl ModelDirectory {
         &self,
         folder: &Path,
         name: &str,
-        size: ExpectedFileSize,
+        size: FileReadLimit,
     ) -> Result<Vec<u8>, Status> {
         let inside = folder.join(checked_relative(name)?);
         let opened = self.open().and_then(|directory| directory.open_file(&inside));
         match opened.map_err(|error| error.raw_os_error().map(Errno::from_raw_os_error)) {
             Err(Some(errno)) if errno != Errno::XDEV => Err(Status::internal(format!(
                 "failed to open text file for read {}: {}",
-                self.shown_path().join(inside).display(),
+                self.display_path().join(inside).display(),
                 io::Error::from(errno).to_string().split(" (os error").next().unwrap_or_default()
             ))),
             Ok(_) | Err(_) => self.read_in(folder, name, size),
@@ -162,24 +162,24 @@ impl ModelDirectory {
 
 /// Reads a whole file of the expected size. The size is checked first, so an oversized file is not
 /// read.
-fn read_sized(file: File, size: ExpectedFileSize) -> Result<Vec<u8>, String> {
+fn read_sized(file: File, size: FileReadLimit) -> Result<Vec<u8>, String> {
     let cannot = |error: io::Error| format!("can't be read: {error}");
     let length = file.metadata().map_err(cannot)?.len();
     let bytes_max = match size {
-        ExpectedFileSize::AtMost(bytes_max) | ExpectedFileSize::Beginning(bytes_max) => bytes_max,
+        FileReadLimit::AtMost(bytes_max) | FileReadLimit::Beginning(bytes_max) => bytes_max,
     };
     let fits = |length: u64| match size {
-        ExpectedFileSize::AtMost(bytes_max) if length > bytes_max => {
+        FileReadLimit::AtMost(bytes_max) if length > bytes_max => {
             Err(format!("has {length} bytes, but may have {bytes_max} at most"))
         }
-        ExpectedFileSize::AtMost(_) | ExpectedFileSize::Beginning(_) => Ok(()),
+        FileReadLimit::AtMost(_) | FileReadLimit::Beginning(_) => Ok(()),
     };
     fits(length)?;
     let mut bytes = Vec::new();
     let read_max = match size {
         // Reading one more byte reveals that the file is too long.
-        ExpectedFileSize::AtMost(_) => bytes_max.saturating_add(1),
-        ExpectedFileSize::Beginning(_) => bytes_max,
+        FileReadLimit::AtMost(_) => bytes_max.saturating_add(1),
+        FileReadLimit::Beginning(_) => bytes_max,
     };
     file.take(read_max).read_to_end(&mut bytes).map_err(cannot)?;
     // The file may have changed since its size was checked.

@@ -6,12 +6,12 @@
 //!                  VERSION/model.onnx
 //! ```
 //!
-//! Open `repository.rs` first. [`Repository::scan`] reads all models and [`Repository::find`] those
+//! Open `repository.rs` first. [`ModelRepositories::scan`] reads all models and [`ModelRepositories::find`] those
 //! with one name, each with the [`ModificationTimes`](galatea_policy::ModificationTimes) of its
-//! files. [`Scan`], [`Lookup`] and [`ModelSource`] are the result types, which the engine also
-//! uses. [`Repository::register`] adds a repository and may map other names to its directories;
-//! [`Repository::with_namespaces`] allows models with the same name in several repositories.
-//! [`Overlays`] creates models from files that come with a load request, and [`LinkedRepository`]
+//! files. [`ScanResult`], [`LookupResult`] and [`ScannedModel`] are the result types, which the engine also
+//! uses. [`ModelRepositories::register`] adds a repository and may map other names to its directories;
+//! [`ModelRepositories::with_namespaces`] allows models with the same name in several repositories.
+//! [`UploadedModelFactory`] creates models from files that come with a load request, and [`SymlinkRepository`]
 //! from files outside any repository. [`versions_to_load`] applies a version policy, and a
 //! [`VersionDirectory`] lets a backend find its files.
 //!
@@ -31,12 +31,12 @@
 //! # Example
 //!
 //! ```
-//! use galatea_repository::{Lookup, Repository, ScanOptions};
+//! use galatea_repository::{LookupResult, ModelRepositories, ScanOptions};
 //!
 //! let directory = std::env::temp_dir().join(format!("repository-{}", std::process::id()));
 //! std::fs::create_dir_all(directory.join("net/1")).unwrap();
-//! let repository = Repository::open([&directory]).unwrap();
-//! let Lookup::Models(models) = repository.find("net", &ScanOptions::default()) else {
+//! let repository = ModelRepositories::open([&directory]).unwrap();
+//! let LookupResult::Models(models) = repository.find("net", &ScanOptions::default()) else {
 //!     panic!("the model is there")
 //! };
 //! assert_eq!(models[0].versions[0].number, 1);
@@ -65,19 +65,19 @@ mod version;
 mod version_directory;
 mod walk;
 
-pub use beneath::Symlinks;
+pub use beneath::SymlinkPolicy;
 pub use directory::ModelDirectory;
-pub use linked::LinkedRepository;
-pub use name::{InvalidName, MODEL_NAME_BYTES_MAX, check_model_name, check_new_model_name};
-pub use overlay::Overlays;
+pub use linked::SymlinkRepository;
+pub use name::{InvalidName, MODEL_NAME_BYTES_MAX, check_model_name, check_uploaded_model_name};
+pub use overlay::UploadedModelFactory;
 pub use remote::{
-    Download, InFlightCopies, ObjectState, RemoteConnector, RemoteError, RemoteObject,
+    InFlightDownloads, ObjectDownload, ObjectVersion, RemoteConnector, RemoteError, RemoteObject,
     RemoteRepository, RemoteStore, is_remote,
 };
-pub use repository::Repository;
+pub use repository::ModelRepositories;
 pub use root::RepositoryError;
 pub use roots::RegisterError;
-pub use scan::{ListedModel, Lookup, Scan, ScanProblem};
-pub use source::{ConfigFile, ModelSource, ScanOptions, VersionSource};
+pub use scan::{ListedModel, LookupResult, ScanProblem, ScanResult};
+pub use source::{ConfigFile, ScanOptions, ScannedModel, ScannedVersion};
 pub use version::{VersionSelection, versions_to_load};
 pub use version_directory::VersionDirectory;

@@ -10,11 +10,11 @@ use crate::temporary::{TemporaryDirectories, TemporaryDirectory};
 /// A repository whose models are links. It is in a directory that only this user can enter, and
 /// that is removed when this value is dropped; the targets of the links stay.
 #[derive(Debug)]
-pub struct LinkedRepository {
+pub struct SymlinkRepository {
     directory: TemporaryDirectory,
 }
 
-impl LinkedRepository {
+impl SymlinkRepository {
     /// An empty repository, in a new directory in `parent`.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl LinkedRepository {
 mod tests {
     use super::*;
     use crate::testing::ScratchDirectory;
-    use crate::{Repository, ScanOptions};
+    use crate::{ModelRepositories, ScanOptions};
 
     #[test]
     fn models_are_found_behind_links_and_stay_when_the_repository_goes() {
@@ -92,7 +92,7 @@ mod tests {
         scratch.file("files/a.onnx", "a");
         scratch.file("folder/net.onnx", "b");
         scratch.file("model/3/model.onnx", "c");
-        let linked = LinkedRepository::create(scratch.path()).unwrap();
+        let linked = SymlinkRepository::create(scratch.path()).unwrap();
         linked
             .add_single_file_model("a", &scratch.path().join("files/a.onnx"), "model.onnx", None)
             .unwrap();
@@ -100,7 +100,7 @@ mod tests {
             .add_single_version_model("b", &scratch.path().join("folder"), "platform: \"x\"")
             .unwrap();
         linked.add_model("c", &scratch.path().join("model")).unwrap();
-        let scan = Repository::open([linked.path()]).unwrap().scan(&ScanOptions::default());
+        let scan = ModelRepositories::open([linked.path()]).unwrap().scan(&ScanOptions::default());
         let found: Vec<_> = scan
             .models
             .iter()

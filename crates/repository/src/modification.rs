@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
     use crate::testing::ScratchDirectory;
-    use crate::{Lookup, Repository, ScanOptions};
+    use crate::{LookupResult, ModelRepositories, ScanOptions};
 
     /// A time in the future, later than any real change.
     const FUTURE_S: u64 = 4_000_000_000;
@@ -160,11 +160,11 @@ mod tests {
     }
 
     fn times_of(scratch: &ScratchDirectory, config_name: Option<&str>) -> ModificationTimes {
-        let repository = Repository::open([scratch.path().join("r")]).unwrap();
+        let repository = ModelRepositories::open([scratch.path().join("r")]).unwrap();
         let config_name = config_name.map(str::to_owned);
         let options = ScanOptions { config_name, ..ScanOptions::default() };
         match repository.find("m", &options) {
-            Lookup::Models(mut sources) => sources.remove(0).modified,
+            LookupResult::Models(mut sources) => sources.remove(0).modified,
             other => panic!("{other:?}"),
         }
     }
@@ -207,8 +207,8 @@ mod tests {
         let scratch = ScratchDirectory::new();
         let file = |path: &str, text: &str| scratch.file(&format!("r/m/{path}"), text);
         let fingerprints = || {
-            let repository = Repository::open([scratch.path().join("r")]).unwrap();
-            let Lookup::Models(models) = repository.find("m", &ScanOptions::default()) else {
+            let repository = ModelRepositories::open([scratch.path().join("r")]).unwrap();
+            let LookupResult::Models(models) = repository.find("m", &ScanOptions::default()) else {
                 panic!("there is no model")
             };
             let found = file_fingerprints(&models[0].directory, Path::new("1"));

@@ -1,6 +1,6 @@
 //! Valid model names.
 
-use galatea_gate::text::bounded;
+use galatea_gate::text::format_bounded;
 use thiserror::Error;
 
 /// The maximum length of a model name, in bytes: the maximum length of a directory name on Linux.
@@ -8,7 +8,7 @@ pub const MODEL_NAME_BYTES_MAX: usize = 255;
 
 /// An invalid model name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("invalid model name '{}': {reason}", bounded(.name.escape_debug(), MODEL_NAME_BYTES_MAX))]
+#[error("invalid model name '{}': {reason}", format_bounded(.name.escape_debug(), MODEL_NAME_BYTES_MAX))]
 pub struct InvalidName {
     name: String,
     reason: &'static str,
@@ -47,7 +47,7 @@ pub fn check_model_name(name: &str) -> Result<(), InvalidName> {
 /// # Errors
 ///
 /// Same as [`check_model_name`]; in addition, the name must not begin or end with a blank.
-pub fn check_new_model_name(name: &str) -> Result<(), InvalidName> {
+pub fn check_uploaded_model_name(name: &str) -> Result<(), InvalidName> {
     check_model_name(name)?;
     let refuse = |reason| Err(InvalidName { name: name.to_owned(), reason });
     if name.trim() != name {
@@ -67,7 +67,7 @@ mod tests {
             ["simple", "a.b-c_d", "..a", "résumé", "two words", "$(touch x)", "a\\b", &longest]
         {
             assert_eq!(check_model_name(name), Ok(()), "{name}");
-            assert_eq!(check_new_model_name(name), Ok(()), "{name}");
+            assert_eq!(check_uploaded_model_name(name), Ok(()), "{name}");
         }
     }
 
@@ -75,7 +75,7 @@ mod tests {
     fn directories_may_have_names_that_clients_may_not_make() {
         for name in [" x", "x ", " . x"] {
             assert_eq!(check_model_name(name), Ok(()), "{name}");
-            assert!(check_new_model_name(name).is_err(), "{name}");
+            assert!(check_uploaded_model_name(name).is_err(), "{name}");
         }
     }
 
@@ -86,7 +86,7 @@ mod tests {
             ["", " ", ".", "..", " ..", ".. ", "a/b", "../x", "a\0b", "a\nb", "\u{85}", &too_long]
         {
             assert!(check_model_name(name).is_err(), "{name}");
-            assert!(check_new_model_name(name).is_err(), "{name}");
+            assert!(check_uploaded_model_name(name).is_err(), "{name}");
         }
     }
 

@@ -12,18 +12,18 @@ use galatea_infer::Status;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::beneath::{self, Symlinks};
+use crate::beneath::{self, SymlinkPolicy};
 use crate::directory::ModelDirectory;
-use crate::source::{CONFIG_FILE, ModelSource};
+use crate::source::{CONFIG_FILE, ScannedModel};
 use crate::temporary::TemporaryDirectories;
 
 /// A factory for models whose files are in memory.
 #[derive(Debug)]
-pub struct Overlays {
+pub struct UploadedModelFactory {
     directories: TemporaryDirectories,
 }
 
-impl Overlays {
+impl UploadedModelFactory {
     /// Creates directories in `parent`.
     #[must_use]
     pub fn new(parent: impl Into<PathBuf>) -> Self {
@@ -37,12 +37,12 @@ impl Overlays {
     ///
     /// Returns `InvalidArgument` if a path leads out of the directory or goes through a file, and
     /// `Internal` if a file can't be written.
-    pub fn model(
+    pub fn create(
         &self,
         name: &str,
         config: Option<&str>,
         files: &[(String, Vec<u8>)],
-    ) -> Result<ModelSource, Status> {
+    ) -> Result<ScannedModel, Status> {
         let failed = |error: io::Error| {
             Status::internal(format!("can't keep the files of model '{name}': {error}"))
         };
@@ -55,8 +55,8 @@ impl Overlays {
             let inside = inside(path)?;
             write(&handle, &inside, content).map_err(|error| write_error(path, &error))?;
         }
-        let directory = ModelDirectory::new(temporary.path.clone(), Symlinks::Beneath);
-        let source = ModelSource::without_config(name, directory.with_temporary(temporary));
+        let directory = ModelDirectory::new(temporary.path.clone(), SymlinkPolicy::Beneath);
+        let source = ScannedModel::without_config(name, directory.with_temporary(temporary));
         source.map_err(|reason| Status::internal(format!("model '{name}': {reason}")))
     }
 }
@@ -134,13 +134,13 @@ mod tests {
     #[test]
     fn files_exist_until_their_last_user_is_dropped() {
         let scratch = ScratchDirectory::new();
-        let overlays = Overlays::new(scratch.path());
+        let overlays = UploadedModelFactory::new(scratch.path());
         let paths = ["1/model.onnx", "1/deep/weights", "labels.txt", "3/model.onnx"];
-        let source = overlays.model("m", None, &files(&paths)).unwrap();
+        let source = overlays.create("m", None, &files(&paths)).unwrap();
         let numbers: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
         assert_eq!(numbers, [1, 3]);
         assert_eq!(source.versions[0].files, ["deep", "model.onnx"]);
-        let version = source.directory.version(1);
+        let version = source.directory.version_directory(1);
         let mode = std::fs::metadata(version.model_path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         drop(source);
@@ -156,13 +156,13 @@ mod tests {
         let scratch = ScratchDirectory::new();
         let parent = scratch.path().join("parent");
         std::fs::create_dir(&parent).unwrap();
-        let overlays = Overlays::new(&parent);
+        let overlays = UploadedModelFactory::new(&parent);
         for path in ["../x", "1/../../x", "/../x", "", "a\0b", "..", "/", "1/.."] {
-            let status = overlays.model("m", None, &files(&["1/model.onnx", path])).unwrap_err();
+            let status = overlays.create("m", None, &files(&["1/model.onnx", path])).unwrap_err();
             assert_eq!(status.code(), Code::InvalidArgument, "{path:?}");
         }
         for clash in [["1", "1/model.onnx"], ["1/model.onnx", "1"]] {
-            let status = overlays.model("m", None, &files(&clash)).unwrap_err();
+            let status = overlays.create("m", None, &files(&clash)).unwrap_err();
             assert_eq!(status.code(), Code::InvalidArgument, "{status}");
         }
         assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 0, "nothing is left");
@@ -172,16 +172,16 @@ mod tests {
     #[test]
     fn paths_start_in_the_directory() {
         let scratch = ScratchDirectory::new();
-        let overlays = Overlays::new(scratch.path());
+        let overlays = UploadedModelFactory::new(scratch.path());
         let paths = ["/1/model.onnx", "./1/../2/x", "//etc/passwd", "a/.././b"];
-        let source = overlays.model("m", Some("backend: \"b\""), &files(&paths)).unwrap();
+        let source = overlays.create("m", Some("backend: \"b\""), &files(&paths)).unwrap();
         let read = |path: &str| std::fs::read(source.directory.path().join(path)).unwrap();
         for (path, asked) in ["1/model.onnx", "2/x", "etc/passwd", "b"].into_iter().zip(paths) {
             assert_eq!(read(path), asked.as_bytes(), "{path}");
         }
         assert_eq!(read("config.pbtxt"), b"backend: \"b\"");
         let own = [(String::from("config.pbtxt"), b"its own".to_vec())];
-        let source = overlays.model("m", Some("given"), &own).unwrap();
+        let source = overlays.create("m", Some("given"), &own).unwrap();
         let kept = std::fs::read(source.directory.path().join("config.pbtxt")).unwrap();
         assert_eq!(kept, b"its own");
     }

@@ -12,13 +12,13 @@ use crate::name::check_model_name;
 use crate::remote::RemoteConnector;
 use crate::root::{ListingDepth, RepositoryError, Root};
 use crate::roots::{ModelLocation, RegisterError, Roots};
-use crate::scan::{ListedModel, Lookup, Scan, ScanProblem};
-use crate::source::{ModelSource, ScanOptions};
+use crate::scan::{ListedModel, LookupResult, ScanProblem, ScanResult};
+use crate::source::{ScanOptions, ScannedModel};
 
 /// Model repositories, searched in path order. Each scan or lookup sees the set of repositories
 /// that exists at the start of the call.
 #[derive(Debug, Default)]
-pub struct Repository {
+pub struct ModelRepositories {
     roots: Lock<Arc<Roots>>,
     /// Opens repositories in object stores.
     connector: Option<Arc<dyn RemoteConnector>>,
@@ -29,7 +29,7 @@ pub struct Repository {
 /// A model's namespace and name.
 type QualifiedName = (Option<Arc<str>>, String);
 
-impl Repository {
+impl ModelRepositories {
     /// Opens the directories. A repeated path counts only once.
     ///
     /// # Errors
@@ -112,14 +112,14 @@ impl Repository {
 
     /// The namespace of models whose files come with a load request.
     #[must_use]
-    pub fn overlay_namespace(&self) -> Option<Arc<str>> {
+    pub fn uploaded_model_namespace(&self) -> Option<Arc<str>> {
         self.has_namespaces.then(|| Arc::from(""))
     }
 
     /// The sorted names of the models in all repositories. Invalid names are included in escaped
     /// form. Repositories that can't be listed are left out.
     #[must_use]
-    pub fn names(&self) -> Vec<ListedModel> {
+    pub fn list_model_names(&self) -> Vec<ListedModel> {
         let mut counts: BTreeMap<QualifiedName, usize> = BTreeMap::new();
         let mut problems = Vec::new();
         let roots = self.roots();
@@ -142,9 +142,9 @@ impl Repository {
 
     /// Looks up the models with one name. The name may be any string.
     #[must_use]
-    pub fn find(&self, name: &str, options: &ScanOptions) -> Lookup {
+    pub fn find(&self, name: &str, options: &ScanOptions) -> LookupResult {
         let problem =
-            |reason| Lookup::Problem(ScanProblem::Model { name: name.to_owned(), reason });
+            |reason| LookupResult::Problem(ScanProblem::Model { name: name.to_owned(), reason });
         if let Err(error) = check_model_name(name) {
             return problem(error.to_string());
         }
@@ -153,13 +153,13 @@ impl Repository {
         }
         let locations = self.roots().locate(name);
         match locations.len() {
-            0 => self.unreadable().map_or(Lookup::Missing, Lookup::Problem),
+            0 => self.unreadable().map_or(LookupResult::Missing, LookupResult::Problem),
             2.. if !self.has_namespaces => {
-                Lookup::Problem(ScanProblem::Duplicate { name: name.to_owned() })
+                LookupResult::Problem(ScanProblem::Duplicate { name: name.to_owned() })
             }
             _ => {
                 let sources = locations.iter().map(|location| self.read(location, options));
-                sources.collect::<Result<_, _>>().map_or_else(problem, Lookup::Models)
+                sources.collect::<Result<_, _>>().map_or_else(problem, LookupResult::Models)
             }
         }
     }
@@ -176,8 +176,8 @@ impl Repository {
 
     /// Reads the models in all repositories.
     #[must_use]
-    pub fn scan(&self, options: &ScanOptions) -> Scan {
-        let mut scan = Scan::default();
+    pub fn scan(&self, options: &ScanOptions) -> ScanResult {
+        let mut scan = ScanResult::default();
         let mut locations: BTreeMap<QualifiedName, Vec<ModelLocation>> = BTreeMap::new();
         let roots = self.roots();
         for root in roots.iter() {
@@ -238,16 +238,20 @@ impl Repository {
         Ok(allowed)
     }
 
-    fn read(&self, location: &ModelLocation, options: &ScanOptions) -> Result<ModelSource, String> {
+    fn read(
+        &self,
+        location: &ModelLocation,
+        options: &ScanOptions,
+    ) -> Result<ScannedModel, String> {
         let ModelLocation { root, directory, name, is_mapped, found } = location;
         let found = found.clone().or_else(|| root.remote_model(directory)).transpose()?;
-        Ok(ModelSource {
+        Ok(ScannedModel {
             namespace: self.namespace(root),
             name: name.clone(),
             is_mapped: *is_mapped,
             ..match found {
-                Some(found) => ModelSource::of_copy(directory, found, options)?,
-                None => ModelSource::read(root, directory, options)?,
+                Some(found) => ScannedModel::of_copy(directory, found, options)?,
+                None => ScannedModel::read(root, directory, options)?,
             }
         })
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType};
 use thiserror::Error;
 
-use crate::beneath::{self, Symlinks};
+use crate::beneath::{self, SymlinkPolicy};
 use crate::directory::ModelDirectory;
 use crate::name::check_model_name;
 use crate::remote::{FoundModel, RemoteConnector, RemoteError, RemoteRoot, is_remote};
@@ -164,7 +164,7 @@ impl Root {
     pub(crate) fn model_directory(
         &self,
         name: &str,
-        symlinks: Symlinks,
+        symlinks: SymlinkPolicy,
     ) -> Result<ModelDirectory, String> {
         let path = self.path.join(name);
         let directory = ModelDirectory::new(path.clone(), symlinks);

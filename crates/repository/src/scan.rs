@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::source::ModelSource;
+use crate::source::ScannedModel;
 
 /// The result of a scan of all repositories.
 #[derive(Debug)]
-pub struct Scan<M = ModelSource> {
+pub struct ScanResult<M = ScannedModel> {
     /// The models, sorted by name.
     pub models: Vec<M>,
     /// The parts that could not be read.
@@ -20,7 +20,7 @@ pub struct Scan<M = ModelSource> {
 
 /// The result of a lookup of one name.
 #[derive(Debug)]
-pub enum Lookup<M = ModelSource> {
+pub enum LookupResult<M = ScannedModel> {
     /// No repository has a model with that name.
     Missing,
     /// The models with that name. Only namespaces allow more than one.
@@ -67,26 +67,29 @@ pub struct ListedModel {
     pub is_duplicate: bool,
 }
 
-impl<M> Default for Scan<M> {
+impl<M> Default for ScanResult<M> {
     fn default() -> Self {
         Self { models: Vec::new(), problems: Vec::new() }
     }
 }
 
-impl<M> Scan<M> {
+impl<M> ScanResult<M> {
     /// Replaces each model of the scan.
-    pub fn map<N>(self, replace: impl FnMut(M) -> N) -> Scan<N> {
-        Scan { models: self.models.into_iter().map(replace).collect(), problems: self.problems }
+    pub fn map<N>(self, replace: impl FnMut(M) -> N) -> ScanResult<N> {
+        ScanResult {
+            models: self.models.into_iter().map(replace).collect(),
+            problems: self.problems,
+        }
     }
 }
 
-impl<M> Lookup<M> {
+impl<M> LookupResult<M> {
     /// Replaces each model of the lookup.
-    pub fn map<N>(self, replace: impl FnMut(M) -> N) -> Lookup<N> {
+    pub fn map<N>(self, replace: impl FnMut(M) -> N) -> LookupResult<N> {
         match self {
-            Self::Missing => Lookup::Missing,
-            Self::Models(models) => Lookup::Models(models.into_iter().map(replace).collect()),
-            Self::Problem(problem) => Lookup::Problem(problem),
+            Self::Missing => LookupResult::Missing,
+            Self::Models(models) => LookupResult::Models(models.into_iter().map(replace).collect()),
+            Self::Problem(problem) => LookupResult::Problem(problem),
         }
     }
 }

@@ -9,7 +9,7 @@ use galatea_policy::ModificationTimes;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::beneath::{self, Symlinks};
+use crate::beneath::{self, SymlinkPolicy};
 use crate::directory::ModelDirectory;
 use crate::modification::DirectoryTimes;
 use crate::remote::FoundModel;
@@ -34,12 +34,12 @@ pub struct ScanOptions {
     /// their `config.pbtxt`.
     pub config_name: Option<String>,
     /// The treatment of links in the models' directories.
-    pub symlinks: Symlinks,
+    pub symlinks: SymlinkPolicy,
 }
 
 /// A model found by a scan.
 #[derive(Clone, Debug)]
-pub struct ModelSource {
+pub struct ScannedModel {
     /// The model's name: the directory's name, or the name that registration mapped to the
     /// directory.
     pub name: String,
@@ -53,7 +53,7 @@ pub struct ModelSource {
     /// The model's configuration file, if any.
     pub config: Option<ConfigFile>,
     /// The model's versions, ascending.
-    pub versions: Vec<VersionSource>,
+    pub versions: Vec<ScannedVersion>,
     /// The parts that the scan ignored, for the log.
     pub notes: Vec<String>,
     /// The modification times of the model's files.
@@ -71,7 +71,7 @@ pub struct ConfigFile {
 
 /// A version of a model, found by a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VersionSource {
+pub struct ScannedVersion {
     /// The version's number.
     pub number: i64,
     /// The sorted names of the version's files and directories. Names that aren't UTF-8 are left
@@ -79,13 +79,13 @@ pub struct VersionSource {
     pub files: Vec<String>,
 }
 
-impl ModelSource {
+impl ScannedModel {
     /// Reads the model in a directory outside the repositories, which a repository agent specified.
     ///
     /// # Errors
     ///
     /// Returns a description of the part that can't be read.
-    pub fn at(name: &str, path: &Path, options: &ScanOptions) -> Result<Self, String> {
+    pub fn read_directory(name: &str, path: &Path, options: &ScanOptions) -> Result<Self, String> {
         let directory = ModelDirectory::new(path.to_owned(), options.symlinks);
         directory.open().map_err(|error| format!("can't open '{}': {error}", path.display()))?;
         let config = read_config(&directory, options)?;
@@ -124,7 +124,7 @@ impl ModelSource {
         let inside = config.as_ref().and_then(|file| file.path.strip_prefix(directory.path()).ok());
         let modified = found.modified(inside.and_then(Path::to_str));
         let shown = |file: ConfigFile| match file.path.strip_prefix(directory.path()) {
-            Ok(inside) => ConfigFile { path: directory.shown_path().join(inside), ..file },
+            Ok(inside) => ConfigFile { path: directory.display_path().join(inside), ..file },
             Err(_) => file,
         };
         let mut source = Self { modified, ..Self::empty(name, directory.clone()) };
@@ -183,7 +183,7 @@ impl ModelSource {
         files: impl FnOnce() -> Result<Vec<String>, String>,
     ) -> Result<(), String> {
         match version_number(name) {
-            Ok(number) => self.versions.push(VersionSource { number, files: files()? }),
+            Ok(number) => self.versions.push(ScannedVersion { number, files: files()? }),
             Err(reason) => self.notes.push(format!(
                 "ignore version directory '{}' of model '{}', {reason}",
                 name.escape_debug(),
@@ -233,7 +233,7 @@ fn read_optional(model: &ModelDirectory, path: &Path) -> Result<Option<ConfigFil
 }
 
 fn describe(model: &ModelDirectory, path: &Path, error: io::Error) -> String {
-    let path = model.shown_path().join(path);
+    let path = model.display_path().join(path);
     if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) {
         return format!("'{}' leads out of the model's directory", path.display());
     }

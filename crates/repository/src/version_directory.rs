@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use galatea_backend::{ExpectedFileSize, FileFingerprint, ModelFiles};
+use galatea_backend::{FileFingerprint, FileReadLimit, ModelFiles};
 use galatea_infer::Status;
 
 use crate::directory::ModelDirectory;
@@ -26,7 +26,7 @@ pub struct VersionDirectory {
 impl ModelDirectory {
     /// Refers to the directory of one of the model's versions.
     #[must_use]
-    pub fn version(&self, version: i64) -> VersionDirectory {
+    pub fn version_directory(&self, version: i64) -> VersionDirectory {
         let name = PathBuf::from(version.to_string());
         VersionDirectory { path: self.path().join(&name), name, version, model: self.clone() }
     }
@@ -63,11 +63,7 @@ impl ModelFiles for VersionDirectory {
         self.model.resolve(name)
     }
 
-    fn read_in_model_directory(
-        &self,
-        name: &str,
-        size: ExpectedFileSize,
-    ) -> Result<Vec<u8>, Status> {
+    fn read_in_model_directory(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         self.model.read_in(Path::new(""), name, size)
     }
 
@@ -75,11 +71,11 @@ impl ModelFiles for VersionDirectory {
         file_fingerprints(&self.model, &self.name)
     }
 
-    fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+    fn read_initial_state(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         self.model.read_in(Path::new(INITIAL_STATE_DIRECTORY), name, size)
     }
 
-    fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+    fn read_warmup(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         self.model.read_text_file(Path::new(WARMUP_DIRECTORY), name, size)
     }
 }
@@ -92,10 +88,10 @@ mod tests {
 
     use super::*;
     use crate::testing::ScratchDirectory;
-    use crate::{Repository, ScanOptions};
+    use crate::{ModelRepositories, ScanOptions};
 
     fn model(scratch: &ScratchDirectory, name: &str) -> ModelDirectory {
-        let repository = Repository::open([scratch.path().join("repository")]).unwrap();
+        let repository = ModelRepositories::open([scratch.path().join("repository")]).unwrap();
         let scan = repository.scan(&ScanOptions::default());
         scan.models.into_iter().find(|model| model.name == name).unwrap().directory
     }
@@ -117,7 +113,7 @@ mod tests {
         symlink("../../shared/weights", version_path.join("shared")).unwrap();
         symlink("../../../outside/secret", version_path.join("outside")).unwrap();
         symlink("/etc/passwd", version_path.join("absolute")).unwrap();
-        let version = model(&scratch, "a").version(1);
+        let version = model(&scratch, "a").version_directory(1);
         check(&version, "model.onnx", Ok("model.onnx"));
         check(&version, "folder", Ok("folder"));
         check(&version, "folder/part", Ok("folder/part"));
@@ -144,7 +140,7 @@ mod tests {
         scratch.file("repository/x/1/y", "");
         symlink("../elsewhere/model", scratch.path().join("repository/linked")).unwrap();
         symlink("../../other", scratch.path().join("elsewhere/model/1/linked")).unwrap();
-        let version = model(&scratch, "linked").version(1);
+        let version = model(&scratch, "linked").version_directory(1);
         check(&version, "model.onnx", Ok("model.onnx"));
         check(&version, "linked", Ok("linked"));
         check(&version, "../../other", Err(Code::InvalidArgument));
@@ -160,7 +156,7 @@ mod tests {
         assert_eq!(directory.resolve("labels.txt"), Ok(expected.clone()));
         let code = directory.resolve("../b/labels.txt").unwrap_err().code();
         assert_eq!(code, Code::InvalidArgument);
-        let version = directory.version(1);
+        let version = directory.version_directory(1);
         assert_eq!(version.resolve_in_model_directory("labels.txt"), Ok(expected));
         let code = version.resolve_in_model_directory("../b/labels.txt").unwrap_err().code();
         assert_eq!(code, Code::InvalidArgument);
@@ -178,20 +174,19 @@ mod tests {
         symlink("../../../outside/shared", states.join("linked")).unwrap();
         symlink("zeros", states.join("same")).unwrap();
         std::fs::create_dir(states.join("folder")).unwrap();
-        let version = model(&scratch, "a").version(1);
+        let version = model(&scratch, "a").version_directory(1);
         let read = |name: &str, size| version.read_initial_state(name, size);
-        let beside =
-            |name: &str| version.read_in_model_directory(name, ExpectedFileSize::AtMost(9));
+        let beside = |name: &str| version.read_in_model_directory(name, FileReadLimit::AtMost(9));
         assert_eq!(beside("config.pbtxt").unwrap(), b"");
         assert_eq!(beside("initial_state/zeros").unwrap(), b"0123");
         for leading_out in ["../b", "/etc/passwd", "initial_state/../../b", ""] {
             let status = beside(leading_out).unwrap_err();
             assert_eq!(status.code(), Code::InvalidArgument, "{leading_out:?}");
         }
-        assert_eq!(read("zeros", ExpectedFileSize::Beginning(3)).unwrap(), b"012");
-        assert_eq!(read("linked", ExpectedFileSize::Beginning(4)).unwrap(), b"0123");
-        assert_eq!(read("same", ExpectedFileSize::AtMost(4)).unwrap(), b"0123");
-        let missing = version.read_warmup("zeros", ExpectedFileSize::AtMost(4)).unwrap_err();
+        assert_eq!(read("zeros", FileReadLimit::Beginning(3)).unwrap(), b"012");
+        assert_eq!(read("linked", FileReadLimit::Beginning(4)).unwrap(), b"0123");
+        assert_eq!(read("same", FileReadLimit::AtMost(4)).unwrap(), b"0123");
+        let missing = version.read_warmup("zeros", FileReadLimit::AtMost(4)).unwrap_err();
         let path = scratch.path().join("repository/a/warmup/zeros");
         let text = format!(
             "failed to open text file for read {}: No such file or directory",
@@ -199,15 +194,15 @@ mod tests {
         );
         assert_eq!((missing.code(), missing.message()), (Code::Internal, text.as_str()));
         scratch.file("repository/a/warmup/zeros", "45");
-        assert_eq!(version.read_warmup("zeros", ExpectedFileSize::AtMost(4)).unwrap(), b"45");
+        assert_eq!(version.read_warmup("zeros", FileReadLimit::AtMost(4)).unwrap(), b"45");
         let refused = |name: &str, size, code, part: &str| {
             let status = read(name, size).unwrap_err();
             assert_eq!(status.code(), code, "{status}");
             assert!(status.message().contains(part), "{status}");
         };
         let invalid = Code::InvalidArgument;
-        let four = ExpectedFileSize::Beginning(4);
-        refused("zeros", ExpectedFileSize::AtMost(3), invalid, "but may have 3 at most");
+        let four = FileReadLimit::Beginning(4);
+        refused("zeros", FileReadLimit::AtMost(3), invalid, "but may have 3 at most");
         refused("nothing", four, Code::NotFound, "initial_state/nothing'");
         refused("folder", four, invalid, "not a regular file");
         refused("../config.pbtxt", four, invalid, "must stay inside");

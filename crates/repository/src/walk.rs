@@ -125,12 +125,12 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::beneath::Symlinks;
+    use crate::beneath::SymlinkPolicy;
     use crate::testing::ScratchDirectory;
 
     /// Walks through a whole model and returns the visited names.
     fn visited(scratch: &ScratchDirectory, model: &str) -> Vec<String> {
-        let directory = ModelDirectory::new(scratch.path().join(model), Symlinks::Followed);
+        let directory = ModelDirectory::new(scratch.path().join(model), SymlinkPolicy::Followed);
         let (mut walk, own) = DirectoryWalk::begin(&directory).unwrap();
         let mut names = Vec::new();
         let mut waiting: Vec<_> = own.entries.into_iter().map(std::path::PathBuf::from).collect();
@@ -195,7 +195,7 @@ mod tests {
         let deep = vec!["d"; DEPTH_MAX + 5].join("/");
         scratch.file(&format!("r/m/{deep}/file"), "");
         assert_eq!(visited(&scratch, "r/m").len(), DEPTH_MAX + 1);
-        let directory = ModelDirectory::new(scratch.path().join("r/m"), Symlinks::Followed);
+        let directory = ModelDirectory::new(scratch.path().join("r/m"), SymlinkPolicy::Followed);
         let (mut walk, _) = DirectoryWalk::begin(&directory).unwrap();
         walk.entries_left = 1;
         let mut entered = EnteredDirectories::default();

@@ -4,11 +4,11 @@ use galatea_config::ConfigDraft;
 use galatea_infer::Status;
 use galatea_tensor::DataType;
 
-use crate::interface::{Batching, ElementKind, Interface, TensorInfo};
+use crate::interface::{BatchingSupport, ElementKind, SessionInterface, TensorInfo};
 
 /// Returns true if the configuration is complete, so that the model need not be opened.
 #[must_use]
-pub fn is_complete(draft: &ConfigDraft) -> bool {
+pub fn is_config_complete(draft: &ConfigDraft) -> bool {
     inputs_are_given(draft) && !draft.message().output.is_empty()
 }
 
@@ -24,24 +24,24 @@ fn inputs_are_given(draft: &ConfigDraft) -> bool {
 ///
 /// `InvalidArgument` if the draft requests batching but the model doesn't support it, or the
 /// refusal of a tensor that requests can't contain.
-pub fn complete(
+pub fn complete_config(
     draft: &mut ConfigDraft,
-    interface: &Interface,
-    batching: Batching,
+    interface: &SessionInterface,
+    batching: BatchingSupport,
     default_max_batch_size: i32,
 ) -> Result<(), Status> {
     complete_batch_size(draft, batching, default_max_batch_size)?;
     let batch_dims = usize::from(draft.max_batch_size() > 0);
     if !inputs_are_given(draft) {
-        let reserved = draft.reserved_input_names();
-        let required = interface.required().iter();
+        let reserved = draft.hidden_input_names();
+        let required = interface.required_tensors().iter();
         for tensor in required.filter(|tensor| !reserved.contains(&tensor.name)) {
             let (datatype, dims) = description(tensor, batch_dims)?;
             draft.add_input(&tensor.name, datatype, dims);
         }
     }
     if draft.message().output.is_empty() {
-        let reserved = draft.reserved_output_names();
+        let reserved = draft.hidden_output_names();
         let outputs = interface.outputs.iter();
         for tensor in outputs.filter(|tensor| !reserved.contains(&tensor.name)) {
             let (datatype, dims) = description(tensor, batch_dims)?;
@@ -53,14 +53,14 @@ pub fn complete(
 
 fn complete_batch_size(
     draft: &mut ConfigDraft,
-    batching: Batching,
+    batching: BatchingSupport,
     default_max_batch_size: i32,
 ) -> Result<(), Status> {
     match batching {
-        Batching::Possible => {}
-        Batching::NotStated => return Ok(()),
-        Batching::Impossible if draft.max_batch_size() == 0 => return Ok(()),
-        Batching::Impossible => {
+        BatchingSupport::Possible => {}
+        BatchingSupport::NotStated => return Ok(()),
+        BatchingSupport::Impossible if draft.max_batch_size() == 0 => return Ok(()),
+        BatchingSupport::Impossible => {
             return Err(Status::invalid_argument(format!(
                 "autofill failed for model '{}': model does not support batching while non-zero \
              max_batch_size is specified",

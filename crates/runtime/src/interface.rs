@@ -5,7 +5,7 @@ use galatea_tensor::DataType;
 
 /// The inputs and outputs of a loaded model.
 #[derive(Clone, Debug, Default)]
-pub struct Interface {
+pub struct SessionInterface {
     /// The required inputs, followed by the inputs with defaults, which may be omitted. A session
     /// identifies each input by its index in this list.
     pub inputs: Vec<TensorInfo>,
@@ -40,7 +40,7 @@ pub enum ElementKind {
 
 /// The ability to execute several requests together.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Batching {
+pub enum BatchingSupport {
     /// The model supports batching.
     Possible,
     /// The model executes single requests only.
@@ -49,9 +49,9 @@ pub enum Batching {
     NotStated,
 }
 
-impl Interface {
+impl SessionInterface {
     /// The inputs without defaults.
-    pub fn required(&self) -> &[TensorInfo] {
+    pub fn required_tensors(&self) -> &[TensorInfo] {
         self.inputs.get(..self.required_inputs).unwrap_or_default()
     }
 
@@ -67,14 +67,14 @@ impl Interface {
         self
     }
 
-    /// Returns [`Batching::Possible`] if the first dimension of every tensor is variable.
+    /// Returns [`BatchingSupport::Possible`] if the first dimension of every tensor is variable.
     #[must_use]
-    pub fn batching_by_first_dimension(&self) -> Batching {
-        let mut tensors = self.required().iter().chain(&self.outputs);
+    pub fn batching_by_first_dimension(&self) -> BatchingSupport {
+        let mut tensors = self.required_tensors().iter().chain(&self.outputs);
         if tensors.all(|tensor| tensor.dims.first() == Some(&-1)) {
-            Batching::Possible
+            BatchingSupport::Possible
         } else {
-            Batching::Impossible
+            BatchingSupport::Impossible
         }
     }
 }

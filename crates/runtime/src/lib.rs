@@ -5,20 +5,20 @@
 //!
 //! - *library*: the function table, which is loaded at run time;
 //! - *session*: a loaded model, its tensors' names and types, and the means to run it
-//!   ([`SessionSource`], [`Session`], [`Outputs`]);
+//!   ([`SessionSource`], [`Session`], [`SessionOutputs`]);
 //! - *parameters*: the settings that its configuration supports.
 //!
 //! This crate implements everything else:
 //!
-//! - `signature` compares a configuration with its model's [`Interface`] and assigns the tensors to
+//! - `signature` compares a configuration with its model's [`SessionInterface`] and assigns the tensors to
 //!   each other: inputs, controls and states of sequences, batch inputs and outputs, ragged inputs.
 //! - `instance` joins the requests of a batch into tensors, runs the session, and splits the
 //!   outputs. If a batch has only one request, its inputs are not copied if they are aligned for
-//!   their type. Outputs of a fixed-size type are slices of the tensors that the library created.
+//!   their type. SessionOutputs of a fixed-size type are slices of the tensors that the library created.
 //! - [`RuntimeModel`] loads a model once for all of its CPU instances, and once for each GPU
 //!   instance.
-//! - [`LibraryName`] finds the library by flag, environment variable and Python package;
-//!   [`auto_complete`] completes a configuration, [`ModelPaths`] finds a model's files,
+//! - [`RuntimeLibrary`] finds the library by flag, environment variable and Python package;
+//!   [`auto_complete`] completes a configuration, [`ModelFilesByProcessor`] finds a model's files,
 //!   [`parameters`] reads settings as Triton does, [`threads`] divides the processors among
 //!   sessions.
 //!
@@ -43,7 +43,7 @@
 //!
 //! A session on a GPU has a stream ([`Session::stream`]). Its inputs are gathered in GPU memory by
 //! copies on that stream (`instance::staging`). The session executes on the same stream, so only
-//! the session waits for a copy. Inputs that are already in GPU memory are used in place. Outputs
+//! the session waits for a copy. Inputs that are already in GPU memory are used in place. SessionOutputs
 //! are bound to host memory, and states to GPU memory, where the next request finds them. The
 //! library-specific descriptions of such memory stay in the backend.
 //!
@@ -72,15 +72,16 @@ mod source;
 mod switch;
 pub mod threads;
 
-pub use instance::copy_failed;
-pub use interface::{Batching, ElementKind, Interface, TensorInfo};
-pub use library_search::{LibraryName, NamedPaths, SearchPlaces};
-pub use machine::Machine;
+pub use instance::copy_failed_error;
+pub use interface::{BatchingSupport, ElementKind, SessionInterface, TensorInfo};
+pub use library_search::{LibraryPathOverrides, LibrarySearchPaths, RuntimeLibrary};
+pub use machine::MachineResources;
 pub use model::RuntimeModel;
-pub use model_file::{ModelPaths, model_entry, model_path};
-pub use region::{ByteRegion, DeviceBytes, is_of_input};
+pub use model_file::{ModelFilesByProcessor, model_entry, model_path};
+pub use region::{ByteRegion, DeviceBytes, overlaps_input};
 pub use session::{
-    DeviceTensor, OutputData, OutputPlace, Outputs, RunOutput, STRING_BYTES, Session, Strings,
+    DeviceTensor, OutputData, OutputPlace, OwnedRunOutput, PackedStrings, STRING_BYTES, Session,
+    SessionOutputs,
 };
-pub use source::{Opened, Processor, SessionSource};
-pub use switch::Switch;
+pub use source::{CpuOrGpu, OpenedModel, SessionSource};
+pub use switch::OnOff;

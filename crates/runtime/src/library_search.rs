@@ -11,7 +11,7 @@ const SYSTEM_FOLDERS: [&str; 2] = ["/usr/local/lib", "/usr/lib"];
 
 /// A runtime's library, and the names that are needed to find it.
 #[derive(Copy, Clone, Debug)]
-pub struct LibraryName {
+pub struct RuntimeLibrary {
     /// The framework's name, such as `ONNX Runtime`.
     pub framework: &'static str,
     /// The file's name without a version, such as `libonnxruntime.so`.
@@ -28,7 +28,7 @@ pub struct LibraryName {
 
 /// The paths that the operator specified.
 #[derive(Copy, Clone, Debug, Default)]
-pub struct NamedPaths<'a> {
+pub struct LibraryPathOverrides<'a> {
     /// The path from the flag.
     pub flag: Option<&'a Path>,
     /// The path from the environment variable.
@@ -37,7 +37,7 @@ pub struct NamedPaths<'a> {
 
 /// The places that may contain Python packages.
 #[derive(Copy, Clone, Debug, Default)]
-pub struct SearchPlaces<'a> {
+pub struct LibrarySearchPaths<'a> {
     /// The active virtual environment.
     pub virtual_environment: Option<&'a Path>,
     /// The user's home directory.
@@ -46,7 +46,7 @@ pub struct SearchPlaces<'a> {
     pub program_folders: &'a [PathBuf],
 }
 
-impl LibraryName {
+impl RuntimeLibrary {
     /// Finds the library at the path from the flag, at the path from the environment variable, in
     /// Python packages, or in the system's folders, in this order.
     ///
@@ -55,8 +55,8 @@ impl LibraryName {
     /// A message that suggests what to install and lists the searched folders.
     pub fn find(
         &self,
-        named_paths: NamedPaths<'_>,
-        places: SearchPlaces<'_>,
+        named_paths: LibraryPathOverrides<'_>,
+        places: LibrarySearchPaths<'_>,
     ) -> Result<PathBuf, String> {
         if let Some(path) = named_paths.flag {
             return named(path, self.flag);
@@ -84,8 +84,8 @@ impl LibraryName {
 
     /// The folders that may contain the library, in this order: the active virtual environment's,
     /// the user's own packages, those of each Python on the path, and the system's.
-    fn folders(&self, places: SearchPlaces<'_>) -> Vec<PathBuf> {
-        let SearchPlaces { virtual_environment, home, program_folders } = places;
+    fn folders(&self, places: LibrarySearchPaths<'_>) -> Vec<PathBuf> {
+        let LibrarySearchPaths { virtual_environment, home, program_folders } = places;
         let mut prefixes: Vec<PathBuf> =
             virtual_environment.into_iter().map(Path::to_path_buf).collect();
         prefixes.extend(home.into_iter().map(|home| home.join(".local")));
@@ -173,7 +173,7 @@ fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
 mod tests {
     use super::*;
 
-    const NAME: LibraryName = LibraryName {
+    const NAME: RuntimeLibrary = RuntimeLibrary {
         framework: "ONNX Runtime",
         file: "libonnxruntime.so",
         package: "onnxruntime",
@@ -214,11 +214,11 @@ mod tests {
         let tree = Tree::new("order", &["flag.so", "variable.so", installed]);
         let (virtual_environment, flag) = (tree.path("venv"), tree.path("flag.so"));
         let variable = tree.path("variable.so");
-        let places = SearchPlaces {
+        let places = LibrarySearchPaths {
             virtual_environment: Some(&virtual_environment),
-            ..SearchPlaces::default()
+            ..LibrarySearchPaths::default()
         };
-        let found = |flag, variable| NAME.find(NamedPaths { flag, variable }, places);
+        let found = |flag, variable| NAME.find(LibraryPathOverrides { flag, variable }, places);
         assert_eq!(found(Some(&flag), Some(&variable)), Ok(flag.clone()));
         assert_eq!(found(None, Some(&variable)), Ok(variable.clone()));
         assert_eq!(found(None, None), Ok(tree.path(installed)));
@@ -228,7 +228,8 @@ mod tests {
     fn a_given_path_must_name_a_file() {
         let tree = Tree::new("given", &["folder/file"]);
         let message = |flag, variable| {
-            NAME.find(NamedPaths { flag, variable }, SearchPlaces::default()).unwrap_err()
+            NAME.find(LibraryPathOverrides { flag, variable }, LibrarySearchPaths::default())
+                .unwrap_err()
         };
         let (nothing, folder) = (tree.path("nothing"), tree.path("folder"));
         let text = message(Some(&nothing), None);
@@ -250,8 +251,11 @@ mod tests {
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
         let tree = Tree::new("newest", &files);
         let program_folders = [tree.path("p/bin")];
-        let places = SearchPlaces { program_folders: &program_folders, ..SearchPlaces::default() };
-        assert_eq!(NAME.find(NamedPaths::default(), places), Ok(tree.path(files[3])));
+        let places = LibrarySearchPaths {
+            program_folders: &program_folders,
+            ..LibrarySearchPaths::default()
+        };
+        assert_eq!(NAME.find(LibraryPathOverrides::default(), places), Ok(tree.path(files[3])));
     }
 
     #[test]
@@ -261,11 +265,13 @@ mod tests {
         let files = [format!("{managed}/libonnxruntime.so.1"), format!("{own}/libonnxruntime.so")];
         let tree = Tree::new("pyenv", &["e/shims/python3", &files[0], &files[1]]);
         let (program_folders, home) = ([tree.path("e/shims")], tree.path("h"));
-        let mut places =
-            SearchPlaces { program_folders: &program_folders, ..SearchPlaces::default() };
-        assert_eq!(NAME.find(NamedPaths::default(), places), Ok(tree.path(&files[0])));
+        let mut places = LibrarySearchPaths {
+            program_folders: &program_folders,
+            ..LibrarySearchPaths::default()
+        };
+        assert_eq!(NAME.find(LibraryPathOverrides::default(), places), Ok(tree.path(&files[0])));
         places.home = Some(&home);
-        assert_eq!(NAME.find(NamedPaths::default(), places), Ok(tree.path(&files[1])));
+        assert_eq!(NAME.find(LibraryPathOverrides::default(), places), Ok(tree.path(&files[1])));
     }
 
     #[test]
@@ -273,7 +279,10 @@ mod tests {
         let capi = "p/lib/python3.12/dist-packages/onnxruntime/capi";
         let tree = Tree::new("none", &["p/bin/python3", &format!("{capi}/other.so")]);
         let program_folders = [tree.path("p/bin")];
-        let places = SearchPlaces { program_folders: &program_folders, ..SearchPlaces::default() };
+        let places = LibrarySearchPaths {
+            program_folders: &program_folders,
+            ..LibrarySearchPaths::default()
+        };
         let message = NAME.not_found(&NAME.folders(places));
         for part in ["pip install onnxruntime", "--onnxruntime-library", capi, "'/usr/lib'"] {
             assert!(message.contains(part), "{message}");

@@ -4,23 +4,24 @@ use std::any::Any;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Device, ExecutionGuarantee, Host, InputMemory, Instance, InstanceCreation, Model, Placement,
+    AcceptedInputMemory, Device, ExecutionPredictability, Instance, InstanceCreation, Model,
+    ModelHost, Placement,
 };
 use galatea_config::{InstanceGroup, InstanceKind, ModelSpec};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
 use crate::instance::{InstanceParts, RuntimeInstance};
-use crate::machine::Machine;
+use crate::machine::MachineResources;
 use crate::signature::ModelSignature;
-use crate::source::{Opened, Processor, SessionSource};
+use crate::source::{CpuOrGpu, OpenedModel, SessionSource};
 
 /// A model that a library executes. It is loaded once for the CPU and once for each GPU instance.
 pub struct RuntimeModel<S: SessionSource> {
     source: S,
-    machine: Machine,
+    machine: MachineResources,
     spec: Arc<ModelSpec>,
-    host: Arc<dyn Host>,
+    host: Arc<dyn ModelHost>,
     sessions: Lock<Sessions<S>>,
 }
 
@@ -39,7 +40,7 @@ struct Sessions<S: SessionSource> {
 struct CheckedSession<S> {
     session: S,
     signature: Arc<ModelSignature>,
-    guarantee: ExecutionGuarantee,
+    guarantee: ExecutionPredictability,
 }
 
 impl<S: SessionSource> RuntimeModel<S> {
@@ -51,18 +52,18 @@ impl<S: SessionSource> RuntimeModel<S> {
     /// The library's error, or `InvalidArgument` for a configuration that the model contradicts.
     pub fn load(
         source: S,
-        machine: Machine,
+        machine: MachineResources,
         spec: Arc<ModelSpec>,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Self, Status> {
-        let first = Processor::of_first_group(&spec);
+        let first = CpuOrGpu::of_first_group(&spec);
         let sessions = Lock::new(Sessions { cpu: None, first_on_gpu: None });
         let model = Self { source, machine, spec, host, sessions };
         match first {
-            Some(Processor::Cpu) => {
+            Some(CpuOrGpu::Cpu) => {
                 model.shared_session()?;
             }
-            Some(Processor::Gpu(gpu)) => {
+            Some(CpuOrGpu::Gpu(gpu)) => {
                 let first = model.open_on_gpu(gpu)?;
                 model.sessions.lock("keep the first session").first_on_gpu = Some((gpu, first));
             }
@@ -93,8 +94,8 @@ impl<S: SessionSource> RuntimeModel<S> {
         self.check(self.source.open_on_gpu(gpu)?)
     }
 
-    fn check<T>(&self, opened: Opened<T>) -> Result<CheckedSession<T>, Status> {
-        let Opened { session, interface, guarantee } = opened;
+    fn check<T>(&self, opened: OpenedModel<T>) -> Result<CheckedSession<T>, Status> {
+        let OpenedModel { session, interface, guarantee } = opened;
         let signature = Arc::new(ModelSignature::new(&self.spec, &interface)?);
         Ok(CheckedSession { session, signature, guarantee })
     }
@@ -129,12 +130,12 @@ impl<S: SessionSource> Model for RuntimeModel<S> {
 
     /// GPU instances accept inputs in GPU memory. If the model has both kinds, CPU instances accept
     /// them too.
-    fn input_memory(&self) -> InputMemory {
+    fn input_memory(&self) -> AcceptedInputMemory {
         let on_gpu = |group: &InstanceGroup| group.kind == InstanceKind::Gpu;
         if self.spec.instance_groups.iter().any(on_gpu) {
-            InputMemory::Device
+            AcceptedInputMemory::Device
         } else {
-            InputMemory::Host
+            AcceptedInputMemory::Host
         }
     }
 

@@ -7,16 +7,16 @@ use galatea_backend::{ModelFiles, misnamed_file_hint_in};
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::{Code, Status};
 
-use crate::source::Processor;
+use crate::source::CpuOrGpu;
 
 /// The model's files by processor.
 #[derive(Debug)]
-pub struct ModelPaths {
+pub struct ModelFilesByProcessor {
     default: Option<PathBuf>,
     on_gpus: BTreeMap<u32, PathBuf>,
 }
 
-impl ModelPaths {
+impl ModelFilesByProcessor {
     /// Finds the files for all processors that the model has instances on. If the configuration
     /// doesn't specify a name, the file is called `default_name`.
     ///
@@ -50,10 +50,10 @@ impl ModelPaths {
     /// # Errors
     ///
     /// `Internal` if the model has no instances on the processor.
-    pub fn of(&self, processor: Processor) -> Result<&Path, Status> {
+    pub fn for_processor(&self, processor: CpuOrGpu) -> Result<&Path, Status> {
         let path = match processor {
-            Processor::Cpu => self.default.as_ref(),
-            Processor::Gpu(gpu) => self.on_gpus.get(&gpu),
+            CpuOrGpu::Cpu => self.default.as_ref(),
+            CpuOrGpu::Gpu(gpu) => self.on_gpus.get(&gpu),
         };
         path.map(PathBuf::as_path).ok_or_else(|| {
             Status::internal(format!("the model has no group of instances on {processor:?}"))

@@ -72,7 +72,7 @@ impl<'data> ByteRegion<'data> {
 /// Returns true if an output's bytes are within an input's memory, which happens if a graph returns
 /// an input. The memory then belongs to a request, which may free it first.
 #[must_use]
-pub fn is_of_input(output: &Range<usize>, inputs: &[Range<usize>]) -> bool {
+pub fn overlaps_input(output: &Range<usize>, inputs: &[Range<usize>]) -> bool {
     inputs.iter().any(|input| output.start < input.end && input.start < output.end)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_backend::ExecutionTerminator;
-use galatea_devices::Stream;
+use galatea_devices::CudaStream;
 use galatea_infer::Status;
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{DataType, DeviceRegion, Shape};
@@ -22,7 +22,7 @@ pub trait Session: Send {
     type Tensor<'data>;
 
     /// The outputs of a run, which may refer to the memory of its inputs.
-    type Outputs<'data>: Outputs;
+    type Outputs<'data>: SessionOutputs;
 
     /// Creates a tensor with fixed-size elements. The elements should not be copied: they stay in
     /// place and unchanged until the tensor is dropped, and they are aligned for their type.
@@ -47,7 +47,7 @@ pub trait Session: Send {
     -> Result<Self::Tensor<'data>, Status>;
 
     /// Computes outputs. Inputs and outputs come with their indices in the model's
-    /// [`Interface`](crate::Interface).
+    /// [`SessionInterface`](crate::SessionInterface).
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ pub trait Session: Send {
 
     /// The stream that the session executes on, if it is on a GPU. A run waits until all work on
     /// the stream is complete.
-    fn stream(&self) -> Option<&Stream> {
+    fn stream(&self) -> Option<&CudaStream> {
         None
     }
 
@@ -96,7 +96,7 @@ pub enum OutputPlace {
 }
 
 /// A run's outputs in the library's form.
-pub trait Outputs {
+pub trait SessionOutputs {
     /// The memory that the string outputs take, including the memory for reading them.
     ///
     /// # Errors
@@ -109,11 +109,11 @@ pub trait Outputs {
     /// # Errors
     ///
     /// The library's error, or `Internal` for a type that requests don't support.
-    fn read(self) -> Result<Vec<Option<RunOutput>>, Status>;
+    fn read(self) -> Result<Vec<Option<OwnedRunOutput>>, Status>;
 }
 
 /// An output that doesn't depend on the run's inputs.
-pub struct RunOutput {
+pub struct OwnedRunOutput {
     /// The type of the output's elements.
     pub datatype: DataType,
     /// The output's shape.
@@ -128,7 +128,7 @@ pub enum OutputData {
     /// tensor alive.
     Fixed(Bytes),
     /// Strings.
-    Strings(Strings),
+    Strings(PackedStrings),
     /// Fixed-size elements in GPU memory.
     Device(DeviceTensor),
 }
@@ -167,13 +167,13 @@ impl std::fmt::Debug for DeviceTensor {
 pub const STRING_BYTES: usize = 32;
 
 /// The strings of a tensor, concatenated.
-pub struct Strings {
+pub struct PackedStrings {
     content: Vec<u8>,
     /// The end of each string.
     ends: Vec<usize>,
 }
 
-impl Strings {
+impl PackedStrings {
     /// The strings in `content`, which are stored one after another; `ends` contains the end of
     /// each string.
     #[must_use]

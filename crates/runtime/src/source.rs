@@ -3,11 +3,11 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use galatea_backend::ExecutionGuarantee;
+use galatea_backend::ExecutionPredictability;
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
 
-use crate::interface::Interface;
+use crate::interface::SessionInterface;
 use crate::session::Session;
 
 /// Opens the sessions of one model version.
@@ -26,7 +26,7 @@ pub trait SessionSource: Send + Sync + 'static {
     /// # Errors
     ///
     /// The library's error, with the file name.
-    fn open_shared(&self) -> Result<Opened<Self::Shared>, Status>;
+    fn open_shared(&self) -> Result<OpenedModel<Self::Shared>, Status>;
 
     /// Creates a session for another CPU instance.
     ///
@@ -41,7 +41,7 @@ pub trait SessionSource: Send + Sync + 'static {
     ///
     /// The library's error, with the file name. By default, the library doesn't support GPUs; its
     /// backend reports this in advance (`Backend::gpus_refused`).
-    fn open_on_gpu(&self, gpu: u32) -> Result<Opened<Self::Session>, Status> {
+    fn open_on_gpu(&self, gpu: u32) -> Result<OpenedModel<Self::Session>, Status> {
         Err(Status::unsupported(format!("there are no instances on GPUs, such as GPU {gpu}")))
     }
 
@@ -52,28 +52,28 @@ pub trait SessionSource: Send + Sync + 'static {
 }
 
 /// A loaded model.
-pub struct Opened<S> {
+pub struct OpenedModel<S> {
     /// A session, or the model that sessions share.
     pub session: S,
     /// The model's inputs and outputs.
-    pub interface: Interface,
+    pub interface: SessionInterface,
     /// The guarantee for executing the model.
-    pub guarantee: ExecutionGuarantee,
+    pub guarantee: ExecutionPredictability,
 }
 
 /// The processor that a model is loaded for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Processor {
+pub enum CpuOrGpu {
     /// The CPU.
     Cpu,
     /// The GPU with this number.
     Gpu(u32),
 }
 
-impl Processor {
+impl CpuOrGpu {
     /// The number of instances that share a loaded model on this processor.
     #[must_use]
-    pub fn sharing_instances(self, spec: &ModelSpec) -> u32 {
+    pub fn sharing_instance_count(self, spec: &ModelSpec) -> u32 {
         if self != Self::Cpu {
             return 1;
         }

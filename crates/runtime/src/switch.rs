@@ -2,14 +2,14 @@
 
 /// A setting that is either on or off.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Switch {
+pub enum OnOff {
     /// On.
     On,
     /// Off.
     Off,
 }
 
-impl Switch {
+impl OnOff {
     /// The value in the form that library options expect.
     #[must_use]
     pub const fn digit(self) -> &'static str {

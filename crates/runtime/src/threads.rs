@@ -11,7 +11,7 @@
 
 /// The source of the sessions' threads.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum ThreadSource {
+pub enum ThreadPoolSource {
     /// The environment has a pool for sessions whose configuration allows sharing.
     Shared {
         /// The processors that the process may use.
@@ -29,7 +29,7 @@ pub enum ThreadSource {
 
 /// A session's thread pool.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum ThreadPool {
+pub enum ThreadPoolChoice {
     /// The environment's pool.
     Environment,
     /// The session's own pool. The calling thread counts as one of its threads.
@@ -51,16 +51,16 @@ pub struct ThreadDemand {
     pub needs_own_pool: bool,
 }
 
-impl ThreadSource {
+impl ThreadPoolSource {
     /// The pool for a session. `bound_to` is the number of processors that its instances' threads
     /// may use. The shared pool's threads are not bound.
     #[must_use]
-    pub fn pool(self, demand: ThreadDemand, bound_to: usize) -> ThreadPool {
-        let own = |processors: usize| ThreadPool::Own {
+    pub fn pool(self, demand: ThreadDemand, bound_to: usize) -> ThreadPoolChoice {
+        let own = |processors: usize| ThreadPoolChoice::Own {
             intra_op_threads: demand.own_threads(processors.min(bound_to)),
         };
         match self {
-            Self::Environment => ThreadPool::Environment,
+            Self::Environment => ThreadPoolChoice::Environment,
             Self::Session { processors } => own(processors),
             Self::Shared { processors } => {
                 let is_bound = bound_to < processors;
@@ -73,7 +73,7 @@ impl ThreadSource {
                 {
                     return own(processors);
                 }
-                ThreadPool::Environment
+                ThreadPoolChoice::Environment
             }
         }
     }
@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn an_own_pool_keeps_as_many_threads_busy_as_a_session_per_instance() {
         let check = |threads: i32, instances: u32, pool: i32| {
-            let source = ThreadSource::Session { processors: MACHINE };
-            let expected = ThreadPool::Own { intra_op_threads: pool };
+            let source = ThreadPoolSource::Session { processors: MACHINE };
+            let expected = ThreadPoolChoice::Own { intra_op_threads: pool };
             let demand = demand(instances, threads);
             assert_eq!(source.pool(demand, MACHINE), expected, "{threads} by {instances}");
         };
@@ -154,20 +154,20 @@ mod tests {
         check(0, 4, 5);
         check(0, 8, 1);
         check(0, 9, 1);
-        let none = ThreadSource::Session { processors: 0 }.pool(demand(1, 0), 0);
-        assert_eq!(none, ThreadPool::Own { intra_op_threads: 1 });
+        let none = ThreadPoolSource::Session { processors: 0 }.pool(demand(1, 0), 0);
+        assert_eq!(none, ThreadPoolChoice::Own { intra_op_threads: 1 });
     }
 
     #[test]
     fn sessions_share_a_pool_unless_they_need_their_own() {
-        let own = |threads| ThreadPool::Own { intra_op_threads: threads };
-        let check = |demand: ThreadDemand, bound_to: usize, expected: ThreadPool| {
-            let source = ThreadSource::Shared { processors: MACHINE };
+        let own = |threads| ThreadPoolChoice::Own { intra_op_threads: threads };
+        let check = |demand: ThreadDemand, bound_to: usize, expected: ThreadPoolChoice| {
+            let source = ThreadPoolSource::Shared { processors: MACHINE };
             assert_eq!(source.pool(demand, bound_to), expected, "{demand:?}");
         };
-        check(demand(1, 0), MACHINE, ThreadPool::Environment);
-        check(demand(2, 0), MACHINE, ThreadPool::Environment);
-        check(demand(7, 0), MACHINE, ThreadPool::Environment);
+        check(demand(1, 0), MACHINE, ThreadPoolChoice::Environment);
+        check(demand(2, 0), MACHINE, ThreadPoolChoice::Environment);
+        check(demand(7, 0), MACHINE, ThreadPoolChoice::Environment);
         check(demand(8, 0), MACHINE, own(1));
         check(demand(100, 0), MACHINE, own(1));
         check(demand(2, 3), MACHINE, own(5));
@@ -183,14 +183,14 @@ mod tests {
     fn the_environments_pools_serve_all_sessions() {
         let mut demand = demand(9, 9);
         demand.needs_own_pool = true;
-        assert_eq!(ThreadSource::Environment.pool(demand, 1), ThreadPool::Environment);
-        assert_eq!(ThreadSource::Environment.oversubscription(demand), None);
+        assert_eq!(ThreadPoolSource::Environment.pool(demand, 1), ThreadPoolChoice::Environment);
+        assert_eq!(ThreadPoolSource::Environment.oversubscription(demand), None);
     }
 
     #[test]
     fn more_threads_than_processors_are_reported() {
         let check = |instances, threads, processors, expected: Option<usize>| {
-            let source = ThreadSource::Shared { processors };
+            let source = ThreadPoolSource::Shared { processors };
             let found =
                 source.oversubscription(demand(instances, threads)).map(|excess| excess.threads);
             assert_eq!(found, expected, "{instances} by {threads} on {processors}");

@@ -7,7 +7,7 @@ mod support;
 
 use galatea_backend::{Device, Model};
 use galatea_infer::{CancelToken, Code, FailureReason, InferenceRequest, Status};
-use galatea_runtime::Interface;
+use galatea_runtime::SessionInterface;
 use galatea_tensor::DataType;
 
 use support::fake::{Compute, Value, info, interface};
@@ -22,7 +22,7 @@ const PAIRS: &str = "
     output [ { name: 'Y' data_type: TYPE_INT32 dims: [ 2 ] } ]";
 
 /// An interface with an input `X` and an output `Y`.
-fn x_to_y(dims: &[i64]) -> Interface {
+fn x_to_y(dims: &[i64]) -> SessionInterface {
     let [input, output] = ["X", "Y"].map(|name| info(name, DataType::Int32, dims));
     interface(vec![input], vec![output])
 }
@@ -46,7 +46,7 @@ fn pairs() -> TestModel {
 fn a_single_request_is_bound_in_place() {
     let mut loaded = pairs();
     let request = numbers(&[1, 2], &[1, 2]);
-    let address = request.inputs[0].data.host().unwrap().as_ptr().addr();
+    let address = request.inputs[0].data.host_bytes().unwrap().as_ptr().addr();
     let result = loaded.execute(vec![request]).remove(0).unwrap();
     assert_eq!(output(&result, "Y"), (&[1, 2][..], &int32s(&[101, 102])[..]));
     assert_eq!((result.model_version, result.id.as_str()), (7, "r"));
@@ -186,7 +186,7 @@ fn strings_are_converted_both_ways() {
     assert_eq!(failure(loaded.execute(vec![wrong]).remove(0)), "1 strings for [1,2]");
 }
 
-fn accumulator(dims: &[i64]) -> Interface {
+fn accumulator(dims: &[i64]) -> SessionInterface {
     let of = |name| info(name, DataType::Int32, dims);
     interface(vec![of("X"), of("STATE_IN")], vec![of("Y"), of("STATE_OUT")])
 }
@@ -229,17 +229,17 @@ fn states_stay_in_place_while_their_sequences_continue_together() {
     }
     // The first run gathered both initial states. The second run found the states that the first
     // one had produced.
-    let made = states.state(1).data.host().unwrap().as_ptr().addr();
-    assert_eq!(states.state(2).data.host().unwrap().as_ptr().addr() - made, 8);
+    let made = states.state(1).data.host_bytes().unwrap().as_ptr().addr();
+    assert_eq!(states.state(2).data.host_bytes().unwrap().as_ptr().addr() - made, 8);
     loaded.step(&states, rows([[0, 0], [0, 0]]));
     assert_eq!(loaded.places()[1], (made, 16));
     // If the order changes, the states are gathered.
     let mut swapped = rows([[0, 0], [0, 0]]);
     swapped.reverse();
-    let made = states.state(2).data.host().unwrap().as_ptr().addr();
+    let made = states.state(2).data.host_bytes().unwrap().as_ptr().addr();
     loaded.step(&states, swapped);
     assert_ne!(loaded.places()[1].0, made);
-    assert_eq!(states.state(1).data.host().unwrap()[..], int32s(&[106, 207]));
+    assert_eq!(states.state(1).data.host_bytes().unwrap()[..], int32s(&[106, 207]));
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn instances_on_the_cpu_share_a_loaded_model() {
 
 #[test]
 fn a_configuration_that_the_model_contradicts_is_refused() {
-    let refused = |interface: Interface, config: &str| {
+    let refused = |interface: SessionInterface, config: &str| {
         failure(try_load(interface, add_hundred, config).map(|_| ()))
     };
     let message = refused(x_to_y(&[-1, 3]), PAIRS);

@@ -7,10 +7,10 @@
 use std::any::Any;
 
 use bytes::Bytes;
-use galatea_control::CudaRegion;
+use galatea_control::CudaShmRegion;
 use galatea_devices::{DeviceBuffer, Devices, Error, IpcHandle};
 use galatea_infer::Status;
-use galatea_tensor::{Buffer, ForeignError, ForeignMemory, MemoryKind};
+use galatea_tensor::{Buffer, ForeignMemory, ForeignMemoryError, MemoryKind};
 
 /// A client's memory that was opened through a handle.
 pub(crate) struct CudaMemory {
@@ -46,10 +46,10 @@ impl CudaMemory {
     /// shorter than the region. As in Triton, the message doesn't distinguish these cases.
     pub(crate) fn open(
         devices: &Devices,
-        region: &CudaRegion,
+        region: &CudaShmRegion,
         raw_handle: &[u8],
     ) -> Result<Self, HandleRefusal> {
-        let CudaRegion { name, device_id, byte_size } = region;
+        let CudaShmRegion { name, device_id, byte_size } = region;
         let too_short = || {
             Status::invalid_argument(format!(
                 "failed to register shared memory region '{name}': invalid args"
@@ -60,7 +60,7 @@ impl CudaMemory {
         let unopened = |cause| HandleRefusal { status: refused(), cause: Some(cause) };
         let device = devices.device(number).map_err(unopened)?;
         let byte_size = usize::try_from(*byte_size).map_err(|_| too_short())?;
-        let memory = device.open(handle, byte_size).map_err(|error| match error {
+        let memory = device.open_ipc_handle(handle, byte_size).map_err(|error| match error {
             Error::Range(_) => HandleRefusal::from(too_short()),
             cause => unopened(cause),
         })?;
@@ -68,29 +68,29 @@ impl CudaMemory {
         Ok(Self { devices: devices.clone(), memory, name: name.clone() })
     }
 
-    fn part(&self, offset: usize, byte_size: usize) -> Result<DeviceBuffer, ForeignError> {
+    fn part(&self, offset: usize, byte_size: usize) -> Result<DeviceBuffer, ForeignMemoryError> {
         let part = self.memory.slice(offset..offset.saturating_add(byte_size));
         part.map_err(|error| self.failed(&error))
     }
 
-    fn failed(&self, error: &Error) -> ForeignError {
+    fn failed(&self, error: &Error) -> ForeignMemoryError {
         let name = &self.name;
-        ForeignError::Device(format!(
+        ForeignMemoryError::Device(format!(
             "failed to use CUDA copy for shared memory region '{name}': {error}"
         ))
     }
 }
 
 impl ForeignMemory for CudaMemory {
-    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError> {
+    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignMemoryError> {
         let part = self.part(offset, byte_size)?;
         let copied = self.devices.to_host(&part).map_err(|error| self.failed(&error))?;
         Ok(Bytes::from_owner(copied))
     }
 
-    fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError> {
+    fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignMemoryError> {
         let to = self.part(offset, source.len())?;
-        self.devices.put(source, &to, |error| self.failed(error))
+        self.devices.copy_tensor_to(source, &to, |error| self.failed(error))
     }
 
     fn kind(&self) -> MemoryKind {

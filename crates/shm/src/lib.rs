@@ -1,6 +1,6 @@
 //! Shared memory regions that clients register for their tensors.
 //!
-//! [`SharedRegions`] opens and maps regions, and hands out parts of them as
+//! [`ShmRegistry`] opens and maps regions, and hands out parts of them as
 //! [`ForeignRegion`](galatea_tensor::ForeignRegion)s, which keep the mapping alive. An unregistered
 //! region stays mapped for as long as a request uses it. As in Triton, it is listed and keeps its
 //! name until then.
@@ -53,4 +53,4 @@ mod registry;
 mod tests;
 
 pub use memory::SharedMemory;
-pub use registry::SharedRegions;
+pub use registry::ShmRegistry;

@@ -5,9 +5,9 @@ use std::io;
 use std::ptr::NonNull;
 
 use bytes::Bytes;
-use galatea_control::SystemRegion;
+use galatea_control::SystemShmRegion;
 use galatea_infer::Status;
-use galatea_tensor::{Buffer, ForeignError, ForeignMemory};
+use galatea_tensor::{Buffer, ForeignMemory, ForeignMemoryError};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, fstat};
 use rustix::mm::{MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -41,8 +41,8 @@ impl Mapping {
     ///
     /// `Internal` if the object doesn't exist; `InvalidArgument` if it is shorter than the region
     /// or can't be mapped.
-    pub(crate) fn open(region: &SystemRegion) -> Result<Self, Status> {
-        let SystemRegion { name, key, offset, byte_size } = region;
+    pub(crate) fn open(region: &SystemShmRegion) -> Result<Self, Status> {
+        let SystemShmRegion { name, key, offset, byte_size } = region;
         let object = open_object(key)?;
         let refused = |reason: &str| {
             Status::invalid_argument(format!(
@@ -86,10 +86,10 @@ impl Mapping {
         &self,
         offset: usize,
         byte_size: usize,
-    ) -> Result<Vec<u8>, ForeignError> {
+    ) -> Result<Vec<u8>, ForeignMemoryError> {
         let from = self.part(offset, byte_size).ok_or_else(|| self.lost())?;
         let mut copied = Vec::new();
-        copied.try_reserve_exact(byte_size).map_err(|_| ForeignError::NoMemory(byte_size))?;
+        copied.try_reserve_exact(byte_size).map_err(|_| ForeignMemoryError::NoMemory(byte_size))?;
         // SAFETY: the vector has capacity for these bytes and isn't borrowed. The part lies within
         // the mapping. After a copy without a fault, all bytes have been written.
         #[expect(unsafe_code, reason = "the region is known by its address")]
@@ -101,7 +101,7 @@ impl Mapping {
     }
 
     /// Copies bytes into the mapping.
-    pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ForeignError> {
+    pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ForeignMemoryError> {
         let to = self.part(offset, bytes.len()).ok_or_else(|| self.lost())?;
         // SAFETY: the part lies within the mapping, which is never borrowed.
         #[expect(unsafe_code, reason = "the region is known by its address")]
@@ -115,8 +115,8 @@ impl Mapping {
         (end <= self.byte_size).then(|| self.start.as_ptr().wrapping_add(offset))
     }
 
-    fn lost(&self) -> ForeignError {
-        ForeignError::Lost(format!(
+    fn lost(&self) -> ForeignMemoryError {
+        ForeignMemoryError::Lost(format!(
             "shared memory region '{}' is not as large any more as it was when it was registered",
             self.name
         ))
@@ -124,17 +124,17 @@ impl Mapping {
 }
 
 impl ForeignMemory for Mapping {
-    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError> {
+    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignMemoryError> {
         self.copy_out(offset, byte_size).map(Bytes::from)
     }
 
-    fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError> {
-        if let Some(bytes) = source.host() {
+    fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignMemoryError> {
+        if let Some(bytes) = source.host_bytes() {
             return self.copy_in(offset, bytes);
         }
         let byte_size = source.len();
         let to = self.part(offset, byte_size).ok_or_else(|| self.lost())?;
-        let Some(foreign) = source.foreign() else { return Err(ForeignError::NotReadable) };
+        let Some(foreign) = source.foreign() else { return Err(ForeignMemoryError::NotReadable) };
         let Some(mapping) = foreign.memory.as_any().downcast_ref::<Self>() else {
             let own = Buffer::from_bytes(foreign.memory.read(foreign.offset, byte_size)?);
             return self.write(offset, &own);
@@ -163,8 +163,8 @@ impl Drop for Mapping {
     }
 }
 
-fn either_lost(from: &Mapping, to: &Mapping) -> ForeignError {
-    ForeignError::Lost(format!(
+fn either_lost(from: &Mapping, to: &Mapping) -> ForeignMemoryError {
+    ForeignMemoryError::Lost(format!(
         "shared memory region '{}' or '{}' is not as large any more as it was when it was \
          registered",
         from.name, to.name

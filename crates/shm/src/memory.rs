@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use galatea_tensor::ForeignError;
+use galatea_tensor::ForeignMemoryError;
 use rustix::fd::AsFd;
 
 use crate::mapping::Mapping;
@@ -41,7 +41,7 @@ impl SharedMemory {
     /// # Errors
     ///
     /// Returned if the part no longer exists or there isn't enough memory for the copy.
-    pub fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignError> {
+    pub fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignMemoryError> {
         self.mapping.copy_out(offset, byte_size)
     }
 
@@ -50,7 +50,7 @@ impl SharedMemory {
     /// # Errors
     ///
     /// Returned if the part no longer exists.
-    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), ForeignError> {
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), ForeignMemoryError> {
         self.mapping.copy_in(offset, bytes)
     }
 }

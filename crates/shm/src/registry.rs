@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use galatea_control::{CudaRegion, NoRegions, RegionControl, RegionKind, SystemRegion};
+use galatea_control::{CudaShmRegion, ShmControl, ShmDisabled, ShmKind, SystemShmRegion};
 use galatea_devices::Devices;
-use galatea_infer::{Code, Pass, Status, api};
+use galatea_infer::{AccessPass, Code, Status, api};
 use galatea_stdx::Lock;
 use galatea_tensor::{ForeignMemory, ForeignRegion};
 
@@ -28,7 +28,7 @@ type ErrorLog = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The regions that clients have registered.
 #[derive(Default)]
-pub struct SharedRegions {
+pub struct ShmRegistry {
     devices: Devices,
     regions: Lock<BTreeMap<String, RegisteredRegion>>,
     log_error: Option<ErrorLog>,
@@ -36,8 +36,8 @@ pub struct SharedRegions {
 
 /// A region of either kind. Both kinds share one namespace.
 enum RegisteredRegion {
-    System { region: SystemRegion, mapping: RegionHold<Mapping> },
-    Cuda { region: CudaRegion, memory: RegionHold<CudaMemory> },
+    System { region: SystemShmRegion, mapping: RegionHold<Mapping> },
+    Cuda { region: CudaShmRegion, memory: RegionHold<CudaMemory> },
 }
 
 /// A reference to a region's memory. It changes from `Kept` to `Lent`, but never back.
@@ -77,14 +77,14 @@ impl<T> RegionHold<T> {
 }
 
 impl RegisteredRegion {
-    const fn kind(&self) -> RegionKind {
+    const fn kind(&self) -> ShmKind {
         match self {
-            Self::System { .. } => RegionKind::System,
-            Self::Cuda { .. } => RegionKind::Cuda,
+            Self::System { .. } => ShmKind::System,
+            Self::Cuda { .. } => ShmKind::Cuda,
         }
     }
 
-    const fn system(&self) -> Option<&SystemRegion> {
+    const fn system(&self) -> Option<&SystemShmRegion> {
         match self {
             Self::System { region, .. } => Some(region),
             Self::Cuda { .. } => None,
@@ -116,7 +116,7 @@ impl RegisteredRegion {
         }
     }
 
-    const fn cuda(&self) -> Option<&CudaRegion> {
+    const fn cuda(&self) -> Option<&CudaShmRegion> {
         match self {
             Self::System { .. } => None,
             Self::Cuda { region, .. } => Some(region),
@@ -124,13 +124,13 @@ impl RegisteredRegion {
     }
 }
 
-impl fmt::Debug for SharedRegions {
+impl fmt::Debug for ShmRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SharedRegions")
     }
 }
 
-impl SharedRegions {
+impl ShmRegistry {
     /// Creates an empty registry. Regions that are registered later may be in these devices'
     /// memory.
     #[must_use]
@@ -141,7 +141,7 @@ impl SharedRegions {
     /// Adds a log that receives the reason why a GPU driver rejects a handle. As in Triton, the
     /// client's error doesn't contain this reason.
     #[must_use]
-    pub fn logging_to(self, log_error: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub fn with_error_log(self, log_error: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self { log_error: Some(Box::new(log_error)), ..self }
     }
 
@@ -195,7 +195,7 @@ impl SharedRegions {
     /// The regions of this kind: the one with this name, or all of them if the name is empty.
     fn shown<T: Clone>(
         &self,
-        kind: RegionKind,
+        kind: ShmKind,
         name: &str,
         of_kind: impl Fn(&RegisteredRegion) -> Option<&T>,
     ) -> Result<Vec<T>, Status> {
@@ -204,13 +204,15 @@ impl SharedRegions {
         if name.is_empty() {
             return Ok(regions.values().filter_map(of_kind).cloned().collect());
         }
-        let Some(one) = regions.get(name) else { return NoRegions::none_found(kind, name) };
+        let Some(one) = regions.get(name) else {
+            return ShmDisabled::not_found_unless_empty(kind, name);
+        };
         if let Some(region) = of_kind(one) {
             return Ok(vec![region.clone()]);
         }
         let words = |kind| match kind {
-            RegionKind::System => "system",
-            RegionKind::Cuda => "CUDA",
+            ShmKind::System => "system",
+            ShmKind::Cuda => "CUDA",
         };
         Err(Status::not_found(format!(
             "The region named '{name}' is registered as {} shared memory, not {} shared memory",
@@ -220,12 +222,16 @@ impl SharedRegions {
     }
 }
 
-impl RegionControl for SharedRegions {
+impl ShmControl for ShmRegistry {
     fn is_allowed(&self) -> bool {
         true
     }
 
-    fn register(&self, _: Pass<api::SharedMemory>, region: SystemRegion) -> Result<(), Status> {
+    fn register(
+        &self,
+        _: AccessPass<api::SharedMemory>,
+        region: SystemShmRegion,
+    ) -> Result<(), Status> {
         let name = region.name.clone();
         let key = region.key.clone();
         self.insert(
@@ -238,14 +244,18 @@ impl RegionControl for SharedRegions {
         )
     }
 
-    fn status(&self, _: Pass<api::SharedMemory>, name: &str) -> Result<Vec<SystemRegion>, Status> {
-        self.shown(RegionKind::System, name, RegisteredRegion::system)
+    fn status(
+        &self,
+        _: AccessPass<api::SharedMemory>,
+        name: &str,
+    ) -> Result<Vec<SystemShmRegion>, Status> {
+        self.shown(ShmKind::System, name, RegisteredRegion::system)
     }
 
     fn register_cuda(
         &self,
-        _: Pass<api::SharedMemory>,
-        region: CudaRegion,
+        _: AccessPass<api::SharedMemory>,
+        region: CudaShmRegion,
         raw_handle: &[u8],
     ) -> Result<(), Status> {
         let name = region.name.clone();
@@ -268,16 +278,16 @@ impl RegionControl for SharedRegions {
 
     fn cuda_status(
         &self,
-        _: Pass<api::SharedMemory>,
+        _: AccessPass<api::SharedMemory>,
         name: &str,
-    ) -> Result<Vec<CudaRegion>, Status> {
-        self.shown(RegionKind::Cuda, name, RegisteredRegion::cuda)
+    ) -> Result<Vec<CudaShmRegion>, Status> {
+        self.shown(ShmKind::Cuda, name, RegisteredRegion::cuda)
     }
 
     fn unregister(
         &self,
-        _: Pass<api::SharedMemory>,
-        kind: RegionKind,
+        _: AccessPass<api::SharedMemory>,
+        kind: ShmKind,
         name: &str,
     ) -> Result<(), Status> {
         let mut regions = self.regions.lock("unregister regions");
@@ -297,14 +307,14 @@ impl RegionControl for SharedRegions {
 
     fn find(
         &self,
-        _: Pass<api::Inference>,
+        _: AccessPass<api::Inference>,
         name: &str,
         offset: u64,
         byte_size: u64,
     ) -> Result<ForeignRegion, Status> {
         let regions = self.regions.lock("find a region");
         let Some((memory, size)) = regions.get(name).and_then(RegisteredRegion::memory) else {
-            return Err(NoRegions::unknown(name));
+            return Err(ShmDisabled::unknown(name));
         };
         drop(regions);
         check_part(name, size, offset, byte_size)?;

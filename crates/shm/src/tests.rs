@@ -5,15 +5,15 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use galatea_control::{CudaRegion, RegionControl, RegionKind, SystemRegion};
-use galatea_infer::{Code, Pass, Status};
+use galatea_control::{CudaShmRegion, ShmControl, ShmKind, SystemShmRegion};
+use galatea_infer::{AccessPass, Code, Status};
 use galatea_tensor::{Buffer, ForeignRegion};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
 use rustix::shm::OFlags;
 
 use crate::registry::{REGION_NAME_BYTES_MAX, REGIONS_MAX};
-use crate::{SharedMemory, SharedRegions};
+use crate::{SharedMemory, ShmRegistry};
 
 const PAGE: u64 = 4096;
 
@@ -57,27 +57,27 @@ impl Drop for Object {
 }
 
 fn register(
-    regions: &SharedRegions,
+    regions: &ShmRegistry,
     name: &str,
     key: &str,
     offset: u64,
     byte_size: u64,
 ) -> Result<(), Status> {
     let (name, key) = (name.to_owned(), key.to_owned());
-    regions.register(Pass::in_process(), SystemRegion { name, key, offset, byte_size })
+    regions.register(AccessPass::in_process(), SystemShmRegion { name, key, offset, byte_size })
 }
 
-fn find(regions: &SharedRegions, name: &str, offset: u64, byte_size: u64) -> ForeignRegion {
-    regions.find(Pass::in_process(), name, offset, byte_size).unwrap()
+fn find(regions: &ShmRegistry, name: &str, offset: u64, byte_size: u64) -> ForeignRegion {
+    regions.find(AccessPass::in_process(), name, offset, byte_size).unwrap()
 }
 
-fn names(regions: &SharedRegions) -> Vec<String> {
-    let all = regions.status(Pass::in_process(), "").unwrap();
+fn names(regions: &ShmRegistry) -> Vec<String> {
+    let all = regions.status(AccessPass::in_process(), "").unwrap();
     all.into_iter().map(|region| region.name).collect()
 }
 
-fn unregister(regions: &SharedRegions, name: &str) {
-    regions.unregister(Pass::in_process(), RegionKind::System, name).unwrap();
+fn unregister(regions: &ShmRegistry, name: &str) {
+    regions.unregister(AccessPass::in_process(), ShmKind::System, name).unwrap();
 }
 
 #[track_caller]
@@ -89,11 +89,11 @@ fn check_refused<T>(result: Result<T, Status>, code: Code, text: &str) {
 #[test]
 fn content_goes_in_and_out() {
     let object = Object::new(3 * PAGE);
-    let regions = SharedRegions::default();
+    let regions = ShmRegistry::default();
     register(&regions, "r", &object.key, PAGE, 2 * PAGE).unwrap();
     object.put(PAGE + 5, b"abc");
     let part = find(&regions, "r", 5, 3);
-    assert_eq!(part.copy().unwrap().host().unwrap()[..], *b"abc");
+    assert_eq!(part.copy().unwrap().host_bytes().unwrap()[..], *b"abc");
     find(&regions, "r", PAGE, 4).write(&Buffer::from_vec(b"defg".to_vec())).unwrap();
     assert_eq!(object.get(2 * PAGE, 4), b"defg");
     // Copies between regions and within a region.
@@ -110,7 +110,7 @@ fn content_goes_in_and_out() {
 #[test]
 fn a_shortened_object_fails_its_own_requests() {
     let (object, other) = (Object::new(64 * PAGE), Object::new(64 * PAGE));
-    let regions = SharedRegions::default();
+    let regions = ShmRegistry::default();
     register(&regions, "r", &object.key, 0, 64 * PAGE).unwrap();
     register(&regions, "other", &other.key, 0, 64 * PAGE).unwrap();
     object.resize(PAGE);
@@ -133,7 +133,7 @@ fn a_shortened_object_fails_its_own_requests() {
 #[test]
 fn shortening_meanwhile_harms_no_other_region() {
     let (object, other) = (Object::new(16 * PAGE), Object::new(16 * PAGE));
-    let regions = Arc::new(SharedRegions::default());
+    let regions = Arc::new(ShmRegistry::default());
     register(&regions, "r", &object.key, 0, 16 * PAGE).unwrap();
     register(&regions, "other", &other.key, 0, 16 * PAGE).unwrap();
     other.put(0, &[9; 16 * 4096]);
@@ -147,7 +147,7 @@ fn shortening_meanwhile_harms_no_other_region() {
                 while !is_over.load(Ordering::Relaxed) || good + bad == 0 {
                     match region.copy() {
                         Ok(copy) => {
-                            let first = copy.host().unwrap()[0];
+                            let first = copy.host_bytes().unwrap()[0];
                             assert!(name == "r" || first == 9);
                             good += 1;
                         }
@@ -171,7 +171,7 @@ fn shortening_meanwhile_harms_no_other_region() {
 #[test]
 fn an_unregistered_region_stays_until_its_requests_have_ended() {
     let (first, second) = (Object::new(PAGE), Object::new(PAGE));
-    let regions = SharedRegions::default();
+    let regions = ShmRegistry::default();
     register(&regions, "r", &first.key, 0, PAGE).unwrap();
     let used = find(&regions, "r", 0, 1);
     unregister(&regions, "r");
@@ -187,7 +187,7 @@ fn an_unregistered_region_stays_until_its_requests_have_ended() {
     assert_eq!(names(&regions), ["r"]);
     drop(later);
     let gone = "Unable to find shared memory region: 'r'";
-    check_refused(regions.find(Pass::in_process(), "r", 0, 1), Code::NotFound, gone);
+    check_refused(regions.find(AccessPass::in_process(), "r", 0, 1), Code::NotFound, gone);
     assert_eq!(names(&regions), [""; 0]);
     again().unwrap();
     find(&regions, "r", 0, 1).write(&Buffer::from_vec(vec![2])).unwrap();
@@ -202,15 +202,15 @@ fn an_unregistered_region_stays_until_its_requests_have_ended() {
 #[test]
 fn regions_are_listed_by_name() {
     let object = Object::new(PAGE);
-    let regions = SharedRegions::default();
+    let regions = ShmRegistry::default();
     for name in ["b", "a", "c"] {
         register(&regions, name, &object.key, 0, 8).unwrap();
     }
     assert_eq!(names(&regions), ["a", "b", "c"]);
-    let status = |name| regions.status(Pass::in_process(), name);
-    let cuda = |name| regions.cuda_status(Pass::in_process(), name);
+    let status = |name| regions.status(AccessPass::in_process(), name);
+    let cuda = |name| regions.cuda_status(AccessPass::in_process(), name);
     let (name, key) = (String::from("b"), object.key.clone());
-    let expected = SystemRegion { name, key, offset: 0, byte_size: 8 };
+    let expected = SystemShmRegion { name, key, offset: 0, byte_size: 8 };
     assert_eq!(status("b").unwrap(), [expected]);
     assert_eq!(cuda("").unwrap(), []);
     let missing = "Unable to find system shared memory region: 'x'";
@@ -221,8 +221,8 @@ fn regions_are_listed_by_name() {
         "The region named 'b' is registered as system shared memory, not CUDA shared memory";
     check_refused(cuda("b"), Code::NotFound, other);
     // The other kind has no region to unregister.
-    regions.unregister(Pass::in_process(), RegionKind::Cuda, "b").unwrap();
-    regions.unregister(Pass::in_process(), RegionKind::Cuda, "").unwrap();
+    regions.unregister(AccessPass::in_process(), ShmKind::Cuda, "b").unwrap();
+    regions.unregister(AccessPass::in_process(), ShmKind::Cuda, "").unwrap();
     assert_eq!(names(&regions), ["a", "b", "c"]);
 }
 
@@ -231,7 +231,7 @@ fn wrong_registrations_are_refused() {
     use Code::{AlreadyExists, Internal, InvalidArgument};
     let object = Object::new(PAGE);
     let key = object.key.as_str();
-    let regions = SharedRegions::default();
+    let regions = ShmRegistry::default();
     register(&regions, "r", key, 0, 8).unwrap();
     let check = |key: &str, offset, byte_size, code, text: &str| {
         check_refused(register(&regions, "x", key, offset, byte_size), code, text);
@@ -244,8 +244,8 @@ fn wrong_registrations_are_refused() {
         ("x", InvalidArgument, "failed to register shared memory region: invalid args"),
     ] {
         for handle in [&[][..], &[0; 64]] {
-            let region = CudaRegion { name: name.into(), device_id: 0, byte_size: 8 };
-            let refused = regions.register_cuda(Pass::in_process(), region, handle);
+            let region = CudaShmRegion { name: name.into(), device_id: 0, byte_size: 8 };
+            let refused = regions.register_cuda(AccessPass::in_process(), region, handle);
             check_refused(refused, code, text);
         }
     }
@@ -289,7 +289,7 @@ fn links_and_directories_are_no_objects() {
     std::os::unix::fs::symlink(path(&object.key), path(&link)).unwrap();
     let directory = format!("{}_directory", object.key);
     std::fs::create_dir(path(&directory)).unwrap();
-    let regions = SharedRegions::default();
+    let regions = ShmRegistry::default();
     let pipe = format!("{}_pipe", object.key);
     rustix::fs::mkfifoat(rustix::fs::CWD, path(&pipe), Mode::RUSR | Mode::WUSR).unwrap();
     let text = format!("Invalid shared memory region: '{pipe}'");
@@ -306,10 +306,10 @@ fn links_and_directories_are_no_objects() {
 #[test]
 fn parts_beyond_a_region_are_refused() {
     let object = Object::new(PAGE);
-    let regions = SharedRegions::default();
+    let regions = ShmRegistry::default();
     register(&regions, "r", &object.key, 0, 16).unwrap();
     let check = |name, offset, byte_size, code, text: &str| {
-        let found = regions.find(Pass::in_process(), name, offset, byte_size);
+        let found = regions.find(AccessPass::in_process(), name, offset, byte_size);
         check_refused(found, code, text);
     };
     check("x", 0, 1, Code::NotFound, "Unable to find shared memory region: 'x'");
@@ -329,7 +329,7 @@ fn parts_beyond_a_region_are_refused() {
 #[test]
 fn the_number_of_regions_is_limited() {
     let object = Object::new(PAGE);
-    let regions = SharedRegions::default();
+    let regions = ShmRegistry::default();
     for number in 0..REGIONS_MAX {
         register(&regions, &number.to_string(), &object.key, 0, 8).unwrap();
     }
@@ -342,7 +342,7 @@ fn the_number_of_regions_is_limited() {
 #[test]
 fn the_kernel_copies_as_well() {
     let object = Object::new(2 * PAGE);
-    let regions = SharedRegions::default();
+    let regions = ShmRegistry::default();
     register(&regions, "r", &object.key, 0, 2 * PAGE).unwrap();
     object.put(PAGE, b"abc");
     let region = find(&regions, "r", PAGE, 3);
@@ -359,7 +359,7 @@ fn the_kernel_copies_as_well() {
 #[ignore = "ends its process"]
 fn a_fault_elsewhere() {
     let object = Object::new(PAGE);
-    let regions = SharedRegions::default();
+    let regions = ShmRegistry::default();
     register(&regions, "r", &object.key, 0, PAGE).unwrap();
     rustix::shm::unlink(&object.key).unwrap();
     object.resize(0);

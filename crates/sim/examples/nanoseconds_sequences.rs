@@ -7,9 +7,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use galatea_policy::{
-    Action, Actions, BatchEntry, Event, InstanceId, Release, RequestInfo, RequestKey, Scheduler,
-    SchedulingMode, SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy,
-    ShapeClassId, Time,
+    BatchEntry, InstanceId, RequestInfo, RequestKey, RequestRelease, Scheduler, SchedulerAction,
+    SchedulerActions, SchedulerEvent, SchedulingMode, SchedulingSpec, SequenceBatcherSpec,
+    SequenceKey, SequencePosition, SequenceStrategy, ShapeClassId, Time,
 };
 
 const STEPS: u64 = 1_000_000;
@@ -18,7 +18,7 @@ const BATCH: u32 = 8;
 
 struct Driver {
     scheduler: Scheduler,
-    actions: Actions,
+    actions: SchedulerActions,
     running: Vec<SequenceKey>,
     now: Time,
     steps: u64,
@@ -26,7 +26,7 @@ struct Driver {
 
 impl Driver {
     fn new(strategy: SequenceStrategy, iterative: bool) -> Self {
-        let settings = SequenceSpec { strategy, max_sequence_idle_ns: 1 << 60, iterative };
+        let settings = SequenceBatcherSpec { strategy, max_sequence_idle_ns: 1 << 60, iterative };
         let spec = SchedulingSpec {
             max_batch_size: BATCH,
             mode: SchedulingMode::Sequence(settings),
@@ -35,22 +35,22 @@ impl Driver {
         };
         let mut driver = Driver {
             scheduler: Scheduler::new(spec),
-            actions: Actions::default(),
+            actions: SchedulerActions::default(),
             running: Vec::new(),
             now: Time(0),
             steps: 0,
         };
-        driver.step(Event::AddInstance(InstanceId(0)));
+        driver.step(SchedulerEvent::AddInstance(InstanceId(0)));
         driver
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: SchedulerEvent) {
         self.now = self.now.saturating_add(1);
         self.steps += 1;
         self.scheduler.step(self.now, event, &mut self.actions);
         black_box(self.scheduler.next_wakeup());
         for action in self.actions.drain() {
-            let Action::Dispatch { batch, .. } = action else { continue };
+            let SchedulerAction::Dispatch { batch, .. } = action else { continue };
             for entry in batch.entries() {
                 if let BatchEntry::Step(step) = entry {
                     self.running.push(step.sequence);
@@ -61,7 +61,7 @@ impl Driver {
 
     /// Enqueues the only request of a sequence, whose key contains the sequence number.
     fn send(&mut self, sequence: SequenceKey, start: bool, end: bool) {
-        self.step(Event::Enqueue(RequestInfo {
+        self.step(SchedulerEvent::Enqueue(RequestInfo {
             key: RequestKey(sequence.0),
             batch_size: 1,
             shape_class: ShapeClassId(0),
@@ -74,12 +74,12 @@ impl Driver {
     }
 
     /// Releases all executing requests and frees the instance.
-    fn finish(&mut self, release: Release) -> Vec<SequenceKey> {
+    fn finish(&mut self, release: RequestRelease) -> Vec<SequenceKey> {
         let ran = std::mem::take(&mut self.running);
         for sequence in &ran {
-            self.step(Event::Released { key: RequestKey(sequence.0), release });
+            self.step(SchedulerEvent::Released { key: RequestKey(sequence.0), release });
         }
-        self.step(Event::LaneFree(InstanceId(0)));
+        self.step(SchedulerEvent::LaneFree(InstanceId(0)));
         ran
     }
 
@@ -118,7 +118,7 @@ fn started(strategy: SequenceStrategy, iterative: bool, live: u32, end: bool) ->
 fn candidates(live: u32) -> f64 {
     let mut driver = started(oldest(live), false, live, false);
     driver.nanoseconds(|driver| {
-        for sequence in driver.finish(Release::Done) {
+        for sequence in driver.finish(RequestRelease::Done) {
             driver.send(sequence, false, false);
         }
     })
@@ -129,7 +129,7 @@ fn candidates(live: u32) -> f64 {
 fn backlog(live: u32) -> f64 {
     let mut driver = started(direct(), false, live, true);
     driver.nanoseconds(|driver| {
-        for sequence in driver.finish(Release::Done) {
+        for sequence in driver.finish(RequestRelease::Done) {
             driver.send(sequence, true, true);
         }
     })
@@ -139,7 +139,7 @@ fn backlog(live: u32) -> f64 {
 fn iterations(live: u32) -> f64 {
     let mut driver = started(oldest(live), true, live, false);
     driver.nanoseconds(|driver| {
-        driver.finish(Release::Reschedule);
+        driver.finish(RequestRelease::Reschedule);
     })
 }
 
@@ -150,12 +150,12 @@ fn resting(live: u32) -> f64 {
         if driver.running.is_empty() {
             break;
         }
-        driver.finish(Release::Done);
+        driver.finish(RequestRelease::Done);
     }
     let mut next = 0;
     driver.nanoseconds(|driver| {
         driver.send(SequenceKey(next), false, false);
-        driver.finish(Release::Done);
+        driver.finish(RequestRelease::Done);
         next = (next + 1) % u64::from(live);
     })
 }

@@ -1,11 +1,11 @@
 //! The checks and the naive scheduler for either kind of scheduler.
 
-use galatea_policy::{Event, Time};
+use galatea_policy::{SchedulerEvent, Time};
 
 use crate::check::Check;
 use crate::custom_batching::Scheduler;
-use crate::decision::Decision;
-use crate::setup::Setup;
+use crate::decision::SchedulerDecision;
+use crate::setup::SchedulerSetup;
 use crate::stateless::ledger::LaneState;
 use crate::{sequences, stateless};
 
@@ -17,7 +17,7 @@ pub(crate) enum Checker {
 }
 
 impl Checker {
-    pub(crate) fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &SchedulerSetup) -> Self {
         if setup.is_sequential() {
             Checker::Sequences(sequences::ledger::Ledger::new(setup))
         } else {
@@ -25,7 +25,12 @@ impl Checker {
         }
     }
 
-    pub(crate) fn check_step(&mut self, now: Time, event: &Event, decisions: &[Decision]) -> Check {
+    pub(crate) fn check_step(
+        &mut self,
+        now: Time,
+        event: &SchedulerEvent,
+        decisions: &[SchedulerDecision],
+    ) -> Check {
         match self {
             Checker::Stateless(ledger) => {
                 stateless::checks::check_step(ledger, now, event, decisions)
@@ -59,7 +64,7 @@ impl Checker {
     }
 
     /// Returns true if a correct driver can send this event at that time.
-    pub(crate) fn allows(&self, now: Time, event: &Event) -> bool {
+    pub(crate) fn allows(&self, now: Time, event: &SchedulerEvent) -> bool {
         match self {
             Checker::Stateless(ledger) => ledger.allows(event),
             Checker::Sequences(ledger) => ledger.allows(now, event),
@@ -107,7 +112,7 @@ pub(crate) enum Oracle {
 }
 
 impl Oracle {
-    pub(crate) fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &SchedulerSetup) -> Self {
         if setup.is_sequential() {
             Oracle::Sequences(sequences::oracle::Oracle::new(setup))
         } else {
@@ -115,7 +120,7 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn step(&mut self, now: Time, event: Event) -> Vec<Decision> {
+    pub(crate) fn step(&mut self, now: Time, event: SchedulerEvent) -> Vec<SchedulerDecision> {
         match self {
             Oracle::Stateless(oracle) => oracle.step(now, event),
             Oracle::Sequences(oracle) => oracle.step(now, event),

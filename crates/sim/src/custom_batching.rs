@@ -1,18 +1,18 @@
 //! A simple custom batching strategy: each request has a weight, and each batch has a weight limit.
 
-use galatea_policy::{BatchStrategy, Inclusion, RequestKey};
+use galatea_policy::{BatchInclusion, BatchStrategy, RequestKey};
 
 /// The scheduler under test. It can be cloned because its strategy can.
 pub(crate) type Scheduler = galatea_policy::Scheduler<WeightLimit>;
 
 /// Custom batching by weight.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct CustomBatching {
+pub struct WeightLimitBatching {
     /// The maximum total weight of the requests in a batch.
     pub limit: u64,
 }
 
-impl CustomBatching {
+impl WeightLimitBatching {
     /// The weight of a request: 1, 2 or 3.
     fn weight(request: RequestKey) -> u64 {
         1 + request.0 % 3
@@ -61,17 +61,17 @@ impl BatchStrategy for WeightLimit {
         self.open_batch = Some(OpenBatch::default());
     }
 
-    fn include(&mut self, request: RequestKey) -> Inclusion {
+    fn include(&mut self, request: RequestKey) -> BatchInclusion {
         let Some(OpenBatch { weight, offered }) = &mut self.open_batch else {
             panic!("{request:?} was offered to no batch");
         };
         assert!(!offered.contains(&request), "{request:?} was offered twice");
         offered.push(request);
-        if *weight + CustomBatching::weight(request) <= self.limit {
-            *weight += CustomBatching::weight(request);
-            Inclusion::Include
+        if *weight + WeightLimitBatching::weight(request) <= self.limit {
+            *weight += WeightLimitBatching::weight(request);
+            BatchInclusion::Include
         } else {
-            Inclusion::CloseBefore
+            BatchInclusion::CloseBefore
         }
     }
 

@@ -2,12 +2,12 @@
 //! decisions and aren't decisions themselves.
 
 use galatea_policy::{
-    Action, BatchEntry, CloseReason, FailReason, InstanceId, RequestKey, SequenceKey,
+    BatchEntry, CloseReason, FailReason, InstanceId, RequestKey, SchedulerAction, SequenceKey,
 };
 
 /// One action of a scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Decision {
+pub enum SchedulerDecision {
     /// Requests execute as a batch.
     Execute {
         /// The instance.
@@ -31,23 +31,29 @@ pub enum Decision {
     Drained,
 }
 
-impl Decision {
+impl SchedulerDecision {
     /// The decision, or `None` if the action concerns a permit and is recorded by a
     /// [`PermitLedger`].
     ///
     /// [`PermitLedger`]: crate::permit_ledger::PermitLedger
-    pub(crate) fn of(action: Action) -> Option<Self> {
+    pub(crate) fn of(action: SchedulerAction) -> Option<Self> {
         Some(match action {
-            Action::Dispatch { instance, batch } => {
+            SchedulerAction::Dispatch { instance, batch } => {
                 let (rows, reason) = (batch.batch_size(), batch.close_reason());
-                Decision::Execute { instance, entries: batch.into_entries(), rows, reason }
+                SchedulerDecision::Execute { instance, entries: batch.into_entries(), rows, reason }
             }
-            Action::Fail { key, reason } => Decision::Fail(key, reason),
-            Action::SequenceClosed(sequence) => Decision::SequenceClosed(sequence),
-            Action::SequenceEnded(sequence) => Decision::SequenceEnded(sequence),
-            Action::InstanceRemoved(instance) => Decision::InstanceRemoved(instance),
-            Action::Drained => Decision::Drained,
-            Action::RequestPermit(_) | Action::ReturnPermit { .. } | Action::WithdrawPermit(_) => {
+            SchedulerAction::Fail { key, reason } => SchedulerDecision::Fail(key, reason),
+            SchedulerAction::SequenceClosed(sequence) => {
+                SchedulerDecision::SequenceClosed(sequence)
+            }
+            SchedulerAction::SequenceEnded(sequence) => SchedulerDecision::SequenceEnded(sequence),
+            SchedulerAction::InstanceRemoved(instance) => {
+                SchedulerDecision::InstanceRemoved(instance)
+            }
+            SchedulerAction::Drained => SchedulerDecision::Drained,
+            SchedulerAction::RequestPermit(_)
+            | SchedulerAction::ReturnPermit { .. }
+            | SchedulerAction::WithdrawPermit(_) => {
                 return None;
             }
         })

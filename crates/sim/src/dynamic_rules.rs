@@ -1,10 +1,10 @@
 //! The rules of dynamic batching, as checks of batches and of waiting requests. They apply to
 //! stateless models and, per instance, to sequences with the oldest strategy.
 
-use galatea_policy::{DynamicSpec, RequestKey, ShapeClassId, Time};
+use galatea_policy::{DynamicBatcherSpec, RequestKey, ShapeClassId, Time};
 
 use crate::check::{Check, ensure};
-use crate::custom_batching::CustomBatching;
+use crate::custom_batching::WeightLimitBatching;
 
 /// The settings of dynamic batching, with defaults resolved.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct DynamicRules {
     /// The preferred sizes, never empty.
     pub(crate) preferred: Vec<u64>,
     pub(crate) delay_ns: u64,
-    pub(crate) custom: Option<CustomBatching>,
+    pub(crate) custom: Option<WeightLimitBatching>,
 }
 
 /// A request in service order.
@@ -52,8 +52,8 @@ pub(crate) struct BatchContext {
 }
 
 impl DynamicRules {
-    pub(crate) fn new(max_batch_size: u32, settings: &DynamicSpec) -> Self {
-        let DynamicSpec { preferred_batch_sizes, max_queue_delay_ns, .. } = settings;
+    pub(crate) fn new(max_batch_size: u32, settings: &DynamicBatcherSpec) -> Self {
+        let DynamicBatcherSpec { preferred_batch_sizes, max_queue_delay_ns, .. } = settings;
         let max = max_batch_size.max(1);
         let usable = preferred_batch_sizes.iter().filter(|size| (1..=max).contains(size));
         let mut preferred: Vec<u64> = usable.map(|size| u64::from(*size)).collect();

@@ -1,15 +1,15 @@
 //! All orders of a few events, for specifications that are small enough to try them all.
 
 use galatea_policy::{
-    BatchEntry, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingSpec,
-    SequencePosition, ShapeClassId, Time,
+    BatchEntry, InstanceId, RequestInfo, RequestKey, RequestRelease, SchedulerEvent,
+    SchedulingSpec, SequencePosition, ShapeClassId, Time,
 };
 
-use crate::decision::Decision;
-use crate::harness::{Harness, Reference};
+use crate::decision::SchedulerDecision;
+use crate::harness::{Harness, OracleMode};
 use crate::keys::{CorrelationId, CorrelationIds, Reuse};
-use crate::setup::Setup;
-use crate::trace::Trace;
+use crate::setup::SchedulerSetup;
+use crate::trace::SchedulerTrace;
 
 /// The events to try in each state.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ enum SequenceFields {
 
 impl RequestTemplate {
     /// Creates a request without a sequence.
-    pub fn request(
+    pub fn without_sequence(
         batch_size: u32,
         shape_class: u32,
         priority: u64,
@@ -64,29 +64,29 @@ impl RequestTemplate {
 
     /// Creates a request of the sequence with this correlation ID. The flags are `^` for START and
     /// `$` for END.
-    pub fn step(id: u64, flags: &str) -> RequestTemplate {
+    pub fn sequence_step(id: u64, flags: &str) -> RequestTemplate {
         let (start, end) = (flags.contains('^'), flags.contains('$'));
         let sequence = SequenceFields::Step { id: CorrelationId(id), start, end };
-        RequestTemplate { sequence, ..RequestTemplate::request(1, 0, 0, 0) }
+        RequestTemplate { sequence, ..RequestTemplate::without_sequence(1, 0, 0, 0) }
     }
 
     /// Creates an iterative request.
     pub fn iterative() -> RequestTemplate {
         RequestTemplate {
             sequence: SequenceFields::Iterative,
-            ..RequestTemplate::request(1, 0, 0, 0)
+            ..RequestTemplate::without_sequence(1, 0, 0, 0)
         }
     }
 
     /// The same request with its own timeout.
     #[must_use]
-    pub fn timeout(self, timeout_ns: u64) -> RequestTemplate {
+    pub fn with_timeout(self, timeout_ns: u64) -> RequestTemplate {
         RequestTemplate { info: RequestInfo { timeout_ns, ..self.info }, ..self }
     }
 
     /// The same request with another shape class.
     #[must_use]
-    pub fn shape_class(self, shape_class: u32) -> RequestTemplate {
+    pub fn with_shape_class(self, shape_class: u32) -> RequestTemplate {
         RequestTemplate {
             info: RequestInfo { shape_class: ShapeClassId(shape_class), ..self.info },
             ..self
@@ -97,7 +97,7 @@ impl RequestTemplate {
 #[derive(Copy, Clone, Debug)]
 enum Branch {
     Send(RequestTemplate),
-    Step(Event),
+    Step(SchedulerEvent),
     /// A tick just before the scheduler's wake-up.
     BeforeWakeup,
     /// A tick at the scheduler's wake-up.
@@ -110,16 +110,17 @@ pub fn explore(
     spec: &SchedulingSpec,
     alphabet: &EventAlphabet,
     depth: u32,
-) -> Result<u64, Box<(Trace, String)>> {
-    let setup = Setup::from(spec.clone());
+) -> Result<u64, Box<(SchedulerTrace, String)>> {
+    let setup = SchedulerSetup::from(spec.clone());
     let mut state = ExploredState {
-        harness: Harness::new(&setup, Reference::Oracle),
+        harness: Harness::new(&setup, OracleMode::Oracle),
         correlation_ids: CorrelationIds::default(),
         executing: Vec::new(),
         arrived: 0,
     };
-    let mut explorer = Explorer { alphabet, trace: Trace { setup, steps: Vec::new() }, steps: 0 };
-    let result = explorer.step(&mut state, Time(0), Event::AddInstance(InstanceId(0)));
+    let mut explorer =
+        Explorer { alphabet, trace: SchedulerTrace { setup, steps: Vec::new() }, steps: 0 };
+    let result = explorer.step(&mut state, Time(0), SchedulerEvent::AddInstance(InstanceId(0)));
     match result.and_then(|()| explorer.explore(&state, depth)) {
         Ok(()) => Ok(explorer.steps),
         Err(message) => Err(Box::new((explorer.trace, message))),
@@ -142,20 +143,27 @@ impl ExploredState {
             alphabet.requests.iter().copied().map(Branch::Send).collect();
         let mut events = Vec::new();
         if alphabet.cancels && self.arrived > 0 {
-            events.push(Event::Cancel(RequestKey(0)));
-            events.push(Event::Cancel(RequestKey(self.arrived - 1)));
+            events.push(SchedulerEvent::Cancel(RequestKey(0)));
+            events.push(SchedulerEvent::Cancel(RequestKey(self.arrived - 1)));
         }
         for key in &self.executing {
-            events.push(Event::Released { key: *key, release: Release::Done });
+            events.push(SchedulerEvent::Released { key: *key, release: RequestRelease::Done });
             if alphabet.reschedules {
-                events.push(Event::Released { key: *key, release: Release::Reschedule });
+                events.push(SchedulerEvent::Released {
+                    key: *key,
+                    release: RequestRelease::Reschedule,
+                });
             }
         }
         for id in (0..alphabet.instances).map(InstanceId) {
-            events.extend([Event::AddInstance(id), Event::RemoveInstance(id), Event::LaneFree(id)]);
+            events.extend([
+                SchedulerEvent::AddInstance(id),
+                SchedulerEvent::RemoveInstance(id),
+                SchedulerEvent::LaneFree(id),
+            ]);
         }
         if alphabet.drains {
-            events.push(Event::Drain);
+            events.push(SchedulerEvent::Drain);
         }
         choices.extend(events.into_iter().map(Branch::Step));
         choices.extend([Branch::BeforeWakeup, Branch::Wakeup]);
@@ -163,14 +171,16 @@ impl ExploredState {
     }
 
     /// The event for a choice and its time; `None` if the choice is impossible.
-    fn event(&mut self, choice: Branch) -> Option<(Time, Event)> {
+    fn event(&mut self, choice: Branch) -> Option<(Time, SchedulerEvent)> {
         let now = self.harness.now();
         match (choice, self.harness.next_wakeup()) {
-            (Branch::Send(template), _) => Some((now, Event::Enqueue(self.request_info(template)))),
+            (Branch::Send(template), _) => {
+                Some((now, SchedulerEvent::Enqueue(self.request_info(template))))
+            }
             (Branch::Step(event), _) => Some((now, event)),
-            (Branch::Wakeup, Some(wakeup)) => Some((wakeup, Event::Tick)),
+            (Branch::Wakeup, Some(wakeup)) => Some((wakeup, SchedulerEvent::Tick)),
             (Branch::BeforeWakeup, Some(wakeup)) if wakeup.0 > now.0 + 1 => {
-                Some((Time(wakeup.0 - 1), Event::Tick))
+                Some((Time(wakeup.0 - 1), SchedulerEvent::Tick))
             }
             (Branch::BeforeWakeup | Branch::Wakeup, _) => None,
         }
@@ -194,14 +204,16 @@ impl ExploredState {
         RequestInfo { key: RequestKey(self.arrived - 1), sequence, ..template.info }
     }
 
-    fn apply(&mut self, decision: &Decision) {
+    fn apply(&mut self, decision: &SchedulerDecision) {
         match decision {
-            Decision::Execute { entries, .. } => {
+            SchedulerDecision::Execute { entries, .. } => {
                 self.executing.extend(entries.iter().filter_map(step))
             }
-            Decision::SequenceClosed(sequence) => self.correlation_ids.close(*sequence),
-            Decision::SequenceEnded(sequence) => self.correlation_ids.end(*sequence),
-            Decision::Fail(..) | Decision::InstanceRemoved(_) | Decision::Drained => {}
+            SchedulerDecision::SequenceClosed(sequence) => self.correlation_ids.close(*sequence),
+            SchedulerDecision::SequenceEnded(sequence) => self.correlation_ids.end(*sequence),
+            SchedulerDecision::Fail(..)
+            | SchedulerDecision::InstanceRemoved(_)
+            | SchedulerDecision::Drained => {}
         }
     }
 }
@@ -216,7 +228,7 @@ fn step(entry: &BatchEntry) -> Option<RequestKey> {
 
 struct Explorer<'alphabet> {
     alphabet: &'alphabet EventAlphabet,
-    trace: Trace,
+    trace: SchedulerTrace,
     steps: u64,
 }
 
@@ -238,10 +250,15 @@ impl Explorer<'_> {
         Ok(())
     }
 
-    fn step(&mut self, state: &mut ExploredState, time: Time, event: Event) -> Result<(), String> {
+    fn step(
+        &mut self,
+        state: &mut ExploredState,
+        time: Time,
+        event: SchedulerEvent,
+    ) -> Result<(), String> {
         self.trace.steps.push((time, event));
         self.steps += 1;
-        if let Event::Released { key, .. } = event {
+        if let SchedulerEvent::Released { key, .. } = event {
             state.executing.retain(|executing| *executing != key);
         }
         state.harness.step(time, event)?.iter().for_each(|decision| state.apply(decision));

@@ -1,8 +1,10 @@
 //! In-time responses per second: compares the deadline batcher with the dynamic batcher at every
 //! setting that a person could tune by hand, under the same load.
 
-use galatea_policy::{DeadlineSpec, DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec};
-use galatea_simulate::{Arrival, Execution, Report, simulate};
+use galatea_policy::{
+    DeadlineBatcherSpec, DynamicBatcherSpec, QueuePolicy, SchedulingMode, SchedulingSpec,
+};
+use galatea_simulate::{Arrival, Execution, Report, simulate_open_loop};
 
 use crate::check::{Check, ensure};
 use crate::random::Random;
@@ -34,7 +36,7 @@ impl CostCurve {
         [CostCurve::MostlyFixed, CostCurve::Mixed, CostCurve::MostlyByRow];
 
     /// The time of each execution and of each of its rows, in microseconds.
-    pub const fn microseconds(self) -> (u32, u32) {
+    pub const fn fixed_and_per_row_us(self) -> (u32, u32) {
         match self {
             CostCurve::MostlyFixed => (4_000, 250),
             CostCurve::Mixed => (2_000, 500),
@@ -43,7 +45,7 @@ impl CostCurve {
     }
 
     fn duration_ns(self, rows: u32) -> f64 {
-        let (fixed, row) = self.microseconds();
+        let (fixed, row) = self.fixed_and_per_row_us();
         (f64::from(fixed) + f64::from(row) * f64::from(rows)) * NS_PER_US
     }
 }
@@ -66,7 +68,7 @@ impl ArrivalLaw {
 
 /// A load with its execution costs and deadlines.
 #[derive(Copy, Clone, Debug)]
-pub struct GoodputCell {
+pub struct GoodputExperiment {
     /// The cost of executions.
     pub curve: CostCurve,
     /// The law by which requests arrive.
@@ -89,20 +91,20 @@ pub struct GoodputCell {
 
 /// The results of a cell.
 #[derive(Clone, Debug)]
-pub struct GoodputResult {
+pub struct GoodputComparison {
     /// The result of the deadline batcher.
     pub deadlines: Report,
     /// The result of the best setting of the dynamic batcher.
     pub best: Report,
     /// The best setting; `None` if the dynamic batcher is best without one.
-    pub best_setting: Option<DynamicSpec>,
+    pub best_setting: Option<DynamicBatcherSpec>,
     /// The result of the dynamic batcher without settings.
     pub first_come: Report,
     /// The throughput of full batches, in responses per second.
     pub capacity: f64,
 }
 
-impl GoodputResult {
+impl GoodputComparison {
     /// The goodput as a share of that of the best setting.
     pub fn ratio(&self) -> f64 {
         self.deadlines.in_time as f64 / self.best.in_time.max(1) as f64
@@ -120,20 +122,20 @@ impl GoodputResult {
     }
 }
 
-impl GoodputCell {
+impl GoodputExperiment {
     /// Runs the load with the deadline batcher and with every setting of the dynamic one.
-    pub fn run(&self) -> GoodputResult {
-        self.run_beside(|_| true)
+    pub fn run(&self) -> GoodputComparison {
+        self.run_against(|_| true)
     }
 
     /// Runs the load with the deadline batcher and with the included settings of the dynamic one.
-    pub fn run_beside(&self, includes: impl Fn(&DynamicSpec) -> bool) -> GoodputResult {
-        let (capacity, objective_ns) = (self.capacity(), self.objective_ns());
+    pub fn run_against(&self, includes: impl Fn(&DynamicBatcherSpec) -> bool) -> GoodputComparison {
+        let (capacity, objective_ns) = (self.capacity(), self.deadline_ns());
         let arrivals = self.arrivals();
         let run = |mode| self.simulate(mode, &arrivals);
-        let queue = DynamicSpec::default();
-        let deadlines = run(SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue }));
-        let first_come = run(SchedulingMode::Dynamic(DynamicSpec::default()));
+        let queue = DynamicBatcherSpec::default();
+        let deadlines = run(SchedulingMode::Deadline(DeadlineBatcherSpec { objective_ns, queue }));
+        let first_come = run(SchedulingMode::Dynamic(DynamicBatcherSpec::default()));
         let (mut best, mut best_setting) = (first_come.clone(), None);
         for setting in hand_tuned(objective_ns).into_iter().filter(includes) {
             let report = run(SchedulingMode::Dynamic(setting.clone()));
@@ -142,7 +144,7 @@ impl GoodputCell {
                 best_setting = Some(setting);
             }
         }
-        GoodputResult { deadlines, best, best_setting, first_come, capacity }
+        GoodputComparison { deadlines, best, best_setting, first_come, capacity }
     }
 
     fn simulate(&self, mode: SchedulingMode, arrivals: &[Arrival]) -> Report {
@@ -153,7 +155,7 @@ impl GoodputCell {
             hold_until_backlogged: 0,
         };
         let mut random = Random::new(self.seed ^ 0xD07A);
-        simulate(&spec, self.instances, arrivals, |execution: Execution| {
+        simulate_open_loop(&spec, self.instances, arrivals, |execution: Execution| {
             let varied = 1.0 + self.noise * (2.0 * random.unit() - 1.0);
             let overhead_ns = f64::from(self.overhead_us) * NS_PER_US;
             (self.curve.duration_ns(execution.rows) * varied + overhead_ns) as u64
@@ -167,13 +169,13 @@ impl GoodputCell {
     }
 
     /// The deadline of each request, relative to its arrival.
-    pub fn objective_ns(&self) -> u64 {
+    pub fn deadline_ns(&self) -> u64 {
         (self.curve.duration_ns(MAX_ROWS) * self.objective) as u64
     }
 
     /// The arrivals of the load.
     pub fn arrivals(&self) -> Vec<Arrival> {
-        let (rate, deadline_ns) = (self.capacity() * self.load, self.objective_ns());
+        let (rate, deadline_ns) = (self.capacity() * self.load, self.deadline_ns());
         let mut random = Random::new(self.seed);
         let span_ns = self.requests as f64 * 1e9 / rate;
         let dwell_ns = self.curve.duration_ns(MAX_ROWS) * 20.0;
@@ -208,7 +210,7 @@ fn speed_of_day(share: f64) -> f64 {
 }
 
 /// The settings that a person could try.
-fn hand_tuned(objective_ns: u64) -> Vec<DynamicSpec> {
+fn hand_tuned(objective_ns: u64) -> Vec<DynamicBatcherSpec> {
     let mut settings = Vec::new();
     for max_queue_delay_ns in [0, 100_000, 1_000_000, 5_000_000] {
         for preferred_batch_sizes in [vec![], vec![4], vec![8], vec![4, 8, 16]] {
@@ -218,14 +220,14 @@ fn hand_tuned(objective_ns: u64) -> Vec<DynamicSpec> {
             }
             for percent in [0, 25, 50, 70, 85, 100] {
                 let default_timeout_ns = objective_ns / 100 * percent;
-                settings.push(DynamicSpec {
+                settings.push(DynamicBatcherSpec {
                     preferred_batch_sizes: preferred_batch_sizes.clone(),
                     max_queue_delay_ns,
                     default_queue_policy: QueuePolicy {
                         default_timeout_ns,
                         ..QueuePolicy::default()
                     },
-                    ..DynamicSpec::default()
+                    ..DynamicBatcherSpec::default()
                 });
             }
         }
@@ -242,7 +244,7 @@ fn hand_tuned(objective_ns: u64) -> Vec<DynamicSpec> {
 /// without a setting; or if it refuses many only after they have waited.
 pub(crate) fn check_goodput(seed: u64) -> Check {
     let mut random = Random::new(seed);
-    let cell = GoodputCell {
+    let cell = GoodputExperiment {
         curve: random.pick(&CostCurve::ALL),
         law: random.pick(&ArrivalLaw::ALL),
         load: random.pick(&[0.5, 0.9, 1.1, 1.5]),
@@ -253,7 +255,7 @@ pub(crate) fn check_goodput(seed: u64) -> Check {
         overhead_us: 0,
         seed,
     };
-    let result = cell.run_beside(|setting| setting.max_queue_delay_ns == 0);
+    let result = cell.run_against(|setting| setting.max_queue_delay_ns == 0);
     let (ratio, late) = (result.ratio(), result.deadlines.late);
     let (best, is_close) = (result.best_setting_text(), ratio >= RATIO_MIN);
     ensure!(is_close, "{ratio:.3} of the goodput with {best} at {cell:?}");

@@ -3,19 +3,19 @@
 
 use std::collections::VecDeque;
 
-use galatea_policy::{Actions, Event, Time};
+use galatea_policy::{SchedulerActions, SchedulerEvent, Time};
 
 use crate::check::{Check, ensure};
 use crate::checker::{Checker, Oracle};
 use crate::custom_batching::{Scheduler, has_open_batch};
-use crate::decision::Decision;
+use crate::decision::SchedulerDecision;
 use crate::hash::TraceHash;
 use crate::permit_ledger::{PermitLedger, is_permit_action};
-use crate::setup::Setup;
+use crate::setup::SchedulerSetup;
 
 /// The reference for decisions.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum Reference {
+pub enum OracleMode {
     /// The naive scheduler, compared decision by decision, and the checks.
     #[default]
     Oracle,
@@ -32,7 +32,7 @@ pub struct Harness {
     scheduler: Scheduler,
     oracle: Option<Oracle>,
     checker: Checker,
-    actions: Actions,
+    actions: SchedulerActions,
     /// The permits, if there is a rate limiter.
     permits: Option<PermitLedger>,
     has_strategy: bool,
@@ -42,10 +42,10 @@ pub struct Harness {
 
 impl Harness {
     /// Creates a scheduler.
-    pub fn new(setup: &Setup, reference: Reference) -> Self {
+    pub fn new(setup: &SchedulerSetup, reference: OracleMode) -> Self {
         let (scheduler, permits) = match reference {
-            Reference::Oracle | Reference::ChecksOnly => (setup.scheduler(), None),
-            Reference::OracleWithPermits => {
+            OracleMode::Oracle | OracleMode::ChecksOnly => (setup.scheduler(), None),
+            OracleMode::OracleWithPermits => {
                 (setup.scheduler().with_permits(), Some(PermitLedger::default()))
             }
         };
@@ -53,11 +53,11 @@ impl Harness {
             scheduler,
             permits,
             oracle: match reference {
-                Reference::Oracle | Reference::OracleWithPermits => Some(Oracle::new(setup)),
-                Reference::ChecksOnly => None,
+                OracleMode::Oracle | OracleMode::OracleWithPermits => Some(Oracle::new(setup)),
+                OracleMode::ChecksOnly => None,
             },
             checker: Checker::new(setup),
-            actions: Actions::default(),
+            actions: SchedulerActions::default(),
             has_strategy: setup.custom.is_some(),
             hash: TraceHash::default(),
             steps: 0,
@@ -65,7 +65,11 @@ impl Harness {
     }
 
     /// Steps the scheduler and returns its decisions, or the rule that it broke.
-    pub fn step(&mut self, now: Time, event: Event) -> Result<Vec<Decision>, String> {
+    pub fn step(
+        &mut self,
+        now: Time,
+        event: SchedulerEvent,
+    ) -> Result<Vec<SchedulerDecision>, String> {
         let decisions = self.step_with_permits(now, event)?;
         self.steps += 1;
         self.hash.event(now.0, &event);
@@ -84,7 +88,11 @@ impl Harness {
     }
 
     /// Steps the scheduler and grants permits until none are requested.
-    fn step_with_permits(&mut self, now: Time, event: Event) -> Result<Vec<Decision>, String> {
+    fn step_with_permits(
+        &mut self,
+        now: Time,
+        event: SchedulerEvent,
+    ) -> Result<Vec<SchedulerDecision>, String> {
         let mut decisions = Vec::new();
         let mut requested = VecDeque::new();
         let mut next = Some(event);
@@ -95,7 +103,7 @@ impl Harness {
                     Some(permits) => requested.extend(permits.record(&event, &action)?),
                     None => ensure!(!is_permit_action(&action), "{action:?} without permits"),
                 }
-                decisions.extend(Decision::of(action));
+                decisions.extend(SchedulerDecision::of(action));
             }
             next = None;
             if let Some(permits) = &mut self.permits {
@@ -103,7 +111,7 @@ impl Harness {
                 requested.retain(|instance| permits.has_requested(*instance));
                 if let Some(instance) = requested.pop_front() {
                     permits.grant(instance)?;
-                    next = Some(Event::PermitGranted(instance));
+                    next = Some(SchedulerEvent::PermitGranted(instance));
                 }
             }
         }
@@ -113,8 +121,8 @@ impl Harness {
     fn compare(
         &mut self,
         now: Time,
-        event: Event,
-        decisions: &[Decision],
+        event: SchedulerEvent,
+        decisions: &[SchedulerDecision],
         wakeup: Option<Time>,
     ) -> Check {
         let Some(oracle) = &mut self.oracle else { return Ok(()) };
@@ -128,19 +136,19 @@ impl Harness {
 
     /// Checks that the strategy's batch is closed when it is dispatched or when its last request
     /// leaves.
-    fn check_closed(&self, decisions: &[Decision]) -> Check {
+    fn check_closed(&self, decisions: &[SchedulerDecision]) -> Check {
         if !self.has_strategy || self.scheduler.queued() > 0 {
             return Ok(());
         }
         let has_executed =
-            decisions.iter().any(|decision| matches!(decision, Decision::Execute { .. }));
+            decisions.iter().any(|decision| matches!(decision, SchedulerDecision::Execute { .. }));
         let is_open = (has_executed || self.checker.can_run()) && has_open_batch(&self.scheduler);
         ensure!(!is_open, "no request waits, but the batch strategy has a batch open");
         Ok(())
     }
 
     /// Returns true if a correct driver can send this event at that time.
-    pub fn allows(&self, now: Time, event: &Event) -> bool {
+    pub fn allows(&self, now: Time, event: &SchedulerEvent) -> bool {
         self.checker.allows(now, event)
     }
 
@@ -175,7 +183,7 @@ impl Harness {
     }
 
     /// Returns true if some instance remains and accepts batches.
-    pub fn has_staying_lane(&self) -> bool {
+    pub fn has_accepting_lane(&self) -> bool {
         self.checker.has_staying_lane()
     }
 
@@ -185,7 +193,7 @@ impl Harness {
     }
 
     /// Checks that no state remains if no requests do.
-    pub fn check_empty(&self) -> Check {
+    pub fn check_no_leaks(&self) -> Check {
         let status = self.scheduler.status();
         let no_sequences = status
             .sequences
@@ -203,15 +211,15 @@ impl Harness {
 
 /// The decisions with instance removals moved to the end and sorted by id, because their position
 /// has no meaning.
-fn normalized(decisions: &[Decision]) -> Vec<&Decision> {
-    let mut normalized: Vec<&Decision> = decisions.iter().collect();
+fn normalized(decisions: &[SchedulerDecision]) -> Vec<&SchedulerDecision> {
+    let mut normalized: Vec<&SchedulerDecision> = decisions.iter().collect();
     normalized.sort_by_key(|decision| match decision {
-        Decision::InstanceRemoved(instance) => Some(*instance),
-        Decision::Execute { .. }
-        | Decision::Fail(..)
-        | Decision::SequenceClosed(_)
-        | Decision::SequenceEnded(_)
-        | Decision::Drained => None,
+        SchedulerDecision::InstanceRemoved(instance) => Some(*instance),
+        SchedulerDecision::Execute { .. }
+        | SchedulerDecision::Fail(..)
+        | SchedulerDecision::SequenceClosed(_)
+        | SchedulerDecision::SequenceEnded(_)
+        | SchedulerDecision::Drained => None,
     });
     normalized
 }

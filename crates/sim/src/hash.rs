@@ -1,8 +1,8 @@
 //! A hash of a run.
 
-use galatea_policy::{BatchEntry, Event, FailReason, Release, SequencePosition};
+use galatea_policy::{BatchEntry, FailReason, RequestRelease, SchedulerEvent, SequencePosition};
 
-use crate::decision::Decision;
+use crate::decision::SchedulerDecision;
 use crate::random::mix;
 
 /// A hash of all numbers added to it, in order.
@@ -23,10 +23,10 @@ impl TraceHash {
         self.number(u64::from(one) + 2 * u64::from(other));
     }
 
-    pub(crate) fn event(&mut self, now: u64, event: &Event) {
+    pub(crate) fn event(&mut self, now: u64, event: &SchedulerEvent) {
         self.number(now);
         match event {
-            Event::Enqueue(info) => {
+            SchedulerEvent::Enqueue(info) => {
                 let small = [info.batch_size, info.shape_class.0].map(u64::from);
                 for number in [1, info.key.0, small[0], small[1], info.priority, info.timeout_ns] {
                     self.number(number);
@@ -36,27 +36,29 @@ impl TraceHash {
                     self.flags(start, end);
                 }
             }
-            Event::Cancel(key) => self.pair(2, key.0),
-            Event::LaneFree(instance) => self.pair(3, u64::from(instance.0)),
-            Event::AddInstance(instance) => self.pair(4, u64::from(instance.0)),
-            Event::RemoveInstance(instance) => self.pair(5, u64::from(instance.0)),
-            Event::Drain => self.number(6),
-            Event::Tick => self.number(7),
-            Event::Released { key, release: Release::Done } => self.pair(8, key.0),
-            Event::Released { key, release: Release::Reschedule } => self.pair(9, key.0),
-            Event::PermitGranted(instance) => self.pair(10, u64::from(instance.0)),
-            Event::PermitDelayed(instance) => self.pair(17, u64::from(instance.0)),
+            SchedulerEvent::Cancel(key) => self.pair(2, key.0),
+            SchedulerEvent::LaneFree(instance) => self.pair(3, u64::from(instance.0)),
+            SchedulerEvent::AddInstance(instance) => self.pair(4, u64::from(instance.0)),
+            SchedulerEvent::RemoveInstance(instance) => self.pair(5, u64::from(instance.0)),
+            SchedulerEvent::Drain => self.number(6),
+            SchedulerEvent::Tick => self.number(7),
+            SchedulerEvent::Released { key, release: RequestRelease::Done } => self.pair(8, key.0),
+            SchedulerEvent::Released { key, release: RequestRelease::Reschedule } => {
+                self.pair(9, key.0)
+            }
+            SchedulerEvent::PermitGranted(instance) => self.pair(10, u64::from(instance.0)),
+            SchedulerEvent::PermitDelayed(instance) => self.pair(17, u64::from(instance.0)),
         }
     }
 
-    pub(crate) fn decision(&mut self, decision: &Decision) {
+    pub(crate) fn decision(&mut self, decision: &SchedulerDecision) {
         match decision {
-            Decision::Execute { instance, entries, rows, .. } => {
+            SchedulerDecision::Execute { instance, entries, rows, .. } => {
                 self.pair(11, u64::from(instance.0));
                 self.number(u64::from(*rows));
                 entries.iter().for_each(|entry| self.entry(entry));
             }
-            Decision::Fail(key, reason) => {
+            SchedulerDecision::Fail(key, reason) => {
                 self.pair(12, key.0);
                 self.number(match reason {
                     FailReason::QueueFull => 1,
@@ -70,10 +72,10 @@ impl TraceHash {
                     FailReason::RescheduledTooLate => 9,
                 });
             }
-            Decision::InstanceRemoved(instance) => self.pair(13, u64::from(instance.0)),
-            Decision::Drained => self.number(14),
-            Decision::SequenceClosed(sequence) => self.pair(15, sequence.0),
-            Decision::SequenceEnded(sequence) => self.pair(16, sequence.0),
+            SchedulerDecision::InstanceRemoved(instance) => self.pair(13, u64::from(instance.0)),
+            SchedulerDecision::Drained => self.number(14),
+            SchedulerDecision::SequenceClosed(sequence) => self.pair(15, sequence.0),
+            SchedulerDecision::SequenceEnded(sequence) => self.pair(16, sequence.0),
         }
     }
 

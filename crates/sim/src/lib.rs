@@ -12,7 +12,7 @@
 //! the hash of its trace.
 //!
 //! Three generators use the harness: [`run`] draws a world from a seed, [`explore`] tries all
-//! orders of a few events, and [`Trace::replay`] repeats a recorded trace. [`Trace::shrink`]
+//! orders of a few events, and [`SchedulerTrace::replay`] repeats a recorded trace. [`SchedulerTrace::shrink`]
 //! shortens a failing trace.
 //!
 //! # Where to begin
@@ -45,8 +45,8 @@
 //! # Example
 //!
 //! ```
-//! let outcome = galatea_sim::run(42, &galatea_sim::Config::default()).expect("the rules hold");
-//! assert_eq!(outcome, galatea_sim::run(42, &galatea_sim::Config::default()).unwrap());
+//! let outcome = galatea_sim::run(42, &galatea_sim::SimulationConfig::default()).expect("the rules hold");
+//! assert_eq!(outcome, galatea_sim::run(42, &galatea_sim::SimulationConfig::default()).unwrap());
 //! ```
 #![forbid(unsafe_code)]
 
@@ -76,18 +76,18 @@ mod trace;
 mod workers;
 mod world;
 
-pub use custom_batching::CustomBatching;
-pub use decision::Decision;
-pub use ensembles::check_ensembles;
+pub use custom_batching::WeightLimitBatching;
+pub use decision::SchedulerDecision;
+pub use ensembles::fuzz_ensembles;
 pub use exhaustive::{EventAlphabet, RequestTemplate, explore};
-pub use goodput::{ArrivalLaw, CostCurve, GoodputCell, GoodputResult};
-pub use harness::{Harness, Reference};
-pub use padding_gain::{ArrivalPattern, PaddingCell, PaddingResult};
+pub use goodput::{ArrivalLaw, CostCurve, GoodputComparison, GoodputExperiment};
+pub use harness::{Harness, OracleMode};
+pub use padding_gain::{ArrivalPattern, PaddingComparison, PaddingExperiment};
 pub use random::Random;
-pub use random_setup::Mode;
-pub use setup::Setup;
-pub use sharing::{BatchShares, check_sharing};
-pub use timed::{DeadlinePromises, check_deadlines, check_padded_deadlines, check_padding};
-pub use trace::Trace;
-pub use workers::check_workers;
-pub use world::{Config, Occurrence, OccurrenceCounts, RunResult, Violation, run};
+pub use random_setup::SchedulerMode;
+pub use setup::SchedulerSetup;
+pub use sharing::{ContendedBatchCounts, fuzz_rate_limiter};
+pub use timed::{DeadlineOutcomes, fuzz_deadlines, fuzz_padded_deadlines, fuzz_padding};
+pub use trace::SchedulerTrace;
+pub use workers::fuzz_workers;
+pub use world::{CoverageCounts, CoverageEvent, RunResult, SimulationConfig, Violation, run};

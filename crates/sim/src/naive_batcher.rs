@@ -1,9 +1,9 @@
 //! A naive dynamic batcher that tries every size. It shares only the trait `QueuedRequest` with
 //! `dynamic_rules`.
 
-use galatea_policy::{CloseReason, DynamicSpec, Time};
+use galatea_policy::{CloseReason, DynamicBatcherSpec, Time};
 
-use crate::custom_batching::CustomBatching;
+use crate::custom_batching::WeightLimitBatching;
 use crate::dynamic_rules::QueuedRequest;
 
 #[derive(Clone, Debug)]
@@ -13,16 +13,16 @@ pub(crate) struct NaiveBatcher {
     /// True if the configuration specifies preferred sizes.
     prefers: bool,
     delay_ns: u64,
-    custom: Option<CustomBatching>,
+    custom: Option<WeightLimitBatching>,
 }
 
 impl NaiveBatcher {
     pub(crate) fn new(
         max_batch_size: u32,
-        settings: &DynamicSpec,
-        custom: Option<CustomBatching>,
+        settings: &DynamicBatcherSpec,
+        custom: Option<WeightLimitBatching>,
     ) -> Self {
-        let DynamicSpec { preferred_batch_sizes, max_queue_delay_ns, .. } = settings;
+        let DynamicBatcherSpec { preferred_batch_sizes, max_queue_delay_ns, .. } = settings;
         let max = u64::from(max_batch_size.max(1));
         let mut preferred: Vec<u64> =
             preferred_batch_sizes.iter().map(|size| u64::from(*size)).collect();

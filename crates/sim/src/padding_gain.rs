@@ -5,8 +5,10 @@
 //! each execution, and the rest is proportional to the number of padded elements. Only the fixed
 //! share can be saved.
 
-use galatea_policy::{DynamicSpec, PaddingSpec, SchedulingMode, SchedulingSpec};
-use galatea_simulate::{Arrival, Clients, Execution, Report, simulate, simulate_clients};
+use galatea_policy::{DynamicBatcherSpec, PaddingSpec, SchedulingMode, SchedulingSpec};
+use galatea_simulate::{
+    Arrival, ClosedLoopClients, Execution, Report, simulate_clients, simulate_open_loop,
+};
 
 use crate::check::{Check, ensure};
 use crate::random::Random;
@@ -54,7 +56,7 @@ impl ArrivalPattern {
 
 /// A load and its execution costs.
 #[derive(Copy, Clone, Debug)]
-pub struct PaddingCell {
+pub struct PaddingExperiment {
     /// The way in which requests arrive.
     pub load: ArrivalPattern,
     /// The share of a text's execution time that doesn't depend on its length.
@@ -69,38 +71,38 @@ pub struct PaddingCell {
 
 /// The results of a cell.
 #[derive(Clone, Debug)]
-pub struct PaddingResult {
+pub struct PaddingComparison {
     /// The result with padded batches.
     pub padded: Report,
     /// The result with a separate execution for each request, in arrival order.
     pub one_by_one: Report,
 }
 
-impl PaddingResult {
+impl PaddingComparison {
     /// The response rate, relative to that of executions one by one.
-    pub fn rate(&self) -> f64 {
+    pub fn throughput_ratio(&self) -> f64 {
         self.padded.throughput() / self.one_by_one.throughput()
     }
 
     /// The latency that this share of the responses doesn't exceed, relative to that of executions
     /// one by one.
-    pub fn latency(&self, share: f64) -> f64 {
+    pub fn latency_ratio(&self, share: f64) -> f64 {
         self.padded.quantile_ns(share) as f64 / self.one_by_one.quantile_ns(share).max(1) as f64
     }
 }
 
-impl PaddingCell {
+impl PaddingExperiment {
     /// Runs the load both ways.
-    pub fn run(&self) -> PaddingResult {
+    pub fn run(&self) -> PaddingComparison {
         let mut random = Random::new(self.seed);
         let lengths: Vec<u32> = (0..self.requests).map(|_| some_length(&mut random)).collect();
         let all: f64 = lengths.iter().copied().map(f64::from).sum();
         let costs = SimulatedCosts { fixed: self.fixed, mean: all / lengths.len().max(1) as f64 };
         let padding = Some(PaddingSpec { budget: u64::MAX });
-        let dynamic = DynamicSpec { padding, ..DynamicSpec::default() };
+        let dynamic = DynamicBatcherSpec { padding, ..DynamicBatcherSpec::default() };
         let run = |mode| self.simulate(mode, &lengths, costs);
         let padded = run(SchedulingMode::Dynamic(dynamic));
-        PaddingResult { padded, one_by_one: run(SchedulingMode::Default) }
+        PaddingComparison { padded, one_by_one: run(SchedulingMode::Default) }
     }
 
     fn simulate(&self, mode: SchedulingMode, lengths: &[u32], costs: SimulatedCosts) -> Report {
@@ -127,10 +129,10 @@ impl PaddingCell {
             .collect();
         match self.load {
             ArrivalPattern::InFlight(count) => {
-                let clients = Clients::new(count, Vec::new());
+                let clients = ClosedLoopClients::new(count, Vec::new());
                 simulate_clients(&spec, 1, &arrivals, &clients, duration_ns)
             }
-            ArrivalPattern::Rate(_) => simulate(&spec, 1, &arrivals, duration_ns),
+            ArrivalPattern::Rate(_) => simulate_open_loop(&spec, 1, &arrivals, duration_ns),
         }
     }
 }
@@ -165,7 +167,7 @@ fn some_length(random: &mut Random) -> u32 {
 /// could.
 pub(crate) fn check_padding_gain(seed: u64) -> Check {
     let mut random = Random::new(seed ^ 0x6A15);
-    let cell = PaddingCell {
+    let cell = PaddingExperiment {
         load: random.pick(&ArrivalPattern::ALL),
         fixed: random.pick(&[0.0, 0.02]),
         noise: 0.05,
@@ -173,14 +175,14 @@ pub(crate) fn check_padding_gain(seed: u64) -> Check {
         seed,
     };
     if random.percent(50) {
-        let cell = PaddingCell { load: ArrivalPattern::InFlight(64), fixed: 0.5, ..cell };
-        let rate = cell.run().rate();
+        let cell = PaddingExperiment { load: ArrivalPattern::InFlight(64), fixed: 0.5, ..cell };
+        let rate = cell.run().throughput_ratio();
         let is_fast = rate >= PAYING_RATE_MIN;
         ensure!(is_fast, "padding: {rate:.3} of the rate one by one at {cell:?}");
         return Ok(());
     }
     let result = cell.run();
-    let (rate, p99) = (result.rate(), result.latency(0.99));
+    let (rate, p99) = (result.throughput_ratio(), result.latency_ratio(0.99));
     let (is_fast, is_prompt) = (rate >= RATE_MIN, p99 <= P99_MAX);
     ensure!(is_fast, "padding: {rate:.3} of the rate one by one at {cell:?}");
     ensure!(is_prompt, "padding: {p99:.3} of the p99 one by one at {cell:?}");

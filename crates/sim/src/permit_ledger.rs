@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use galatea_policy::{Action, Event, InstanceId};
+use galatea_policy::{InstanceId, SchedulerAction, SchedulerEvent};
 
 use crate::check::{Check, ensure};
 
@@ -23,15 +23,17 @@ enum Permit {
     Running,
 }
 
-pub(crate) fn is_permit_action(action: &Action) -> bool {
+pub(crate) fn is_permit_action(action: &SchedulerAction) -> bool {
     match action {
-        Action::RequestPermit(_) | Action::ReturnPermit { .. } | Action::WithdrawPermit(_) => true,
-        Action::Dispatch { .. }
-        | Action::Fail { .. }
-        | Action::SequenceClosed(_)
-        | Action::SequenceEnded(_)
-        | Action::InstanceRemoved(_)
-        | Action::Drained => false,
+        SchedulerAction::RequestPermit(_)
+        | SchedulerAction::ReturnPermit { .. }
+        | SchedulerAction::WithdrawPermit(_) => true,
+        SchedulerAction::Dispatch { .. }
+        | SchedulerAction::Fail { .. }
+        | SchedulerAction::SequenceClosed(_)
+        | SchedulerAction::SequenceEnded(_)
+        | SchedulerAction::InstanceRemoved(_)
+        | SchedulerAction::Drained => false,
     }
 }
 
@@ -74,46 +76,48 @@ impl PermitLedger {
     /// the action.
     pub(crate) fn record(
         &mut self,
-        event: &Event,
-        action: &Action,
+        event: &SchedulerEvent,
+        action: &SchedulerAction,
     ) -> Result<Option<InstanceId>, String> {
         match *action {
-            Action::RequestPermit(instance) => {
+            SchedulerAction::RequestPermit(instance) => {
                 let before = self.permits.insert(instance, Permit::Requested);
                 ensure!(before.is_none(), "{instance:?} requests while it is {before:?}");
                 self.withdrawn.remove(&instance);
                 return Ok(Some(instance));
             }
-            Action::ReturnPermit { instance, used } => self.record_return(event, instance, used)?,
-            Action::WithdrawPermit(instance) => {
+            SchedulerAction::ReturnPermit { instance, used } => {
+                self.record_return(event, instance, used)?
+            }
+            SchedulerAction::WithdrawPermit(instance) => {
                 let before = self.permits.remove(&instance);
                 let has_requested = matches!(before, Some(Permit::Requested | Permit::Delayed));
                 ensure!(has_requested, "{instance:?} withdraws while it is {before:?}");
                 self.withdrawn.insert(instance);
             }
-            Action::Dispatch { instance, .. } => {
+            SchedulerAction::Dispatch { instance, .. } => {
                 let before = self.permits.insert(instance, Permit::Running);
                 let may_run = before == Some(Permit::Granted);
                 ensure!(may_run, "{instance:?} runs while its permit is {before:?}");
             }
-            Action::InstanceRemoved(instance) => {
+            SchedulerAction::InstanceRemoved(instance) => {
                 let left = self.permits.get(&instance);
                 ensure!(left.is_none(), "{instance:?} is removed while its permit is {left:?}");
             }
-            Action::Fail { .. }
-            | Action::SequenceClosed(_)
-            | Action::SequenceEnded(_)
-            | Action::Drained => {}
+            SchedulerAction::Fail { .. }
+            | SchedulerAction::SequenceClosed(_)
+            | SchedulerAction::SequenceEnded(_)
+            | SchedulerAction::Drained => {}
         }
         Ok(None)
     }
 
-    fn record_return(&mut self, event: &Event, instance: InstanceId, used: bool) -> Check {
+    fn record_return(&mut self, event: &SchedulerEvent, instance: InstanceId, used: bool) -> Check {
         let before = self.permits.remove(&instance);
         let (due, cause) = if used {
-            (Permit::Running, Event::LaneFree(instance))
+            (Permit::Running, SchedulerEvent::LaneFree(instance))
         } else {
-            (Permit::Granted, Event::PermitGranted(instance))
+            (Permit::Granted, SchedulerEvent::PermitGranted(instance))
         };
         let is_due = before == Some(due) && *event == cause;
         ensure!(is_due, "{instance:?} returns a permit that is {before:?}, used: {used}");

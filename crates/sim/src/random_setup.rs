@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use galatea_policy::{
-    DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy,
-    TimeoutAction,
+    DynamicBatcherSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceBatcherSpec,
+    SequenceStrategy, TimeoutAction,
 };
 
-use crate::custom_batching::CustomBatching;
+use crate::custom_batching::WeightLimitBatching;
 use crate::random::Random;
-use crate::setup::Setup;
+use crate::setup::SchedulerSetup;
 
 /// A kind of scheduler.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Mode {
+pub enum SchedulerMode {
     /// The default scheduler, in which each request is a batch of its own.
     Default,
     /// The dynamic batcher.
@@ -28,13 +28,13 @@ pub enum Mode {
     Iterative,
 }
 
-impl Mode {
-    const NAMES: [(&'static str, Mode); 5] = [
-        ("default", Mode::Default),
-        ("dynamic", Mode::Dynamic),
-        ("direct", Mode::Direct),
-        ("oldest", Mode::Oldest),
-        ("iterative", Mode::Iterative),
+impl SchedulerMode {
+    const NAMES: [(&'static str, SchedulerMode); 5] = [
+        ("default", SchedulerMode::Default),
+        ("dynamic", SchedulerMode::Dynamic),
+        ("direct", SchedulerMode::Direct),
+        ("oldest", SchedulerMode::Oldest),
+        ("iterative", SchedulerMode::Iterative),
     ];
 
     /// The mode's name on the command line.
@@ -44,7 +44,7 @@ impl Mode {
     }
 }
 
-impl FromStr for Mode {
+impl FromStr for SchedulerMode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -54,30 +54,31 @@ impl FromStr for Mode {
 }
 
 /// Draws a specification of the given mode or of any mode.
-pub(crate) fn random_setup(random: &mut Random, mode: Option<Mode>) -> Setup {
+pub(crate) fn random_setup(random: &mut Random, mode: Option<SchedulerMode>) -> SchedulerSetup {
     let drawn = match random.between(1, 100) {
-        1..=5 => Mode::Default,
-        6..=40 => Mode::Dynamic,
-        41..=62 => Mode::Direct,
-        63..=84 => Mode::Oldest,
-        _ => Mode::Iterative,
+        1..=5 => SchedulerMode::Default,
+        6..=40 => SchedulerMode::Dynamic,
+        41..=62 => SchedulerMode::Direct,
+        63..=84 => SchedulerMode::Oldest,
+        _ => SchedulerMode::Iterative,
     };
     match mode.unwrap_or(drawn) {
-        Mode::Default => random_stateless(random, |_, _| SchedulingMode::Default).into(),
-        Mode::Dynamic => {
+        SchedulerMode::Default => random_stateless(random, |_, _| SchedulingMode::Default).into(),
+        SchedulerMode::Dynamic => {
             let spec = random_stateless(random, |random, max| {
                 SchedulingMode::Dynamic(random_settings(random, max))
             });
-            let custom = random.percent(20).then(|| CustomBatching { limit: random.between(1, 9) });
-            Setup { spec, custom }
+            let custom =
+                random.percent(20).then(|| WeightLimitBatching { limit: random.between(1, 9) });
+            SchedulerSetup { spec, custom }
         }
-        Mode::Direct => {
+        SchedulerMode::Direct => {
             random_sequential(random, |random, max| (random_direct(random, max), false)).into()
         }
-        Mode::Oldest => {
+        SchedulerMode::Oldest => {
             random_sequential(random, |random, max| (random_oldest(random, max), false)).into()
         }
-        Mode::Iterative => random_sequential(random, |random, max| {
+        SchedulerMode::Iterative => random_sequential(random, |random, max| {
             let direct = random.percent(40);
             let draw = if direct { random_direct } else { random_oldest };
             (draw(random, max), true)
@@ -96,7 +97,7 @@ fn random_stateless(
     SchedulingSpec { max_batch_size, mode, hold_until_queued, hold_until_backlogged: 0 }
 }
 
-fn random_settings(random: &mut Random, max: u32) -> DynamicSpec {
+fn random_settings(random: &mut Random, max: u32) -> DynamicBatcherSpec {
     let priority_levels = random.pick(&[0, 0, 0, 1, 2, 3, u64::MAX]);
     let mut priority_queue_policies = BTreeMap::new();
     for level in 1..=priority_levels.min(3) {
@@ -104,7 +105,7 @@ fn random_settings(random: &mut Random, max: u32) -> DynamicSpec {
             priority_queue_policies.insert(level, random_policy(random));
         }
     }
-    DynamicSpec {
+    DynamicBatcherSpec {
         preferred_batch_sizes: random_preferred(random, max),
         max_queue_delay_ns: random_delay(random),
         priority_levels,
@@ -156,7 +157,7 @@ fn random_sequential(
     let held = random.percent(10);
     let (hold_until_queued, hold_until_backlogged) =
         if held { (random.between_u32(0, 8), random.between_u32(0, 4)) } else { (0, 0) };
-    let settings = SequenceSpec { strategy, max_sequence_idle_ns, iterative };
+    let settings = SequenceBatcherSpec { strategy, max_sequence_idle_ns, iterative };
     SchedulingSpec {
         max_batch_size,
         mode: SchedulingMode::Sequence(settings),

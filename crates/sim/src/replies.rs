@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use galatea_policy::{ReplyKind, ReplyNumber, ReplyOrder};
+use galatea_policy::{ArrivalNumber, ReplyFinality, ReplyReorderBuffer};
 
 use crate::check::{Check, ensure};
 use crate::random::Random;
@@ -33,7 +33,7 @@ impl RequestProgress {
 }
 
 struct Replies {
-    order: ReplyOrder<Reply>,
+    order: ReplyReorderBuffer<Reply>,
     requests: BTreeMap<u64, RequestProgress>,
     /// The operations so far, for error messages.
     log: String,
@@ -44,7 +44,8 @@ pub(crate) fn check_replies(seed: u64) -> Check {
     let mut random = Random::new(seed);
     let requests =
         (0..random.between(1, 8)).map(|number| (number, RequestProgress::default())).collect();
-    let mut replies = Replies { order: ReplyOrder::default(), requests, log: String::new() };
+    let mut replies =
+        Replies { order: ReplyReorderBuffer::default(), requests, log: String::new() };
     for _ in 0..30 {
         replies.act(&mut random).map_err(|message| replies.describe(&message))?;
     }
@@ -64,8 +65,8 @@ impl Replies {
         match random.between(1, 10) {
             1..=4 if !request.started && !request.ended => self.start(number),
             5 if request.started => self.withdraw(number),
-            6..=7 if !request.ended => self.reply(number, ReplyKind::More),
-            8..=10 if !request.ended => self.reply(number, ReplyKind::Last),
+            6..=7 if !request.ended => self.reply(number, ReplyFinality::More),
+            8..=10 if !request.ended => self.reply(number, ReplyFinality::Last),
             _ => Ok(()),
         }
     }
@@ -76,7 +77,7 @@ impl Replies {
 
     fn start(&mut self, number: u64) -> Check {
         let _ = write!(self.log, " start {number}");
-        self.order.start_request(ReplyNumber(number));
+        self.order.start_request(ArrivalNumber(number));
         let request = self.request(number);
         request.started = true;
         request.sent_before = request.sent;
@@ -85,21 +86,21 @@ impl Replies {
 
     fn withdraw(&mut self, number: u64) -> Check {
         let _ = write!(self.log, " withdraw {number}");
-        self.order.withdraw(ReplyNumber(number));
+        self.order.withdraw(ArrivalNumber(number));
         let request = self.request(number);
         // A request with replies keeps its position.
         request.started = request.sent > request.sent_before;
         self.check_passed()
     }
 
-    fn reply(&mut self, number: u64, kind: ReplyKind) -> Check {
+    fn reply(&mut self, number: u64, kind: ReplyFinality) -> Check {
         let _ = write!(self.log, " {kind:?} {number}");
         let request = self.request(number);
         let reply = (number, request.sent);
         request.sent += 1;
-        request.ended = kind == ReplyKind::Last;
+        request.ended = kind == ReplyFinality::Last;
         let passes = !request.started;
-        let returned = self.order.add_reply(ReplyNumber(number), reply, kind);
+        let returned = self.order.add_reply(ArrivalNumber(number), reply, kind);
         ensure!(returned.is_some() == passes, "{returned:?} was returned at once");
         if passes {
             self.request(number).passed += 1;
@@ -117,7 +118,7 @@ impl Replies {
         let next = self.order.next_reply();
         ensure!(next.is_none(), "{next:?} passed too early");
         let held = self.requests.values().filter(|request| request.delays_others()).count();
-        let waiting = self.order.waiting();
+        let waiting = self.order.unfinished_request_count();
         ensure!(waiting == held, "{waiting} wait, not {held}");
         Ok(())
     }
@@ -138,7 +139,7 @@ impl Replies {
         let expected: Vec<Reply> = held.collect();
         let taken = self.order.take_all();
         ensure!(taken == expected, "{taken:?} were held at the end, not {expected:?}");
-        let waiting = self.order.waiting();
+        let waiting = self.order.unfinished_request_count();
         ensure!(waiting == 0, "{waiting} wait after the end");
         Ok(())
     }
@@ -148,7 +149,7 @@ impl Replies {
         let numbers: Vec<u64> = self.requests.keys().copied().collect();
         for number in numbers.into_iter().rev() {
             if !self.requests[&number].ended {
-                self.reply(number, ReplyKind::Last)?;
+                self.reply(number, ReplyFinality::Last)?;
             }
         }
         let stuck = self.requests.values().filter(|request| request.passed < request.sent).count();

@@ -1,36 +1,40 @@
 //! The settings of a scheduler under test.
 
-use galatea_policy::{DynamicSpec, SchedulingMode, SchedulingSpec};
+use galatea_policy::{DynamicBatcherSpec, SchedulingMode, SchedulingSpec};
 
-use crate::custom_batching::{CustomBatching, Scheduler};
+use crate::custom_batching::{Scheduler, WeightLimitBatching};
 
 /// A specification with an optional custom batching strategy.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Setup {
+pub struct SchedulerSetup {
     /// The specification.
     pub spec: SchedulingSpec,
     /// The strategy; only with the dynamic batcher.
-    pub custom: Option<CustomBatching>,
+    pub custom: Option<WeightLimitBatching>,
 }
 
 /// The dynamic batcher settings of a sequence batcher with the `oldest` strategy.
 pub(crate) fn oldest_settings(
     preferred_batch_sizes: &[u32],
     max_queue_delay_ns: u64,
-) -> DynamicSpec {
+) -> DynamicBatcherSpec {
     let preferred_batch_sizes = preferred_batch_sizes.to_vec();
-    DynamicSpec { preferred_batch_sizes, max_queue_delay_ns, ..DynamicSpec::default() }
-}
-
-impl From<SchedulingSpec> for Setup {
-    fn from(spec: SchedulingSpec) -> Self {
-        Setup { spec, custom: None }
+    DynamicBatcherSpec {
+        preferred_batch_sizes,
+        max_queue_delay_ns,
+        ..DynamicBatcherSpec::default()
     }
 }
 
-impl Setup {
+impl From<SchedulingSpec> for SchedulerSetup {
+    fn from(spec: SchedulingSpec) -> Self {
+        SchedulerSetup { spec, custom: None }
+    }
+}
+
+impl SchedulerSetup {
     pub(crate) fn scheduler(&self) -> Scheduler {
-        let strategy = self.custom.map(CustomBatching::strategy);
+        let strategy = self.custom.map(WeightLimitBatching::strategy);
         Scheduler::with_batch_strategy(self.spec.clone(), strategy)
     }
 

@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use galatea_policy::{
     EXIT_GRACE_NS, FORGIVENESS_NS, PAUSE_MAX_NS, PAUSE_MIN_NS, SHORT_PAUSE_NS, STARTS_AT_ONCE,
-    TERMINATION_NS, Time, WorkerAction, WorkerEvent, WorkerLife, WorkerStatus, WorkerWait,
+    TERMINATION_NS, Time, WorkerProcessAction, WorkerProcessAwaits, WorkerProcessEvent,
+    WorkerProcessLifecycle, WorkerProcessStatus,
 };
 
 use crate::check::{Check, ensure};
@@ -39,7 +40,7 @@ enum Process {
 }
 
 struct WorkerWorld {
-    life: WorkerLife,
+    life: WorkerProcessLifecycle,
     now: Time,
     finalize_ns: u64,
     process: Process,
@@ -50,7 +51,7 @@ struct WorkerWorld {
     ended_in_a_row: u32,
     has_start_failed: bool,
     is_stopped: bool,
-    actions: Vec<WorkerAction>,
+    actions: Vec<WorkerProcessAction>,
     /// The events so far, for error messages.
     log: String,
 }
@@ -60,11 +61,11 @@ struct WorkerWorld {
 /// # Errors
 ///
 /// Returns the broken rule with the preceding events.
-pub fn check_workers(seed: u64) -> Check {
+pub fn fuzz_workers(seed: u64) -> Check {
     let mut random = Random::new(seed);
     let finalize_ns = random.pick(&[0, 1_000_000, 30_000_000_000]);
     let mut world = WorkerWorld {
-        life: WorkerLife::serving(Time(0), finalize_ns),
+        life: WorkerProcessLifecycle::new_serving(Time(0), finalize_ns),
         now: Time(0),
         finalize_ns,
         process: Process::Lives(KnownWorker::default()),
@@ -84,9 +85,9 @@ impl WorkerWorld {
         for _ in 0..random.between(1, 60) {
             self.happen(random)?;
         }
-        self.send(WorkerEvent::Stop)?;
+        self.send(WorkerProcessEvent::Stop)?;
         for _ in 0..STEPS_TO_END_MAX {
-            if self.life.awaited_events() == WorkerWait::Over {
+            if self.life.awaited_events() == WorkerProcessAwaits::Over {
                 ensure!(matches!(self.process, Process::None), "it is over and a process is left");
                 return Ok(());
             }
@@ -98,14 +99,14 @@ impl WorkerWorld {
     /// Lets something happen: either time passes, or the process does something.
     fn happen(&mut self, random: &mut Random) -> Check {
         if random.percent(2) {
-            return self.send(WorkerEvent::Stop);
+            return self.send(WorkerProcessEvent::Stop);
         }
         match (&self.process, random.between(1, 6)) {
-            (Process::Starting, 1..=3) => self.send(WorkerEvent::Started),
-            (Process::Starting, 4) => self.send(WorkerEvent::StartFailed),
-            (Process::Lives(_), 1) => self.send(WorkerEvent::SocketsEnded),
-            (Process::Lives(_), 2) => self.send(WorkerEvent::Failed),
-            (Process::Lives(_), 3) => self.send(WorkerEvent::Exited),
+            (Process::Starting, 1..=3) => self.send(WorkerProcessEvent::Started),
+            (Process::Starting, 4) => self.send(WorkerProcessEvent::StartFailed),
+            (Process::Lives(_), 1) => self.send(WorkerProcessEvent::SocketsEnded),
+            (Process::Lives(_), 2) => self.send(WorkerProcessEvent::Failed),
+            (Process::Lives(_), 3) => self.send(WorkerProcessEvent::Exited),
             _ => self.pass_time(random),
         }
     }
@@ -113,10 +114,10 @@ impl WorkerWorld {
     /// Delivers what the life waits for after the instance has ended, or lets time pass.
     fn end_something(&mut self, random: &mut Random) -> Check {
         match &self.process {
-            Process::Starting if random.percent(50) => self.send(WorkerEvent::Started),
-            Process::Starting => self.send(WorkerEvent::StartFailed),
+            Process::Starting if random.percent(50) => self.send(WorkerProcessEvent::Started),
+            Process::Starting => self.send(WorkerProcessEvent::StartFailed),
             Process::Lives(worker) if worker.is_killed || random.percent(10) => {
-                self.send(WorkerEvent::Exited)
+                self.send(WorkerProcessEvent::Exited)
             }
             Process::Lives(_) | Process::None => self.pass_time(random),
         }
@@ -133,7 +134,7 @@ impl WorkerWorld {
         };
         self.now = self.now.saturating_add(passed);
         let is_due = wakeup.is_some_and(|wakeup| wakeup <= self.now);
-        self.send(WorkerEvent::Tick)?;
+        self.send(WorkerProcessEvent::Tick)?;
         let still = self.life.next_wakeup();
         ensure!(still.is_none_or(|time| time > self.now), "a wake-up is in the past");
         ensure!(!is_due || still != wakeup, "a wake-up changed nothing");
@@ -141,7 +142,7 @@ impl WorkerWorld {
     }
 
     /// Sends an event to the life and judges the resulting actions.
-    fn send(&mut self, event: WorkerEvent) -> Check {
+    fn send(&mut self, event: WorkerProcessEvent) -> Check {
         let _ = write!(self.log, " {event:?}@{}", self.now.0);
         self.life.step(self.now, event, &mut self.actions);
         let _ = write!(self.log, "->{:?}", self.actions);
@@ -149,10 +150,10 @@ impl WorkerWorld {
         let actions = std::mem::take(&mut self.actions);
         let mut has_started = false;
         for action in actions {
-            has_started |= action == WorkerAction::Start;
+            has_started |= action == WorkerProcessAction::Start;
             self.judge(action, event)?;
         }
-        if event == WorkerEvent::Exited {
+        if event == WorkerProcessEvent::Exited {
             self.bury_if_given_up();
             ensure!(!matches!(self.process, Process::Lives(_)), "its requests never fail");
         }
@@ -162,10 +163,10 @@ impl WorkerWorld {
     }
 
     /// Updates the world by an event.
-    fn apply(&mut self, event: WorkerEvent) {
+    fn apply(&mut self, event: WorkerProcessEvent) {
         let now = self.now;
         match (event, &mut self.process) {
-            (WorkerEvent::Stop, process) => {
+            (WorkerProcessEvent::Stop, process) => {
                 if let (false, Process::Lives(worker)) = (self.is_stopped, process) {
                     // The worker is asked to finalize if it is still serving.
                     if worker.lost.is_none() {
@@ -174,7 +175,7 @@ impl WorkerWorld {
                 }
                 self.is_stopped = true;
             }
-            (WorkerEvent::Started, process @ Process::Starting) => {
+            (WorkerProcessEvent::Started, process @ Process::Starting) => {
                 let finalizing = self.is_stopped.then_some(now);
                 *process = Process::Lives(KnownWorker {
                     begun: now,
@@ -183,16 +184,16 @@ impl WorkerWorld {
                 });
                 self.has_start_failed = false;
             }
-            (WorkerEvent::StartFailed, process @ Process::Starting) => {
+            (WorkerProcessEvent::StartFailed, process @ Process::Starting) => {
                 *process = Process::None;
                 self.has_start_failed = true;
                 self.ended_in_a_row = self.ended_in_a_row.max(STARTS_AT_ONCE) + 1;
                 self.ended = Some((now, self.pause_ns()));
             }
-            (WorkerEvent::SocketsEnded, Process::Lives(worker)) => {
+            (WorkerProcessEvent::SocketsEnded, Process::Lives(worker)) => {
                 worker.lost.get_or_insert(now);
             }
-            (WorkerEvent::Failed, Process::Lives(worker)) => {
+            (WorkerProcessEvent::Failed, Process::Lives(worker)) => {
                 // A worker that is already about to end is left alone.
                 if worker.lost.is_none() && worker.terminated.is_none() {
                     worker.has_failed = true;
@@ -204,18 +205,18 @@ impl WorkerWorld {
     }
 
     /// Checks that an action is allowed and updates the world by it.
-    fn judge(&mut self, action: WorkerAction, event: WorkerEvent) -> Check {
+    fn judge(&mut self, action: WorkerProcessAction, event: WorkerProcessEvent) -> Check {
         let (now, finalize_ns, is_stopped) = (self.now, self.finalize_ns, self.is_stopped);
-        if action == WorkerAction::Start {
+        if action == WorkerProcessAction::Start {
             return self.judge_start(event);
         }
-        let has_exited = event == WorkerEvent::Exited;
+        let has_exited = event == WorkerProcessEvent::Exited;
         let Process::Lives(worker) = &mut self.process else {
             return Err(format!("{action:?} without a process"));
         };
-        ensure!(!has_exited || action == WorkerAction::GiveUp, "{action:?} after the end");
+        ensure!(!has_exited || action == WorkerProcessAction::GiveUp, "{action:?} after the end");
         match action {
-            WorkerAction::GiveUp => {
+            WorkerProcessAction::GiveUp => {
                 ensure!(!worker.is_given_up, "given up twice");
                 ensure!(worker.has_failed || has_exited, "given up without a reason");
                 worker.is_given_up = true;
@@ -223,11 +224,11 @@ impl WorkerWorld {
                     self.bury();
                 }
             }
-            WorkerAction::Finalize => {
+            WorkerProcessAction::Finalize => {
                 ensure!(is_stopped && worker.finalizing == Some(now), "finalized out of turn");
                 ensure!(worker.lost.is_none(), "a lost worker finalizes");
             }
-            WorkerAction::Terminate => {
+            WorkerProcessAction::Terminate => {
                 ensure!(worker.terminated.is_none() && !worker.has_failed, "asked once more");
                 let patience = match (worker.lost, worker.finalizing) {
                     (Some(lost), _) => lost.saturating_add(EXIT_GRACE_NS),
@@ -237,19 +238,19 @@ impl WorkerWorld {
                 ensure!(now >= patience, "asked to end too early");
                 worker.terminated = Some(now);
             }
-            WorkerAction::Kill => {
+            WorkerProcessAction::Kill => {
                 let asked = worker.terminated.map(|time| time.saturating_add(TERMINATION_NS));
                 let may = worker.has_failed || asked.is_some_and(|time| now >= time);
                 ensure!(may && !worker.is_killed, "killed too early or twice");
                 worker.is_killed = true;
             }
-            WorkerAction::Start => {}
+            WorkerProcessAction::Start => {}
         }
         Ok(())
     }
 
-    fn judge_start(&mut self, event: WorkerEvent) -> Check {
-        if event == WorkerEvent::Exited {
+    fn judge_start(&mut self, event: WorkerProcessEvent) -> Check {
+        if event == WorkerProcessEvent::Exited {
             self.bury_if_given_up();
         }
         ensure!(matches!(self.process, Process::None), "two processes at once");
@@ -301,24 +302,26 @@ impl WorkerWorld {
     fn check_state(&self) -> Check {
         let (status, wait) = (self.life.status(), self.life.awaited_events());
         let expected = match &self.process {
-            _ if self.is_stopped => WorkerStatus::Stopped,
-            Process::Lives(worker) if worker.lost.is_none() => WorkerStatus::Serving,
-            Process::Lives(_) => WorkerStatus::Starting,
-            Process::Starting | Process::None if self.has_start_failed => WorkerStatus::Broken,
-            Process::None if self.ended.is_some_and(|(_, pause)| pause > SHORT_PAUSE_NS) => {
-                WorkerStatus::Broken
+            _ if self.is_stopped => WorkerProcessStatus::Stopped,
+            Process::Lives(worker) if worker.lost.is_none() => WorkerProcessStatus::Serving,
+            Process::Lives(_) => WorkerProcessStatus::Starting,
+            Process::Starting | Process::None if self.has_start_failed => {
+                WorkerProcessStatus::Broken
             }
-            Process::Starting | Process::None => WorkerStatus::Starting,
+            Process::None if self.ended.is_some_and(|(_, pause)| pause > SHORT_PAUSE_NS) => {
+                WorkerProcessStatus::Broken
+            }
+            Process::Starting | Process::None => WorkerProcessStatus::Starting,
         };
         ensure!(status == expected, "requests meet {status:?} instead of {expected:?}");
         let expected = match &self.process {
             Process::Lives(worker) if worker.lost.is_none() && worker.terminated.is_none() => {
-                WorkerWait::Messages
+                WorkerProcessAwaits::Messages
             }
-            Process::Lives(_) => WorkerWait::Exit,
-            Process::Starting => WorkerWait::Start,
-            Process::None if self.is_stopped => WorkerWait::Over,
-            Process::None => WorkerWait::Pause,
+            Process::Lives(_) => WorkerProcessAwaits::Exit,
+            Process::Starting => WorkerProcessAwaits::Start,
+            Process::None if self.is_stopped => WorkerProcessAwaits::Over,
+            Process::None => WorkerProcessAwaits::Pause,
         };
         ensure!(wait == expected, "it waits for {wait:?} instead of {expected:?}");
         if let (Process::None, false, Some((ended, pause))) =

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use galatea_policy::{DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec, TimeoutAction};
-use galatea_sim::{EventAlphabet, Reference, RequestTemplate, explore};
+use galatea_policy::{
+    DynamicBatcherSpec, QueuePolicy, SchedulingMode, SchedulingSpec, TimeoutAction,
+};
+use galatea_sim::{EventAlphabet, OracleMode, RequestTemplate, explore};
 
 #[track_caller]
 fn check(mode: SchedulingMode, max_batch_size: u32, alphabet: &EventAlphabet, depth: u32) {
@@ -13,14 +15,14 @@ fn check(mode: SchedulingMode, max_batch_size: u32, alphabet: &EventAlphabet, de
         Ok(steps) => {
             assert!(steps > 10_000, "only {steps} steps: the alphabet is too small to say much")
         }
-        Err(failure) => panic!("{}\n{}", failure.1, failure.0.shrink(Reference::Oracle)),
+        Err(failure) => panic!("{}\n{}", failure.1, failure.0.shrink(OracleMode::Oracle)),
     }
 }
 
 #[test]
 fn the_default_scheduler() {
     let alphabet = EventAlphabet {
-        requests: vec![RequestTemplate::request(2, 0, 0, 0)],
+        requests: vec![RequestTemplate::without_sequence(2, 0, 0, 0)],
         cancels: true,
         instances: 2,
         drains: true,
@@ -33,14 +35,17 @@ fn the_default_scheduler() {
 fn sizes_and_shape_classes_with_a_delay() {
     let alphabet = EventAlphabet {
         requests: [(1, 0), (2, 0), (3, 0), (1, 1)]
-            .map(|(rows, key)| RequestTemplate::request(rows, key, 0, 0))
+            .map(|(rows, key)| RequestTemplate::without_sequence(rows, key, 0, 0))
             .to_vec(),
         instances: 1,
         ..EventAlphabet::default()
     };
     for preferred_batch_sizes in [vec![], vec![2], vec![3, 2]] {
-        let settings =
-            DynamicSpec { preferred_batch_sizes, max_queue_delay_ns: 3, ..DynamicSpec::default() };
+        let settings = DynamicBatcherSpec {
+            preferred_batch_sizes,
+            max_queue_delay_ns: 3,
+            ..DynamicBatcherSpec::default()
+        };
         check(SchedulingMode::Dynamic(settings), 4, &alphabet, 7);
     }
 }
@@ -48,7 +53,10 @@ fn sizes_and_shape_classes_with_a_delay() {
 #[test]
 fn timeouts_with_a_delay() {
     let alphabet = EventAlphabet {
-        requests: vec![RequestTemplate::request(1, 0, 0, 0), RequestTemplate::request(2, 0, 0, 2)],
+        requests: vec![
+            RequestTemplate::without_sequence(1, 0, 0, 0),
+            RequestTemplate::without_sequence(2, 0, 0, 2),
+        ],
         cancels: true,
         instances: 1,
         drains: true,
@@ -61,11 +69,11 @@ fn timeouts_with_a_delay() {
             allow_timeout_override: true,
             max_queue_size: 3,
         };
-        let settings = DynamicSpec {
+        let settings = DynamicBatcherSpec {
             preferred_batch_sizes: vec![2, 4],
             max_queue_delay_ns: 4,
             default_queue_policy: policy,
-            ..DynamicSpec::default()
+            ..DynamicBatcherSpec::default()
         };
         check(SchedulingMode::Dynamic(settings), 4, &alphabet, 7);
     }
@@ -74,7 +82,9 @@ fn timeouts_with_a_delay() {
 #[test]
 fn levels_with_different_policies() {
     let alphabet = EventAlphabet {
-        requests: [1, 2, 3].map(|priority| RequestTemplate::request(1, 0, priority, 0)).to_vec(),
+        requests: [1, 2, 3]
+            .map(|priority| RequestTemplate::without_sequence(1, 0, priority, 0))
+            .to_vec(),
         cancels: true,
         instances: 1,
         drains: false,
@@ -87,13 +97,13 @@ fn levels_with_different_policies() {
     };
     let rejected =
         QueuePolicy { default_timeout_ns: 3, max_queue_size: 2, ..QueuePolicy::default() };
-    let settings = DynamicSpec {
+    let settings = DynamicBatcherSpec {
         max_queue_delay_ns: 5,
         priority_levels: 2,
         default_priority_level: 2,
         default_queue_policy: rejected,
         priority_queue_policies: BTreeMap::from([(1, delayed)]),
-        ..DynamicSpec::default()
+        ..DynamicBatcherSpec::default()
     };
     check(SchedulingMode::Dynamic(settings), 3, &alphabet, 7);
 }

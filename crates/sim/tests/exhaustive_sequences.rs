@@ -1,7 +1,7 @@
 //! All orders of a few events with sequences.
 
-use galatea_policy::{SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy};
-use galatea_sim::{EventAlphabet, Reference, RequestTemplate, explore};
+use galatea_policy::{SchedulingMode, SchedulingSpec, SequenceBatcherSpec, SequenceStrategy};
+use galatea_sim::{EventAlphabet, OracleMode, RequestTemplate, explore};
 
 fn direct(max_queue_delay_ns: u64, minimum_ready_slots: u32) -> SequenceStrategy {
     SequenceStrategy::Direct { max_queue_delay_ns, minimum_ready_slots }
@@ -13,7 +13,8 @@ fn oldest(max_candidate_sequences: u32, max_queue_delay_ns: u64) -> SequenceStra
 }
 
 fn spec(max_batch_size: u32, strategy: SequenceStrategy, idle_ns: u64) -> SchedulingSpec {
-    let settings = SequenceSpec { strategy, max_sequence_idle_ns: idle_ns, iterative: false };
+    let settings =
+        SequenceBatcherSpec { strategy, max_sequence_idle_ns: idle_ns, iterative: false };
     SchedulingSpec {
         max_batch_size,
         mode: SchedulingMode::Sequence(settings),
@@ -28,7 +29,7 @@ fn check(spec: &SchedulingSpec, alphabet: &EventAlphabet, depth: u32) {
         Ok(steps) => {
             assert!(steps > 10_000, "only {steps} steps: the alphabet is too small to say much")
         }
-        Err(failure) => panic!("{}\n{}", failure.1, failure.0.shrink(Reference::Oracle)),
+        Err(failure) => panic!("{}\n{}", failure.1, failure.0.shrink(OracleMode::Oracle)),
     }
 }
 
@@ -38,10 +39,10 @@ fn check(spec: &SchedulingSpec, alphabet: &EventAlphabet, depth: u32) {
 fn two_sequences_share_one_slot() {
     let alphabet = EventAlphabet {
         requests: vec![
-            RequestTemplate::step(1, "^"),
-            RequestTemplate::step(1, "$"),
-            RequestTemplate::step(2, "^$").timeout(2),
-            RequestTemplate::step(2, ""),
+            RequestTemplate::sequence_step(1, "^"),
+            RequestTemplate::sequence_step(1, "$"),
+            RequestTemplate::sequence_step(2, "^$").with_timeout(2),
+            RequestTemplate::sequence_step(2, ""),
         ],
         cancels: true,
         instances: 1,
@@ -57,10 +58,10 @@ fn two_sequences_share_one_slot() {
 fn two_slots_wait_for_each_other() {
     let alphabet = EventAlphabet {
         requests: vec![
-            RequestTemplate::step(1, "^"),
-            RequestTemplate::step(2, "^"),
-            RequestTemplate::step(2, "$").shape_class(1),
-            RequestTemplate::step(3, "^$"),
+            RequestTemplate::sequence_step(1, "^"),
+            RequestTemplate::sequence_step(2, "^"),
+            RequestTemplate::sequence_step(2, "$").with_shape_class(1),
+            RequestTemplate::sequence_step(3, "^$"),
         ],
         instances: 1,
         ..EventAlphabet::default()
@@ -74,9 +75,9 @@ fn two_slots_wait_for_each_other() {
 fn instances_are_added_and_removed_and_the_model_unloads() {
     let alphabet = EventAlphabet {
         requests: vec![
-            RequestTemplate::step(1, "^"),
-            RequestTemplate::step(1, "$"),
-            RequestTemplate::step(2, "^"),
+            RequestTemplate::sequence_step(1, "^"),
+            RequestTemplate::sequence_step(1, "$"),
+            RequestTemplate::sequence_step(2, "^"),
         ],
         instances: 2,
         drains: true,
@@ -90,7 +91,7 @@ fn instances_are_added_and_removed_and_the_model_unloads() {
 #[test]
 fn iterations() {
     let alphabet = EventAlphabet {
-        requests: vec![RequestTemplate::iterative(), RequestTemplate::iterative().timeout(2)],
+        requests: vec![RequestTemplate::iterative(), RequestTemplate::iterative().with_timeout(2)],
         cancels: true,
         instances: 1,
         drains: true,
@@ -109,9 +110,9 @@ fn iterations() {
 fn the_test_hook_holds_for_slots_and_backlog() {
     let alphabet = EventAlphabet {
         requests: vec![
-            RequestTemplate::step(1, "^"),
-            RequestTemplate::step(2, "^$"),
-            RequestTemplate::step(3, "^$").timeout(2),
+            RequestTemplate::sequence_step(1, "^"),
+            RequestTemplate::sequence_step(2, "^$"),
+            RequestTemplate::sequence_step(3, "^$").with_timeout(2),
         ],
         cancels: true,
         instances: 2,

@@ -1,11 +1,11 @@
 //! The deadline batcher answers as many requests in time as the dynamic batcher with the best
 //! setting for the load.
 
-use galatea_policy::{DeadlineSpec, DynamicSpec, SchedulingMode, SchedulingSpec};
-use galatea_sim::{ArrivalLaw, CostCurve, GoodputCell};
-use galatea_simulate::{Report, simulate};
+use galatea_policy::{DeadlineBatcherSpec, DynamicBatcherSpec, SchedulingMode, SchedulingSpec};
+use galatea_sim::{ArrivalLaw, CostCurve, GoodputExperiment};
+use galatea_simulate::{Report, simulate_open_loop};
 
-const CELL: GoodputCell = GoodputCell {
+const CELL: GoodputExperiment = GoodputExperiment {
     curve: CostCurve::Mixed,
     law: ArrivalLaw::Poisson,
     load: 0.5,
@@ -24,7 +24,7 @@ fn no_setting_is_much_better_at_any_load() {
     for curve in CostCurve::ALL {
         for law in ArrivalLaw::ALL {
             for load in [0.5, 0.9, 1.5] {
-                let cell = GoodputCell { curve, law, load, ..CELL };
+                let cell = GoodputExperiment { curve, law, load, ..CELL };
                 let result = cell.run();
                 let (ratio, late) = (result.ratio(), result.deadlines.late);
                 assert!(ratio > 0.96, "{ratio:.3} of {} at {cell:?}", result.best_setting_text());
@@ -37,7 +37,7 @@ fn no_setting_is_much_better_at_any_load() {
 /// Under overload, everything is answered too late with first come, first served.
 #[test]
 fn under_overload_nine_tenths_of_the_capacity_are_answered_in_time() {
-    let result = GoodputCell { load: 1.5, requests: 10_000, ..CELL }.run();
+    let result = GoodputExperiment { load: 1.5, requests: 10_000, ..CELL }.run();
     let of_capacity = |goodput: f64| goodput / result.capacity;
     assert!(of_capacity(result.deadlines.goodput()) > 0.9, "{:?}", result.deadlines);
     assert!(of_capacity(result.first_come.goodput()) < 0.1, "{:?}", result.first_come);
@@ -48,7 +48,7 @@ fn under_overload_nine_tenths_of_the_capacity_are_answered_in_time() {
 fn tight_deadlines_make_batches_smaller_where_that_helps() {
     for instances in [1, 2] {
         for curve in CostCurve::ALL {
-            let cell = GoodputCell { curve, objective: 1.5, load: 1.0, instances, ..CELL };
+            let cell = GoodputExperiment { curve, objective: 1.5, load: 1.0, instances, ..CELL };
             let result = cell.run();
             assert!(result.ratio() > 0.97, "{:.3} at {cell:?}", result.ratio());
         }
@@ -57,17 +57,19 @@ fn tight_deadlines_make_batches_smaller_where_that_helps() {
 
 /// An overload of requests with deadlines, in which one of every `one_in` has none.
 fn with_patient_ones(one_in: usize) -> Report {
-    let cell = GoodputCell { load: 1.5, requests: 10_000, ..CELL };
+    let cell = GoodputExperiment { load: 1.5, requests: 10_000, ..CELL };
     let mut arrivals = cell.arrivals();
     arrivals.iter_mut().step_by(one_in).for_each(|one| one.deadline_ns = u64::MAX);
-    let queue = DynamicSpec::default();
+    let queue = DynamicBatcherSpec::default();
     let spec = SchedulingSpec {
         max_batch_size: 16,
-        mode: SchedulingMode::Deadline(DeadlineSpec { objective_ns: u64::MAX, queue }),
+        mode: SchedulingMode::Deadline(DeadlineBatcherSpec { objective_ns: u64::MAX, queue }),
         hold_until_queued: 0,
         hold_until_backlogged: 0,
     };
-    simulate(&spec, 1, &arrivals, |execution| 2_000_000 + 500_000 * u64::from(execution.rows))
+    simulate_open_loop(&spec, 1, &arrivals, |execution| {
+        2_000_000 + 500_000 * u64::from(execution.rows)
+    })
 }
 
 /// Requests without a deadline would wait until the overload ends, 4 s after the first one arrived.

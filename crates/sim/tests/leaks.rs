@@ -2,11 +2,11 @@
 //! events, a scheduler has the same state as after ten.
 
 use galatea_policy::{
-    BatchEntry, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
-    SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy, ShapeClassId,
-    Time,
+    BatchEntry, InstanceId, RequestInfo, RequestKey, RequestRelease, SchedulerEvent,
+    SchedulingMode, SchedulingSpec, SequenceBatcherSpec, SequenceKey, SequencePosition,
+    SequenceStrategy, ShapeClassId, Time,
 };
-use galatea_sim::{Decision, Harness, Reference, Setup};
+use galatea_sim::{Harness, OracleMode, SchedulerDecision, SchedulerSetup};
 
 /// A scheduler that gets the same events in each round, with the same indices for requests and
 /// sequences but a new generation of keys.
@@ -19,20 +19,20 @@ struct Rounds {
 }
 
 impl Rounds {
-    fn step(&mut self, wait_ns: u64, event: Event) {
+    fn step(&mut self, wait_ns: u64, event: SchedulerEvent) {
         let now = self.harness.now().saturating_add(wait_ns);
         let decisions = self.harness.step(now, event).unwrap_or_else(|message| panic!("{message}"));
         for decision in decisions {
             match decision {
-                Decision::Execute { instance, entries, .. } => {
+                SchedulerDecision::Execute { instance, entries, .. } => {
                     self.busy.push(instance);
                     self.executing.extend(entries.iter().filter_map(BatchEntry::request));
                 }
-                Decision::Fail(..) => self.failed += 1,
-                Decision::SequenceClosed(_)
-                | Decision::SequenceEnded(_)
-                | Decision::InstanceRemoved(_)
-                | Decision::Drained => {}
+                SchedulerDecision::Fail(..) => self.failed += 1,
+                SchedulerDecision::SequenceClosed(_)
+                | SchedulerDecision::SequenceEnded(_)
+                | SchedulerDecision::InstanceRemoved(_)
+                | SchedulerDecision::Drained => {}
             }
         }
     }
@@ -57,16 +57,16 @@ impl Rounds {
             timeout_ns: 7,
             sequence: Some(mark),
         };
-        self.step(0, Event::Enqueue(info));
+        self.step(0, SchedulerEvent::Enqueue(info));
     }
 
     /// Releases all executing requests and frees their instances.
-    fn finish(&mut self, release: Release) {
+    fn finish(&mut self, release: RequestRelease) {
         for key in std::mem::take(&mut self.executing) {
-            self.step(1, Event::Released { key, release });
+            self.step(1, SchedulerEvent::Released { key, release });
         }
         for instance in std::mem::take(&mut self.busy) {
-            self.step(0, Event::LaneFree(instance));
+            self.step(0, SchedulerEvent::LaneFree(instance));
         }
     }
 }
@@ -74,9 +74,9 @@ impl Rounds {
 /// The scheduler's state after `rounds` rounds, without digits: times and keys may grow, but the
 /// amount of state must not.
 fn state_after(spec: &SchedulingSpec, rounds: u64, play: fn(&mut Rounds)) -> String {
-    let harness = Harness::new(&Setup::from(spec.clone()), Reference::ChecksOnly);
+    let harness = Harness::new(&SchedulerSetup::from(spec.clone()), OracleMode::ChecksOnly);
     let mut all = Rounds { harness, round: 0, executing: Vec::new(), busy: Vec::new(), failed: 0 };
-    all.step(0, Event::AddInstance(InstanceId(0)));
+    all.step(0, SchedulerEvent::AddInstance(InstanceId(0)));
     for round in 0..rounds {
         all.round = round;
         play(&mut all);
@@ -96,7 +96,7 @@ fn check(iterative: bool, play: fn(&mut Rounds)) {
         max_queue_delay_ns: 3,
     };
     for strategy in [direct, oldest] {
-        let settings = SequenceSpec { strategy, max_sequence_idle_ns: 20, iterative };
+        let settings = SequenceBatcherSpec { strategy, max_sequence_idle_ns: 20, iterative };
         let spec = SchedulingSpec {
             max_batch_size: 2,
             mode: SchedulingMode::Sequence(settings),
@@ -120,13 +120,13 @@ fn sequences_leave_no_state() {
         rounds.send(3, 3, "");
         rounds.send(3, 0, "$");
         rounds.send(4, 1, "");
-        rounds.step(0, Event::Cancel(RequestKey(rounds.key(4))));
+        rounds.step(0, SchedulerEvent::Cancel(RequestKey(rounds.key(4))));
         rounds.send(4, 3, "^");
-        rounds.step(7, Event::Tick);
-        rounds.finish(Release::Done);
-        rounds.step(3, Event::Tick);
-        rounds.finish(Release::Done);
-        rounds.step(100, Event::Tick);
+        rounds.step(7, SchedulerEvent::Tick);
+        rounds.finish(RequestRelease::Done);
+        rounds.step(3, SchedulerEvent::Tick);
+        rounds.finish(RequestRelease::Done);
+        rounds.step(100, SchedulerEvent::Tick);
         assert_eq!(rounds.failed - failed, 3, "no START, cancelled, and too long in the backlog");
     });
 }
@@ -136,9 +136,9 @@ fn iterations_leave_no_state() {
     check(true, |rounds| {
         rounds.send(0, 0, "^");
         rounds.send(1, 1, "^");
-        rounds.finish(Release::Reschedule);
-        rounds.finish(Release::Reschedule);
-        rounds.finish(Release::Done);
+        rounds.finish(RequestRelease::Reschedule);
+        rounds.finish(RequestRelease::Reschedule);
+        rounds.finish(RequestRelease::Done);
     });
 }
 
@@ -146,14 +146,14 @@ fn iterations_leave_no_state() {
 #[test]
 fn instances_leave_no_state() {
     check(false, |rounds| {
-        rounds.step(0, Event::AddInstance(InstanceId(1)));
+        rounds.step(0, SchedulerEvent::AddInstance(InstanceId(1)));
         rounds.send(0, 0, "^");
         rounds.send(1, 1, "^");
-        rounds.step(0, Event::RemoveInstance(InstanceId(1)));
-        rounds.step(3, Event::Tick);
-        rounds.finish(Release::Done);
-        rounds.step(100, Event::Tick);
-        let again = Event::RemoveInstance(InstanceId(1));
+        rounds.step(0, SchedulerEvent::RemoveInstance(InstanceId(1)));
+        rounds.step(3, SchedulerEvent::Tick);
+        rounds.finish(RequestRelease::Done);
+        rounds.step(100, SchedulerEvent::Tick);
+        let again = SchedulerEvent::RemoveInstance(InstanceId(1));
         assert!(!rounds.harness.allows(rounds.harness.now(), &again), "it was removed");
     });
 }

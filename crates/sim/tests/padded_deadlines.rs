@@ -5,7 +5,7 @@
 fn the_rules_hold_for_padded_batches_with_deadlines() {
     let (mut executed, mut late) = (0, 0);
     for seed in 0..150 {
-        let promises = galatea_sim::check_padded_deadlines(seed)
+        let promises = galatea_sim::fuzz_padded_deadlines(seed)
             .unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
         executed += promises.executed;
         late += promises.late;

@@ -1,8 +1,8 @@
 //! Padded batches compared with executions one by one.
 
-use galatea_sim::{ArrivalPattern, PaddingCell, PaddingResult};
+use galatea_sim::{ArrivalPattern, PaddingComparison, PaddingExperiment};
 
-const CELL: PaddingCell = PaddingCell {
+const CELL: PaddingExperiment = PaddingExperiment {
     load: ArrivalPattern::InFlight(64),
     fixed: 0.0,
     noise: 0.05,
@@ -16,9 +16,9 @@ const CELL: PaddingCell = PaddingCell {
 fn without_a_gain_padding_loses_nothing() {
     for fixed in [0.0, 0.02] {
         for load in ArrivalPattern::ALL {
-            let cell = PaddingCell { load, fixed, ..CELL };
+            let cell = PaddingExperiment { load, fixed, ..CELL };
             let result = cell.run();
-            let (rate, p99) = (result.rate(), result.latency(0.99));
+            let (rate, p99) = (result.throughput_ratio(), result.latency_ratio(0.99));
             assert!(rate >= 0.98, "{rate:.3} of the rate at {cell:?}");
             assert!(p99 <= 1.05, "{p99:.3} of the p99 at {cell:?}");
         }
@@ -26,9 +26,9 @@ fn without_a_gain_padding_loses_nothing() {
 }
 
 #[track_caller]
-fn gains(fixed: f64, rate: f64) -> PaddingResult {
-    let result = PaddingCell { fixed, ..CELL }.run();
-    assert!(result.rate() >= rate, "{:.3} of the rate", result.rate());
+fn gains(fixed: f64, rate: f64) -> PaddingComparison {
+    let result = PaddingExperiment { fixed, ..CELL }.run();
+    assert!(result.throughput_ratio() >= rate, "{:.3} of the rate", result.throughput_ratio());
     result
 }
 
@@ -39,7 +39,7 @@ fn what_batches_gain_is_gained() {
     gains(0.1, 1.03);
     gains(0.2, 1.11);
     let result = gains(0.33, 1.25);
-    assert!(result.latency(0.99) <= 1.35, "{:.3} of the p99", result.latency(0.99));
+    assert!(result.latency_ratio(0.99) <= 1.35, "{:.3} of the p99", result.latency_ratio(0.99));
     let result = gains(0.5, 1.55);
-    assert!(result.latency(0.99) <= 1.25, "{:.3} of the p99", result.latency(0.99));
+    assert!(result.latency_ratio(0.99) <= 1.25, "{:.3} of the p99", result.latency_ratio(0.99));
 }

@@ -3,12 +3,13 @@
 
 mod player;
 
-use galatea_policy::{SchedulingMode, SchedulingSpec, SequenceSpec, SequenceStrategy};
+use galatea_policy::{SchedulingMode, SchedulingSpec, SequenceBatcherSpec, SequenceStrategy};
 
 use self::player::Player;
 
 fn spec(max_batch_size: u32, strategy: SequenceStrategy) -> SchedulingSpec {
-    let settings = SequenceSpec { strategy, max_sequence_idle_ns: 5_000_000, iterative: false };
+    let settings =
+        SequenceBatcherSpec { strategy, max_sequence_idle_ns: 5_000_000, iterative: false };
     SchedulingSpec {
         max_batch_size,
         mode: SchedulingMode::Sequence(settings),

@@ -1,7 +1,7 @@
 //! Closed-loop clients, each of which sends its next request once it has the response to the last
 //! one.
 
-use galatea_traffic::Traffic;
+use galatea_traffic::RecordedTraffic;
 
 /// The minimum number of requests per client. A shorter recording reveals nothing about clients.
 const REQUESTS_MIN: usize = 8;
@@ -14,14 +14,14 @@ const BEGINNING_SHARE: f64 = 0.1;
 
 /// Clients that wait for their responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Clients {
+pub struct ClosedLoopClients {
     /// Number of concurrent requests.
     pub count: u32,
     /// The times between responses and the next requests, used in rotation.
     pauses_ns: Vec<u64>,
 }
 
-impl Clients {
+impl ClosedLoopClients {
     /// Creates clients with these pauses, or with none.
     pub const fn new(count: u32, pauses_ns: Vec<u64>) -> Self {
         Self { count, pauses_ns }
@@ -29,7 +29,7 @@ impl Clients {
 
     /// The clients of a recording if each appears to have waited for its responses: after the
     /// beginning, a request arrives soon after a response and never without one.
-    pub fn of(traffic: &Traffic) -> Option<Self> {
+    pub fn infer_from(traffic: &RecordedTraffic) -> Option<Self> {
         let requests = &traffic.requests;
         let mut latencies_ns: Vec<u64> = (requests.iter())
             .map(|one| {
@@ -71,7 +71,7 @@ impl Clients {
 
     /// A copy with the number of clients scaled by a factor, and at least one.
     #[must_use]
-    pub fn times(&self, factor: f64) -> Self {
+    pub fn scaled_by(&self, factor: f64) -> Self {
         self.of_count((f64::from(self.count) * factor).round().max(1.0) as u32)
     }
 
@@ -104,8 +104,8 @@ mod tests {
             ..RecordedRequest::default()
         };
         let requests = requests.into_iter().map(request).collect();
-        let traffic = Traffic { requests, ..Traffic::default() };
-        Clients::of(&traffic).map(|clients| clients.count)
+        let traffic = RecordedTraffic { requests, ..RecordedTraffic::default() };
+        ClosedLoopClients::infer_from(&traffic).map(|clients| clients.count)
     }
 
     #[test]

@@ -22,7 +22,7 @@ type Sizes = BTreeMap<u32, Vec<u64>>;
 
 /// Draws execution durations. Clones draw the same durations again.
 #[derive(Clone, Debug, Default)]
-pub struct LearnedCosts {
+pub struct ExecutionTimeSampler {
     /// Durations by number of busy instances and length class.
     curves: BTreeMap<u32, BTreeMap<u32, Sizes>>,
     /// Number of processors that instances share; 0 if executions slow each other down only as much
@@ -31,7 +31,7 @@ pub struct LearnedCosts {
     drawn: u64,
 }
 
-impl LearnedCosts {
+impl ExecutionTimeSampler {
     /// Learns from executions.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl LearnedCosts {
     }
 
     /// The number of recorded executions by size.
-    pub fn sizes(&self) -> BTreeMap<u32, usize> {
+    pub fn execution_counts_by_size(&self) -> BTreeMap<u32, usize> {
         let mut counts = BTreeMap::new();
         for sizes in self.curves.values().flat_map(BTreeMap::values) {
             for (rows, durations) in sizes {
@@ -203,22 +203,25 @@ mod tests {
         Recorded { rows, busy, duration_ns, ..Recorded::default() }
     }
 
-    fn typical(costs: &LearnedCosts, rows: u32, busy: u32) -> u64 {
+    fn typical(costs: &ExecutionTimeSampler, rows: u32, busy: u32) -> u64 {
         costs.typical(Execution { rows, length: 0, busy })
     }
 
     #[test]
     fn sizes_between_recorded_ones_are_on_a_line() {
-        let costs =
-            LearnedCosts::new(&[recorded(2, 1, 300), recorded(4, 1, 500), recorded(8, 1, 900)]);
+        let costs = ExecutionTimeSampler::new(&[
+            recorded(2, 1, 300),
+            recorded(4, 1, 500),
+            recorded(8, 1, 900),
+        ]);
         let costs = costs.unwrap();
         assert_eq!(
             [1, 2, 3, 4, 6, 16].map(|rows| typical(&costs, rows, 1)),
             [200, 300, 400, 500, 700, 1700]
         );
-        let one = LearnedCosts::new(&[recorded(4, 1, 1000)]).unwrap();
+        let one = ExecutionTimeSampler::new(&[recorded(4, 1, 1000)]).unwrap();
         assert_eq!([1, 4, 8].map(|rows| typical(&one, rows, 1)), [625, 1000, 1500]);
-        assert!(LearnedCosts::new(&[]).is_err());
+        assert!(ExecutionTimeSampler::new(&[]).is_err());
     }
 
     #[test]
@@ -229,21 +232,21 @@ mod tests {
         }
         // A disturbed execution says little about larger sizes or about its own.
         executions.push(recorded(5, 1, 40_000));
-        let costs = LearnedCosts::new(&executions).unwrap();
+        let costs = ExecutionTimeSampler::new(&executions).unwrap();
         assert_eq!(typical(&costs, 4, 1), 1_400);
         let (own, larger) = (typical(&costs, 5, 1), typical(&costs, 16, 1));
         assert!(own < 8_000 && larger < 20_000, "{own} {larger}");
         let falling = [recorded(1, 1, 900), recorded(2, 1, 500)];
-        assert_eq!(typical(&LearnedCosts::new(&falling).unwrap(), 8, 1), 700);
+        assert_eq!(typical(&ExecutionTimeSampler::new(&falling).unwrap(), 8, 1), 700);
         let steep = [recorded(1, 1, 100), recorded(2, 1, 900)];
-        assert_eq!(typical(&LearnedCosts::new(&steep).unwrap(), 4, 1), 1_520);
+        assert_eq!(typical(&ExecutionTimeSampler::new(&steep).unwrap(), 4, 1), 1_520);
     }
 
     #[test]
     fn durations_are_drawn_as_often_as_they_were_recorded() {
         let executions: Vec<Recorded> =
             (0..10).map(|number| recorded(1, 1, if number < 9 { 100 } else { 900 })).collect();
-        let mut costs = LearnedCosts::new(&executions).unwrap();
+        let mut costs = ExecutionTimeSampler::new(&executions).unwrap();
         let execution = Execution { rows: 1, length: 0, busy: 1 };
         let slow = (0..1000).filter(|_| costs.draw(execution) == 900).count();
         assert!((95..=105).contains(&slow), "{slow}");
@@ -254,7 +257,7 @@ mod tests {
         let mut executions = vec![recorded(1, 1, 100); KNOWN_EXECUTIONS];
         executions.extend(vec![recorded(1, 2, 150); KNOWN_EXECUTIONS]);
         executions.push(recorded(1, 3, 9_000));
-        let costs = LearnedCosts::new(&executions).unwrap();
+        let costs = ExecutionTimeSampler::new(&executions).unwrap();
         assert_eq!([1, 2, 4].map(|busy| typical(&costs, 1, busy)), [100, 150, 150]);
         let shared = costs.with_shared_processors(2);
         assert_eq!([1, 2, 4].map(|busy| typical(&shared, 1, busy)), [100, 150, 300]);
@@ -263,7 +266,7 @@ mod tests {
     #[test]
     fn lengths_have_costs_of_their_own() {
         let of = |length, duration_ns| Recorded { length, ..recorded(1, 1, duration_ns) };
-        let costs = LearnedCosts::new(&[of(10, 100), of(100, 900)]).unwrap();
+        let costs = ExecutionTimeSampler::new(&[of(10, 100), of(100, 900)]).unwrap();
         let typical = |length| costs.typical(Execution { rows: 1, length, busy: 1 });
         assert_eq!([1, 10, 11, 97, 5000].map(typical), [100, 100, 900, 900, 900]);
         assert_eq!([8, 9, 17, 100].map(class), [8, 10, 20, 112]);

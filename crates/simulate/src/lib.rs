@@ -1,29 +1,29 @@
 //! Simulates the decisions of a model's scheduler under a load, using the real scheduler on a
 //! virtual clock.
 //!
-//! [`simulate`] takes request arrivals and a function for execution durations, and returns a
+//! [`simulate_open_loop`] takes request arrivals and a function for execution durations, and returns a
 //! [`Report`]. This crate makes no decisions of its own: as in the server, `galatea-policy` makes
 //! all of them. Simulating a minute of load takes milliseconds.
 //!
-//! Time passes in a [`TimedWorld`], which the checks of `galatea-sim` also use.
+//! Time passes in a [`SimulationWorld`], which the checks of `galatea-sim` also use.
 //!
-//! [`LearnedCosts`] learns durations from recorded executions, [`arrivals`] turns a recording into
-//! a load, and [`recorded`] reports what the recorded server did.
+//! [`ExecutionTimeSampler`] learns durations from recorded executions, [`arrivals_from_traffic`] turns a recording into
+//! a load, and [`recorded_report`] reports what the recorded server did.
 //!
 //! # Example
 //!
 //! ```
-//! use galatea_policy::{DynamicSpec, SchedulingMode, SchedulingSpec};
-//! use galatea_simulate::{Arrival, simulate};
+//! use galatea_policy::{DynamicBatcherSpec, SchedulingMode, SchedulingSpec};
+//! use galatea_simulate::{Arrival, simulate_open_loop};
 //!
 //! let spec = SchedulingSpec {
 //!     max_batch_size: 8,
-//!     mode: SchedulingMode::Dynamic(DynamicSpec::default()),
+//!     mode: SchedulingMode::Dynamic(DynamicBatcherSpec::default()),
 //!     hold_until_queued: 0,
 //!     hold_until_backlogged: 0,
 //! };
 //! let arrivals: Vec<Arrival> = (0..100).map(|number| Arrival::at(number * 1_000_000)).collect();
-//! let report = simulate(&spec, 1, &arrivals, |batch| 5_000_000 + 100_000 * u64::from(batch.rows));
+//! let report = simulate_open_loop(&spec, 1, &arrivals, |batch| 5_000_000 + 100_000 * u64::from(batch.rows));
 //! assert_eq!(report.answered(), 100);
 //! ```
 #![forbid(unsafe_code)]
@@ -39,15 +39,15 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::convert::Infallible;
 
 use galatea_policy::{
-    Action, Batch, Event, FailReason, InstanceId, RequestInfo, RequestKey, SchedulingSpec,
-    ShapeClassId, Time,
+    Batch, FailReason, InstanceId, RequestInfo, RequestKey, SchedulerAction, SchedulerEvent,
+    SchedulingSpec, ShapeClassId, Time,
 };
 
-pub use self::clients::Clients;
-pub use self::costs::LearnedCosts;
-pub use self::load::{LoadOptions, arrivals, recorded};
+pub use self::clients::ClosedLoopClients;
+pub use self::costs::ExecutionTimeSampler;
+pub use self::load::{TrafficReplayOptions, arrivals_from_traffic, recorded_report};
 pub use self::report::Report;
-pub use self::timed::{TimedEvent, TimedScheduler, TimedWorld};
+pub use self::timed::{SchedulerSimulation, SimulationEvent, SimulationWorld};
 
 /// A request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -99,7 +99,7 @@ pub struct Execution {
 
 /// Simulates a load, with arrivals in order of their times, until the last request has completed or
 /// been refused. `duration_ns` returns the duration of an execution.
-pub fn simulate(
+pub fn simulate_open_loop(
     spec: &SchedulingSpec,
     instances: u32,
     arrivals: &[Arrival],
@@ -116,7 +116,7 @@ pub fn simulate_clients(
     spec: &SchedulingSpec,
     instances: u32,
     arrivals: &[Arrival],
-    clients: &Clients,
+    clients: &ClosedLoopClients,
     duration_ns: impl FnMut(Execution) -> u64,
 ) -> Report {
     let mut load = PlayedLoad {
@@ -137,7 +137,7 @@ fn run(
     duration_ns: impl FnMut(Execution) -> u64,
 ) -> Report {
     let mut run = SimulatedRun {
-        timed: TimedScheduler::new(spec.clone()),
+        timed: SchedulerSimulation::new(spec.clone()),
         load,
         duration_ns,
         running: BTreeMap::new(),
@@ -161,7 +161,7 @@ struct PlayedLoad {
 
 /// The clients, with the index of the next request to send.
 struct SendingClients {
-    clients: Clients,
+    clients: ClosedLoopClients,
     next: usize,
 }
 
@@ -177,7 +177,7 @@ impl PlayedLoad {
 }
 
 struct SimulatedRun<D> {
-    timed: TimedScheduler,
+    timed: SchedulerSimulation,
     load: PlayedLoad,
     duration_ns: D,
     /// The request indices of each execution.
@@ -193,9 +193,9 @@ impl<D: FnMut(Execution) -> u64> SimulatedRun<D> {
             let arrival =
                 self.load.due.peek().map(|Reverse((at_ns, index))| (Time(*at_ns), *index));
             let next = self.timed.next_moment();
-            let is_before = |(time, moment): &(Time, TimedEvent), arrival: Time| match moment {
-                TimedEvent::End(_) => *time <= arrival,
-                TimedEvent::Wakeup => *time < arrival,
+            let is_before = |(time, moment): &(Time, SimulationEvent), arrival: Time| match moment {
+                SimulationEvent::End(_) => *time <= arrival,
+                SimulationEvent::Wakeup => *time < arrival,
             };
             let Ok(()) = match (next, arrival) {
                 (Some(next), None) => self.pass(next),
@@ -203,7 +203,7 @@ impl<D: FnMut(Execution) -> u64> SimulatedRun<D> {
                 (_, Some((time, index))) => {
                     self.load.due.pop();
                     self.timed.now = time;
-                    self.step(Event::Enqueue(self.describe(index)))
+                    self.step(SchedulerEvent::Enqueue(self.describe(index)))
                 }
                 (None, None) => return,
             };
@@ -225,10 +225,10 @@ impl<D: FnMut(Execution) -> u64> SimulatedRun<D> {
     }
 }
 
-impl<D: FnMut(Execution) -> u64> TimedWorld for SimulatedRun<D> {
+impl<D: FnMut(Execution) -> u64> SimulationWorld for SimulatedRun<D> {
     type Broken = Infallible;
 
-    fn timed(&mut self) -> &mut TimedScheduler {
+    fn timed(&mut self) -> &mut SchedulerSimulation {
         &mut self.timed
     }
 
@@ -236,7 +236,7 @@ impl<D: FnMut(Execution) -> u64> TimedWorld for SimulatedRun<D> {
         let index = |key: RequestKey| usize::try_from(key.0).expect("keys are indices");
         let requests: Vec<usize> =
             batch.entries().iter().filter_map(|entry| entry.request().map(index)).collect();
-        let busy = u32::try_from(self.timed.busy()).unwrap_or(u32::MAX).saturating_add(1);
+        let busy = u32::try_from(self.timed.busy_count()).unwrap_or(u32::MAX).saturating_add(1);
         let lengths = requests.iter().map(|index| self.load.arrivals[*index].length);
         let (rows, length) = (batch.batch_size(), lengths.max().unwrap_or(0));
         let takes_ns = (self.duration_ns)(Execution { rows, length, busy });
@@ -256,30 +256,30 @@ impl<D: FnMut(Execution) -> u64> TimedWorld for SimulatedRun<D> {
 
     fn fail(
         &mut self,
-        event: &Event,
+        event: &SchedulerEvent,
         key: RequestKey,
         reason: FailReason,
     ) -> Result<(), Infallible> {
         self.report.refuse(reason.name());
-        let is_new = matches!(event, Event::Enqueue(info) if info.key == key);
+        let is_new = matches!(event, SchedulerEvent::Enqueue(info) if info.key == key);
         self.report.refused_at_once += u64::from(is_new);
         self.load.send_next(self.timed.now.0);
         Ok(())
     }
 
     /// Ignores the action, because there are no permits, no sequences and no driver to notify.
-    fn notice(&mut self, _: &Action) -> Result<(), Infallible> {
+    fn notice(&mut self, _: &SchedulerAction) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn settle(&mut self, _: &Event) -> Result<(), Infallible> {
+    fn settle(&mut self, _: &SchedulerEvent) -> Result<(), Infallible> {
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use galatea_policy::{DeadlineSpec, DynamicSpec, SchedulingMode};
+    use galatea_policy::{DeadlineBatcherSpec, DynamicBatcherSpec, SchedulingMode};
 
     use super::*;
 
@@ -289,10 +289,11 @@ mod tests {
 
     #[test]
     fn a_batch_takes_what_waits_and_the_report_adds_up() {
-        let dynamic = spec(8, SchedulingMode::Dynamic(DynamicSpec::default()));
+        let dynamic = spec(8, SchedulingMode::Dynamic(DynamicBatcherSpec::default()));
         let mut arrivals = vec![Arrival::at(0); 10];
         arrivals[9].deadline_ns = 150;
-        let report = simulate(&dynamic, 1, &arrivals, |batch| 100 * u64::from(batch.busy));
+        let report =
+            simulate_open_loop(&dynamic, 1, &arrivals, |batch| 100 * u64::from(batch.busy));
         assert_eq!(report.batches, BTreeMap::from([(1, 2), (8, 1)]));
         assert_eq!((report.in_time, report.late, report.refused), (9, 1, 0));
         assert_eq!((report.quantile_ns(0.5), report.quantile_ns(1.0)), (200, 300));
@@ -302,7 +303,7 @@ mod tests {
     #[test]
     fn clients_wait_for_their_answers() {
         let single = spec(1, SchedulingMode::Default);
-        let clients = Clients::new(3, vec![10]);
+        let clients = ClosedLoopClients::new(3, vec![10]);
         // All requests seem to arrive at once, which isn't possible with three clients.
         let report = simulate_clients(&single, 1, &[Arrival::at(0); 300], &clients, |_| 100);
         assert_eq!((report.answered(), report.executions()), (300, 300));
@@ -315,12 +316,13 @@ mod tests {
     #[test]
     fn what_would_be_late_is_refused() {
         let objective_ns = 250;
-        let queue = DynamicSpec::default();
-        let deadline = spec(1, SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue }));
+        let queue = DynamicBatcherSpec::default();
+        let deadline =
+            spec(1, SchedulingMode::Deadline(DeadlineBatcherSpec { objective_ns, queue }));
         let arrivals: Vec<Arrival> = (0..1000)
             .map(|number| Arrival { deadline_ns: 250, ..Arrival::at(number * 50) })
             .collect();
-        let report = simulate(&deadline, 1, &arrivals, |_| 100);
+        let report = simulate_open_loop(&deadline, 1, &arrivals, |_| 100);
         assert_eq!(report.late, 0, "{report:?}");
         assert!((495..=503).contains(&report.in_time), "{report:?}");
     }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use galatea_traffic::{RecordedRequest, Traffic};
+use galatea_traffic::{RecordedRequest, RecordedTraffic};
 
 use crate::{Arrival, Report};
 
 /// The options for converting a recording to a load.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub struct LoadOptions {
+pub struct TrafficReplayOptions {
     /// The factor by which requests arrive faster than recorded.
     pub load: f64,
     /// The number of times that the recording is played.
@@ -17,7 +17,7 @@ pub struct LoadOptions {
     pub deadline_ns: u64,
 }
 
-impl Default for LoadOptions {
+impl Default for TrafficReplayOptions {
     fn default() -> Self {
         Self { load: 1.0, repeat: 1, deadline_ns: u64::MAX }
     }
@@ -25,7 +25,11 @@ impl Default for LoadOptions {
 
 /// The arrivals of a recording's requests. The first request arrives at 0. The scheduler pads the
 /// request `dims` at the indices in `padded`.
-pub fn arrivals(traffic: &Traffic, options: &LoadOptions, padded: &[usize]) -> Vec<Arrival> {
+pub fn arrivals_from_traffic(
+    traffic: &RecordedTraffic,
+    options: &TrafficReplayOptions,
+    padded: &[usize],
+) -> Vec<Arrival> {
     let requests = &traffic.requests;
     let (Some(first), Some(last)) = (requests.first(), requests.last()) else {
         return Vec::new();
@@ -94,7 +98,7 @@ impl UnpaddedSizes {
 
 /// The report of the recorded server. Cancelled requests count as refused, and backend errors as
 /// responses.
-pub fn recorded(traffic: &Traffic, deadline_ns: u64) -> Report {
+pub fn recorded_report(traffic: &RecordedTraffic, deadline_ns: u64) -> Report {
     let mut report = Report::default();
     let begin = traffic.requests.first().map_or(0, |first| first.at_ns);
     for request in &traffic.requests {
@@ -134,23 +138,23 @@ mod tests {
     #[test]
     fn a_load_is_faster_and_repeated() {
         let requests = vec![request(100, &[3]), request(200, &[4]), request(400, &[3])];
-        let traffic = Traffic { requests, ..Traffic::default() };
-        let options = LoadOptions { load: 2.0, repeat: 2, deadline_ns: 7 };
-        let load = arrivals(&traffic, &options, &[]);
+        let traffic = RecordedTraffic { requests, ..RecordedTraffic::default() };
+        let options = TrafficReplayOptions { load: 2.0, repeat: 2, deadline_ns: 7 };
+        let load = arrivals_from_traffic(&traffic, &options, &[]);
         let times: Vec<u64> = load.iter().map(|one| one.at_ns).collect();
         assert_eq!(times, [0, 50, 150, 200, 250, 350]);
         let shapes: Vec<u32> = load.iter().map(|one| one.shape).collect();
         assert_eq!(shapes, [0, 1, 0, 0, 1, 0]);
         assert!(load.iter().all(|one| one.deadline_ns == 7));
-        assert!(arrivals(&Traffic::default(), &options, &[]).is_empty());
+        assert!(arrivals_from_traffic(&RecordedTraffic::default(), &options, &[]).is_empty());
     }
 
     #[test]
     fn requests_of_unequal_lengths_share_batches_if_they_are_padded() {
         let dims = [&[3, 3, 9][..], &[5, 5, 9], &[5, 5, 8], &[4, 5, 9]];
         let requests = (0..).zip(dims).map(|(at_ns, dims)| request(at_ns, dims)).collect();
-        let traffic = Traffic { requests, ..Traffic::default() };
-        let load = arrivals(&traffic, &LoadOptions::default(), &[0, 1]);
+        let traffic = RecordedTraffic { requests, ..RecordedTraffic::default() };
+        let load = arrivals_from_traffic(&traffic, &TrafficReplayOptions::default(), &[0, 1]);
         let shapes: Vec<u32> = load.iter().map(|one| one.shape).collect();
         // The first two inputs are padded, but the third isn't.
         assert_eq!(shapes, [0, 0, 1, 2]);
@@ -170,12 +174,12 @@ mod tests {
             close: "delay".into(),
             ..RecordedExecution::default()
         };
-        let traffic = Traffic {
+        let traffic = RecordedTraffic {
             requests: vec![answered, refused],
             executions: vec![execution],
-            ..Traffic::default()
+            ..RecordedTraffic::default()
         };
-        let report = recorded(&traffic, 55);
+        let report = recorded_report(&traffic, 55);
         assert_eq!((report.in_time, report.late, report.refused), (0, 1, 1));
         assert_eq!((report.ended_ns, report.busy_ns, report.quantile_ns(0.5)), (60, 50, 60));
         assert_eq!((report.refusals["queue_full"], report.closed["delay"]), (1, 1));

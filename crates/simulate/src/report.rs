@@ -56,7 +56,7 @@ impl Report {
     }
 
     /// The mean number of busy instances.
-    pub fn busy_instances(&self) -> f64 {
+    pub fn mean_busy_instances(&self) -> f64 {
         self.busy_ns as f64 / self.ended_ns.max(1) as f64
     }
 

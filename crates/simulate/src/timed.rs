@@ -1,18 +1,18 @@
 //! A scheduler and its instances on a virtual clock.
 //!
-//! A [`TimedWorld`] provides execution durations and is notified of batches and failures.
+//! A [`SimulationWorld`] provides execution durations and is notified of batches and failures.
 //! Everything else is in this module: the clock, the instances and the order of events.
 
 use std::collections::BTreeMap;
 
 use galatea_policy::{
-    Action, Actions, Batch, Event, FailReason, InstanceId, RequestKey, Scheduler, SchedulingSpec,
-    Time,
+    Batch, FailReason, InstanceId, RequestKey, Scheduler, SchedulerAction, SchedulerActions,
+    SchedulerEvent, SchedulingSpec, Time,
 };
 
 /// A world's scheduler, instances and clock.
 #[derive(Clone, Debug)]
-pub struct TimedScheduler {
+pub struct SchedulerSimulation {
     /// The scheduler.
     pub scheduler: Scheduler,
     /// The current time.
@@ -21,55 +21,57 @@ pub struct TimedScheduler {
     pub lanes: BTreeMap<InstanceId, Option<Time>>,
     /// Number of executions that have ended.
     pub executions: u64,
-    actions: Actions,
+    actions: SchedulerActions,
 }
 
 /// An event that happens by itself when its time has come.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum TimedEvent {
+pub enum SimulationEvent {
     /// The instance finishes its execution.
     End(InstanceId),
     /// The scheduler wakes.
     Wakeup,
 }
 
-impl TimedScheduler {
+impl SchedulerSimulation {
     /// Creates a scheduler without instances, at the beginning of time.
     pub fn new(spec: SchedulingSpec) -> Self {
-        TimedScheduler {
+        SchedulerSimulation {
             scheduler: Scheduler::new(spec),
             now: Time(0),
             lanes: BTreeMap::new(),
             executions: 0,
-            actions: Actions::default(),
+            actions: SchedulerActions::default(),
         }
     }
 
     /// The next event. An execution ends before the scheduler wakes at the same time.
-    pub fn next_moment(&self) -> Option<(Time, TimedEvent)> {
+    pub fn next_moment(&self) -> Option<(Time, SimulationEvent)> {
         let ends = self.lanes.iter().filter_map(|(id, end)| Some(((*end)?, *id)));
-        let end = ends.min().map(|(end, id)| (end, TimedEvent::End(id)));
+        let end = ends.min().map(|(end, id)| (end, SimulationEvent::End(id)));
         let wakeup = self.scheduler.next_wakeup().filter(|time| *time < Time::MAX);
         match (end, wakeup) {
-            (Some((end, _)), Some(wakeup)) if wakeup < end => Some((wakeup, TimedEvent::Wakeup)),
+            (Some((end, _)), Some(wakeup)) if wakeup < end => {
+                Some((wakeup, SimulationEvent::Wakeup))
+            }
             (Some(end), _) => Some(end),
-            (None, wakeup) => wakeup.map(|time| (time, TimedEvent::Wakeup)),
+            (None, wakeup) => wakeup.map(|time| (time, SimulationEvent::Wakeup)),
         }
     }
 
     /// Number of executing instances.
-    pub fn busy(&self) -> usize {
+    pub fn busy_count(&self) -> usize {
         self.lanes.values().flatten().count()
     }
 }
 
 /// The world that surrounds a scheduler.
-pub trait TimedWorld {
+pub trait SimulationWorld {
     /// The broken rule; [`Infallible`](std::convert::Infallible) in a world without rules.
     type Broken;
 
     /// The scheduler of this world.
-    fn timed(&mut self) -> &mut TimedScheduler;
+    fn timed(&mut self) -> &mut SchedulerSimulation;
 
     /// Begins executing a batch. Returns the duration in nanoseconds.
     ///
@@ -88,7 +90,7 @@ pub trait TimedWorld {
     /// Returns the rule that the failure breaks.
     fn fail(
         &mut self,
-        event: &Event,
+        event: &SchedulerEvent,
         key: RequestKey,
         reason: FailReason,
     ) -> Result<(), Self::Broken>;
@@ -98,40 +100,40 @@ pub trait TimedWorld {
     /// # Errors
     ///
     /// Returns the rule that the action breaks.
-    fn notice(&mut self, action: &Action) -> Result<(), Self::Broken>;
+    fn notice(&mut self, action: &SchedulerAction) -> Result<(), Self::Broken>;
 
     /// Completes an event whose consequences have all been handled.
     ///
     /// # Errors
     ///
     /// Returns the rule that is now broken.
-    fn settle(&mut self, event: &Event) -> Result<(), Self::Broken>;
+    fn settle(&mut self, event: &SchedulerEvent) -> Result<(), Self::Broken>;
 
     /// Passes an event to the scheduler.
     ///
     /// # Errors
     ///
     /// Returns the broken rule.
-    fn step(&mut self, event: Event) -> Result<(), Self::Broken> {
+    fn step(&mut self, event: SchedulerEvent) -> Result<(), Self::Broken> {
         let timed = self.timed();
         timed.scheduler.step(timed.now, event, &mut timed.actions);
         let mut actions = std::mem::take(&mut timed.actions);
         for action in actions.drain() {
             match action {
-                Action::Dispatch { instance, batch } => {
+                SchedulerAction::Dispatch { instance, batch } => {
                     let takes_ns = self.begin(instance, &batch)?;
                     let timed = self.timed();
                     let ends = timed.now.saturating_add(takes_ns);
                     timed.lanes.insert(instance, Some(ends));
                 }
-                Action::Fail { key, reason } => self.fail(&event, key, reason)?,
-                Action::RequestPermit(_)
-                | Action::ReturnPermit { .. }
-                | Action::WithdrawPermit(_)
-                | Action::SequenceClosed(_)
-                | Action::SequenceEnded(_)
-                | Action::InstanceRemoved(_)
-                | Action::Drained => self.notice(&action)?,
+                SchedulerAction::Fail { key, reason } => self.fail(&event, key, reason)?,
+                SchedulerAction::RequestPermit(_)
+                | SchedulerAction::ReturnPermit { .. }
+                | SchedulerAction::WithdrawPermit(_)
+                | SchedulerAction::SequenceClosed(_)
+                | SchedulerAction::SequenceEnded(_)
+                | SchedulerAction::InstanceRemoved(_)
+                | SchedulerAction::Drained => self.notice(&action)?,
             }
         }
         self.timed().actions = actions;
@@ -147,7 +149,7 @@ pub trait TimedWorld {
         let lanes = &mut self.timed().lanes;
         let id = InstanceId(u32::try_from(lanes.len()).unwrap_or(u32::MAX));
         lanes.insert(id, None);
-        self.step(Event::AddInstance(id))
+        self.step(SchedulerEvent::AddInstance(id))
     }
 
     /// Advances to the next event.
@@ -155,16 +157,16 @@ pub trait TimedWorld {
     /// # Errors
     ///
     /// Returns the broken rule.
-    fn pass(&mut self, (time, moment): (Time, TimedEvent)) -> Result<(), Self::Broken> {
+    fn pass(&mut self, (time, moment): (Time, SimulationEvent)) -> Result<(), Self::Broken> {
         let timed = self.timed();
         timed.now = time;
         match moment {
-            TimedEvent::Wakeup => self.step(Event::Tick),
-            TimedEvent::End(id) => {
+            SimulationEvent::Wakeup => self.step(SchedulerEvent::Tick),
+            SimulationEvent::End(id) => {
                 timed.lanes.insert(id, None);
                 timed.executions += 1;
                 self.end(id);
-                self.step(Event::LaneFree(id))
+                self.step(SchedulerEvent::LaneFree(id))
             }
         }
     }

@@ -6,7 +6,7 @@
 //! at a time, in order, without holding a lock.
 //!
 //! One lock guards the slot and the queue. A driver checks for the next item and goes back into the
-//! slot under that lock ([`DriverSlot::proceed`]), so a thread that adds an item later finds the
+//! slot under that lock ([`DriverSlot::next_or_release`]), so a thread that adds an item later finds the
 //! driver there.
 
 /// A driver's slot. It must be under the lock that guards the queue.
@@ -38,7 +38,7 @@ impl<D> DriverSlot<D> {
 
     /// Continues with `next`, the next item of the queue; if there is none, the driver goes back
     /// into the slot.
-    pub fn proceed<I>(&mut self, driver: D, next: Option<I>) -> Option<(D, I)> {
+    pub fn next_or_release<I>(&mut self, driver: D, next: Option<I>) -> Option<(D, I)> {
         match next {
             Some(item) => Some((driver, item)),
             None => {
@@ -66,9 +66,9 @@ mod tests {
         let mut slot = DriverSlot::Idle('d');
         let driver = slot.take().unwrap();
         assert_eq!((slot.take(), slot), (None, DriverSlot::Driving));
-        assert_eq!(slot.proceed(driver, Some(1)), Some(('d', 1)));
+        assert_eq!(slot.next_or_release(driver, Some(1)), Some(('d', 1)));
         assert_eq!(slot.take(), None);
-        assert_eq!(slot.proceed(driver, None::<u32>), None);
+        assert_eq!(slot.next_or_release(driver, None::<u32>), None);
         assert_eq!(slot.take(), Some('d'));
     }
 

@@ -94,7 +94,7 @@ impl<T> Inbox<T> {
         let is_awake = state.is_awake;
         drop(state);
         if !is_awake {
-            wake_batch::defer(Waker::from(self.clone()));
+            wake_batch::defer_wake(Waker::from(self.clone()));
         }
         Ok(())
     }

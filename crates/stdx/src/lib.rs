@@ -35,6 +35,6 @@ mod models;
 
 pub use driver_slot::DriverSlot;
 pub use inbox::{Inbox, InboxClosed};
-pub use io_thread::{InlineBudget, IoThread, WakeBatch, run_foreign, wake_batch};
+pub use io_thread::{InlineBudget, IoThreadGuard, WakeBatch, run_foreign_code, wake_batch};
 pub use lock::{Condvar, Guard, Lock};
 pub use numbers::len64;

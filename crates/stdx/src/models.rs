@@ -141,7 +141,7 @@ impl Driven {
         loop {
             let mut state = self.state.lock("proceed");
             let next = state.0.pop_front();
-            let Some((mut driving, item)) = state.1.proceed(driver, next) else { return };
+            let Some((mut driving, item)) = state.1.next_or_release(driver, next) else { return };
             drop(state);
             driving.push(item);
             driver = driving;

@@ -28,6 +28,6 @@ mod table;
 pub use galatea_control::{LogFormat, LogSettings};
 pub use log::{LogOptions, Logger, SourcePosition};
 pub use metrics::{
-    CustomFamily, MetricKind, MetricsExporter, MetricsOptions, SeriesValue, SettingNote,
+    CustomFamilySnapshot, MetricKind, MetricsExporter, MetricsOptions, SeriesValue, SettingWarning,
 };
-pub use table::Table;
+pub use table::TextTable;

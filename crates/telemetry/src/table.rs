@@ -12,13 +12,13 @@ const WIDTH_WITHOUT_TERMINAL: usize = 500;
 /// Cells may contain several lines; cells too wide for their column continue on the next line.
 /// Other control characters are escaped.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct TextTable {
     line_width: usize,
     columns: usize,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table with these headings, no wider than `line_width` if possible.
     pub fn new<S: Into<String>>(line_width: usize, headings: impl IntoIterator<Item = S>) -> Self {
         let headings: Vec<String> = headings.into_iter().map(Into::into).collect();
@@ -31,7 +31,7 @@ impl Table {
     }
 
     /// Adds a row; missing cells stay empty, surplus cells are left out.
-    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+    pub fn add_row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
         row.resize(self.columns, String::new());
         self.rows.push(row);
@@ -122,8 +122,8 @@ mod tests {
     use super::*;
 
     fn check(line_width: usize, rows: &[[&str; 2]], expected: &str) {
-        let mut table = Table::new(line_width, ["Model", "Status"]);
-        rows.iter().for_each(|row| table.row(*row));
+        let mut table = TextTable::new(line_width, ["Model", "Status"]);
+        rows.iter().for_each(|row| table.add_row(*row));
         assert_eq!(table.render(), expected);
     }
 

@@ -9,12 +9,12 @@
 //! push_bytes_element(&mut data, b"")?;
 //! let elements: Result<Vec<_>, _> = BytesElements::new(&data).collect();
 //! assert_eq!(elements?, [&b"ab"[..], b""]);
-//! # Ok::<(), galatea_tensor::elements::FramingError>(())
+//! # Ok::<(), galatea_tensor::elements::BytesFramingError>(())
 //! ```
 
 /// The reason why a region is not a sequence of `BYTES` elements.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FramingError {
+pub enum BytesFramingError {
     /// Fewer than four bytes remain where a length was expected.
     #[error("incomplete string length indicator for element {element}")]
     TruncatedLength {
@@ -47,10 +47,10 @@ pub enum FramingError {
 ///
 /// # Errors
 ///
-/// [`FramingError::TooLong`] if the element has 2³² bytes or more.
-pub fn push_bytes_element(data: &mut Vec<u8>, element: &[u8]) -> Result<(), FramingError> {
+/// [`BytesFramingError::TooLong`] if the element has 2³² bytes or more.
+pub fn push_bytes_element(data: &mut Vec<u8>, element: &[u8]) -> Result<(), BytesFramingError> {
     let length = u32::try_from(element.len())
-        .map_err(|_| FramingError::TooLong { length: element.len() })?;
+        .map_err(|_| BytesFramingError::TooLong { length: element.len() })?;
     data.extend_from_slice(&length.to_le_bytes());
     data.extend_from_slice(element);
     Ok(())
@@ -72,7 +72,7 @@ impl<'a> BytesElements<'a> {
 }
 
 impl<'a> Iterator for BytesElements<'a> {
-    type Item = Result<&'a [u8], FramingError>;
+    type Item = Result<&'a [u8], BytesFramingError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -83,13 +83,13 @@ impl<'a> Iterator for BytesElements<'a> {
         let Some((length, rest)) = self.rest.split_first_chunk::<4>() else {
             let available = self.rest.len();
             self.rest = &[];
-            return Some(Err(FramingError::TruncatedLength { element, available }));
+            return Some(Err(BytesFramingError::TruncatedLength { element, available }));
         };
         let expected = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
         let Some((bytes, rest)) = rest.split_at_checked(expected) else {
             let available = rest.len();
             self.rest = &[];
-            return Some(Err(FramingError::TruncatedData { element, expected, available }));
+            return Some(Err(BytesFramingError::TruncatedData { element, expected, available }));
         };
         self.rest = rest;
         Some(Ok(bytes))
@@ -100,8 +100,8 @@ impl<'a> Iterator for BytesElements<'a> {
 ///
 /// # Errors
 ///
-/// [`FramingError`] if a length or an element is truncated.
-pub fn count_bytes_elements(data: &[u8]) -> Result<u64, FramingError> {
+/// [`BytesFramingError`] if a length or an element is truncated.
+pub fn count_bytes_elements(data: &[u8]) -> Result<u64, BytesFramingError> {
     let mut count: u64 = 0;
     for element in BytesElements::new(data) {
         element?;
@@ -114,7 +114,7 @@ pub fn count_bytes_elements(data: &[u8]) -> Result<u64, FramingError> {
 mod tests {
     use super::*;
 
-    fn check(data: &[u8], expected: Result<u64, FramingError>) {
+    fn check(data: &[u8], expected: Result<u64, BytesFramingError>) {
         assert_eq!(count_bytes_elements(data), expected, "{data:?}");
     }
 
@@ -123,11 +123,14 @@ mod tests {
         check(&[], Ok(0));
         check(&[0, 0, 0, 0], Ok(1));
         check(&[1, 0, 0, 0, 0, 0, 0, 0, 0], Ok(2));
-        check(&[1, 0], Err(FramingError::TruncatedLength { element: 0, available: 2 }));
-        check(&[0, 0, 0, 0, 9], Err(FramingError::TruncatedLength { element: 1, available: 1 }));
-        let short = FramingError::TruncatedData { element: 0, expected: 5, available: 1 };
+        check(&[1, 0], Err(BytesFramingError::TruncatedLength { element: 0, available: 2 }));
+        check(
+            &[0, 0, 0, 0, 9],
+            Err(BytesFramingError::TruncatedLength { element: 1, available: 1 }),
+        );
+        let short = BytesFramingError::TruncatedData { element: 0, expected: 5, available: 1 };
         check(&[5, 0, 0, 0, 7], Err(short));
-        let huge = FramingError::TruncatedData {
+        let huge = BytesFramingError::TruncatedData {
             element: 0,
             expected: usize::try_from(u32::MAX).unwrap(),
             available: 0,

@@ -22,6 +22,8 @@ mod datatype;
 pub mod elements;
 mod shape;
 
-pub use buffer::{Buffer, DeviceRegion, ForeignError, ForeignMemory, ForeignRegion, MemoryKind};
+pub use buffer::{
+    Buffer, DeviceRegion, ForeignMemory, ForeignMemoryError, ForeignRegion, MemoryKind,
+};
 pub use datatype::DataType;
 pub use shape::{Shape, ShapeError};

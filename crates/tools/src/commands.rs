@@ -286,7 +286,7 @@ pub const COMPLETIONS: Command = Command {
 impl Command {
     /// The command at the start of these arguments, and the number of its words.
     #[must_use]
-    pub fn named(arguments: &[String]) -> Option<(&'static Self, usize)> {
+    pub fn from_arguments(arguments: &[String]) -> Option<(&'static Self, usize)> {
         COMMANDS.iter().find_map(|command| {
             let words: Vec<&str> = command.name.split(' ').collect();
             let begins = arguments.len() >= words.len()
@@ -297,7 +297,7 @@ impl Command {
 
     /// The command that starts with this word but whose second word is missing.
     #[must_use]
-    pub fn beginning_with(word: &str) -> Option<&'static Self> {
+    pub fn find_incomplete(word: &str) -> Option<&'static Self> {
         COMMANDS.iter().find(|command| command.name.split(' ').next() == Some(word))
     }
 

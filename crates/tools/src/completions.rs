@@ -34,7 +34,7 @@ impl Shell {
 
     /// Generates the completion script for all commands and these server flags.
     #[must_use]
-    pub fn script(self, flags: &[FlagName]) -> String {
+    pub fn completion_script(self, flags: &[ServerFlag]) -> String {
         match self {
             Self::Bash => bash(flags),
             Self::Zsh => zsh(flags),
@@ -45,7 +45,7 @@ impl Shell {
 
 /// A server flag.
 #[derive(Copy, Clone, Debug)]
-pub struct FlagName {
+pub struct ServerFlag {
     /// The name, without its dashes.
     pub name: &'static str,
     /// The placeholder for the value; `None` for a switch.
@@ -64,13 +64,13 @@ struct CompletionOption {
 }
 
 /// The options of a command or of the server.
-fn choices(command: Option<&Command>, flags: &[FlagName]) -> Vec<CompletionOption> {
+fn choices(command: Option<&Command>, flags: &[ServerFlag]) -> Vec<CompletionOption> {
     let own = command.map_or(&[][..], |command| command.options);
     let mut choices: Vec<CompletionOption> =
         own.iter().map(|option| choice(option.name, option.argument, option.help)).collect();
     if command.is_none_or(|command| command.takes_flags) {
         choices.extend(
-            flags.iter().map(|FlagName { name, argument, help }| choice(name, *argument, help)),
+            flags.iter().map(|ServerFlag { name, argument, help }| choice(name, *argument, help)),
         );
     }
     choices.push(choice("help", None, "Print the help."));
@@ -99,7 +99,7 @@ fn first_words() -> Vec<&'static str> {
     words
 }
 
-fn bash(flags: &[FlagName]) -> String {
+fn bash(flags: &[ServerFlag]) -> String {
     let names = |choices: &[CompletionOption]| {
         choices.iter().map(|one| format!("--{}", one.name)).collect::<Vec<_>>().join(" ")
     };
@@ -174,7 +174,7 @@ _galatea() {
 complete -o filenames -F _galatea galatea
 "#;
 
-fn zsh(flags: &[FlagName]) -> String {
+fn zsh(flags: &[ServerFlag]) -> String {
     let quoted = |text: &str| {
         text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
     };
@@ -257,7 +257,7 @@ else
 fi
 "#;
 
-fn fish(flags: &[FlagName]) -> String {
+fn fish(flags: &[ServerFlag]) -> String {
     let quoted = |text: &str| text.replace('\\', "\\\\").replace('\'', "\\'");
     let mut text = String::from(
         "# Completions of galatea for fish: put this file into\n\
@@ -319,15 +319,15 @@ fn fish(flags: &[FlagName]) -> String {
 mod tests {
     use super::*;
 
-    const FLAGS: [FlagName; 2] = [
-        FlagName { name: "log-file", argument: Some("string"), help: "A file." },
-        FlagName { name: "dashboard", argument: None, help: "A page. And more." },
+    const FLAGS: [ServerFlag; 2] = [
+        ServerFlag { name: "log-file", argument: Some("string"), help: "A file." },
+        ServerFlag { name: "dashboard", argument: None, help: "A page. And more." },
     ];
 
     #[test]
     fn every_shell_knows_every_command_and_flag() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let script = shell.script(&FLAGS);
+            let script = shell.completion_script(&FLAGS);
             for command in &COMMANDS {
                 assert!(script.contains(command.name.split(' ').next_back().unwrap()));
             }

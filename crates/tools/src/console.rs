@@ -12,20 +12,20 @@ pub fn print_line(stream: &mut dyn Write, line: &str) {
 
 /// Prints the text that a command returns, or the reason why it failed.
 #[must_use]
-pub fn printed(text: Result<String, String>, format: Format) -> ExitCode {
+pub fn print_result(text: Result<String, String>, format: ReportFormat) -> ExitCode {
     match text {
         Ok(text) => {
             print_line(&mut stdout(), text.trim_end());
             ExitCode::SUCCESS
         }
-        Err(reason) => failed(&reason, format),
+        Err(reason) => print_failure(&reason, format),
     }
 }
 
 /// Reports why a command failed, to people or, in JSON, to programs.
 #[must_use]
-pub fn failed(reason: &str, format: Format) -> ExitCode {
-    if format == Format::Json {
+pub fn print_failure(reason: &str, format: ReportFormat) -> ExitCode {
+    if format == ReportFormat::Json {
         print_line(&mut stdout(), &json!({ "error": reason }).to_string());
     }
     print_line(&mut stderr(), &format!("error: {reason}"));
@@ -34,14 +34,14 @@ pub fn failed(reason: &str, format: Format) -> ExitCode {
 
 /// The format in which a command prints its results.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ReportFormat {
     /// Text for people.
     Text,
     /// One JSON document, for programs.
     Json,
 }
 
-impl Format {
+impl ReportFormat {
     /// Selects JSON if the arguments request it.
     #[must_use]
     pub const fn json_if(is_asked: bool) -> Self {
@@ -64,7 +64,7 @@ pub enum Style {
 
 /// The use of colours.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Colours {
+pub enum ColourMode {
     /// Colours on terminals.
     #[default]
     Allowed,
@@ -82,18 +82,18 @@ pub struct Console {
 impl Console {
     /// Standard error, which shows progress.
     #[must_use]
-    pub fn progress(colours: Colours) -> Self {
+    pub fn on_stderr(colours: ColourMode) -> Self {
         Self::new(stderr().is_terminal(), colours)
     }
 
     /// Standard output, which shows results.
     #[must_use]
-    pub fn results(colours: Colours) -> Self {
+    pub fn on_stdout(colours: ColourMode) -> Self {
         Self::new(stdout().is_terminal(), colours)
     }
 
-    fn new(is_terminal: bool, colours: Colours) -> Self {
-        Self { is_terminal, has_colours: is_terminal && colours == Colours::Allowed }
+    fn new(is_terminal: bool, colours: ColourMode) -> Self {
+        Self { is_terminal, has_colours: is_terminal && colours == ColourMode::Allowed }
     }
 
     /// Returns true if the stream can show a progress line.
@@ -118,7 +118,7 @@ impl Console {
     }
 
     /// Replaces the progress line. Has no effect unless the stream is a terminal.
-    pub fn show(self, text: &str) {
+    pub fn show_progress(self, text: &str) {
         if self.is_terminal {
             let text: String = text.chars().take(COLUMNS_MAX).collect();
             let mut stream = stderr();
@@ -130,15 +130,15 @@ impl Console {
     /// separate line.
     pub fn show_step(self, text: &str) {
         if self.is_terminal {
-            self.show(text);
+            self.show_progress(text);
         } else {
             print_line(&mut stderr(), text);
         }
     }
 
     /// Removes the progress line.
-    pub fn clear(self) {
-        self.show("");
+    pub fn clear_progress(self) {
+        self.show_progress("");
     }
 }
 
@@ -147,7 +147,7 @@ const COLUMNS_MAX: usize = 79;
 
 /// Renders a bar filled to the given share.
 #[must_use]
-pub fn bar(share: f64, width: usize) -> String {
+pub fn render_bar(share: f64, width: usize) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
     #[expect(clippy::cast_precision_loss, reason = "a bar is short")]
     let filled = (share.clamp(0.0, 1.0) * width as f64).round() as usize;
@@ -162,15 +162,15 @@ mod tests {
     fn only_terminals_have_colours_unless_they_are_off() {
         let painted =
             |is_terminal, colours| Console::new(is_terminal, colours).paint(Style::Good, "a");
-        assert_eq!(painted(true, Colours::Allowed), "\x1b[32ma\x1b[0m");
-        assert_eq!(painted(true, Colours::Off), "a");
-        assert_eq!(painted(false, Colours::Allowed), "a");
+        assert_eq!(painted(true, ColourMode::Allowed), "\x1b[32ma\x1b[0m");
+        assert_eq!(painted(true, ColourMode::Off), "a");
+        assert_eq!(painted(false, ColourMode::Allowed), "a");
     }
 
     #[test]
     fn a_bar_is_filled_in_proportion() {
-        assert_eq!(bar(0.0, 4), "[....]");
-        assert_eq!(bar(0.5, 4), "[##..]");
-        assert_eq!(bar(7.0, 4), "[####]");
+        assert_eq!(render_bar(0.0, 4), "[....]");
+        assert_eq!(render_bar(0.5, 4), "[##..]");
+        assert_eq!(render_bar(7.0, 4), "[####]");
     }
 }

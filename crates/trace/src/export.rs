@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 /// # Errors
 ///
 /// If the text is not a JSON array of traces.
-pub fn add_traces(text: &str, events: &mut Vec<Value>) -> Result<(), String> {
+pub fn append_chrome_events(text: &str, events: &mut Vec<Value>) -> Result<(), String> {
     let entries: Vec<Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut traces: BTreeMap<u64, TraceEntries> = BTreeMap::new();
     for (index, entry) in entries.iter().enumerate() {
@@ -30,7 +30,7 @@ pub fn add_traces(text: &str, events: &mut Vec<Value>) -> Result<(), String> {
 
 /// The document in the format that viewers open.
 #[must_use]
-pub fn document(events: Vec<Value>) -> String {
+pub fn chrome_trace_json(events: Vec<Value>) -> String {
     json!({ "displayTimeUnit": "ns", "traceEvents": events }).to_string()
 }
 
@@ -198,7 +198,7 @@ mod tests {
 
     fn shown(text: &str) -> Vec<String> {
         let mut events = Vec::new();
-        add_traces(text, &mut events).unwrap();
+        append_chrome_events(text, &mut events).unwrap();
         let show = |event: &Value| {
             let place = format!("{}/{}", event["pid"], event["tid"]);
             let name = event["name"].as_str().unwrap();
@@ -263,15 +263,17 @@ mod tests {
         let tensor = "{\"id\":1,\"activity\":\"TENSOR_QUEUE_INPUT\",\"tensor\":{\"name\":\"x\"}}";
         let text = [time(1, "REQUEST_START", 1), time(1, "REQUEST_END", 2), tensor.to_owned()];
         let mut events = Vec::new();
-        add_traces(&format!("[{}]", text.join(",")), &mut events).unwrap();
+        append_chrome_events(&format!("[{}]", text.join(",")), &mut events).unwrap();
         let request = events.iter().find(|event| event["name"] == "request").unwrap();
         assert_eq!(request["args"]["tensors"][0]["tensor"]["name"], "x");
-        assert!(document(events).starts_with("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[{"));
+        assert!(
+            chrome_trace_json(events).starts_with("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[{")
+        );
     }
 
     #[test]
     fn what_is_no_trace_is_an_error() {
-        let error = |text| add_traces(text, &mut Vec::new()).unwrap_err();
+        let error = |text| append_chrome_events(text, &mut Vec::new()).unwrap_err();
         assert_eq!(error("[{\"id\":1},{}]"), "entry 1 has no id of a trace");
         assert!(error("{}").contains("expected a sequence"));
         assert!(error("[").contains("EOF"));

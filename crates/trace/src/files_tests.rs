@@ -5,7 +5,7 @@ use galatea_control::TraceLevels;
 use super::*;
 use crate::event::{Event, TraceActivity};
 use crate::queue::TraceQueue;
-use crate::settings::{Destination, Fields, SettingsTable, TraceSettings};
+use crate::settings::{Destination, SettingsTable, TraceSettingValues, TraceSettings};
 
 /// A temporary directory for a single test.
 struct Folder(PathBuf);
@@ -47,7 +47,7 @@ impl Drop for Folder {
 
 fn setting(count: i32, log_frequency: u32) -> Arc<TraceSettings> {
     let levels = TraceLevels { timestamps: true, tensors: false };
-    let start = Fields { levels, rate: 1, count, log_frequency };
+    let start = TraceSettingValues { levels, rate: 1, count, log_frequency };
     SettingsTable::new(start, Destination::Files, None).settings_of(None).clone()
 }
 

@@ -27,6 +27,8 @@ mod settings;
 mod tracer;
 mod writer;
 
-pub use otel::{BatchLimits, Collector, CollectorAddress, CollectorConnection, MalformedUrl};
-pub use settings::Fields;
-pub use tracer::{CheckModel, CollectorOptions, LogError, TraceOutput, Tracer, TracerOptions};
+pub use otel::{
+    CollectorAddress, CollectorClient, CollectorSettings, MalformedUrl, SpanBatchLimits,
+};
+pub use settings::TraceSettingValues;
+pub use tracer::{CheckModel, CollectorOptions, ErrorLogger, TraceOutput, Tracer, TracerOptions};

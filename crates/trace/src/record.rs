@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use galatea_control::{DoorTracePoint, DoorTraceSink};
+use galatea_control::{FrontendTracePoint, FrontendTraceSink};
 use galatea_infer::{
     TensorTracePoint, TraceIdentity, TracePoint, TraceSink, TraceSubject, TracedTensor,
 };
@@ -131,8 +131,8 @@ impl Drop for Record {
     }
 }
 
-impl DoorTraceSink for Record {
-    fn record(&self, point: DoorTracePoint, at: Instant) {
+impl FrontendTraceSink for Record {
+    fn record(&self, point: FrontendTracePoint, at: Instant) {
         self.push_time(self.root, TraceActivity::Door(point.name()), self.ns(at));
     }
 }
@@ -194,10 +194,10 @@ impl TraceSink for ServerTrace {
 
     fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>) {
         let mut readable = tensor.data.clone();
-        if readable.own().is_err() {
+        if readable.make_owned().is_err() {
             return;
         }
-        let Some(data) = readable.host() else { return };
+        let Some(data) = readable.host_bytes() else { return };
         let activity = match point {
             TensorTracePoint::QueueInput => "TENSOR_QUEUE_INPUT",
             TensorTracePoint::BackendOutput => "TENSOR_BACKEND_OUTPUT",

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use galatea_control::{FieldChange, TraceChange, TraceLevels};
+use galatea_control::{FieldChange, TraceLevels, TraceSettingsChange};
 use galatea_infer::Status;
 
 use crate::sampler::Sampler;
@@ -17,7 +17,7 @@ const TRACED_MODELS_MAX: usize = 4096;
 
 /// The values of the settings.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Fields {
+pub struct TraceSettingValues {
     /// The kinds of facts to trace.
     pub levels: TraceLevels,
     /// The sampling rate: one in this many requests is traced; 0 means only requests whose clients
@@ -29,7 +29,7 @@ pub struct Fields {
     pub log_frequency: u32,
 }
 
-impl Default for Fields {
+impl Default for TraceSettingValues {
     fn default() -> Self {
         Self { levels: TraceLevels::default(), rate: 1000, count: -1, log_frequency: 0 }
     }
@@ -95,7 +95,12 @@ impl Drop for TraceSettings {
 }
 
 impl TraceSettings {
-    fn new(number: u64, fields: Fields, set: SetFields, destination: Destination) -> Self {
+    fn new(
+        number: u64,
+        fields: TraceSettingValues,
+        set: SetFields,
+        destination: Destination,
+    ) -> Self {
         let invalid = if fields.levels.is_off() {
             Some("tracing is disabled")
         } else if fields.rate == 0 {
@@ -105,14 +110,14 @@ impl TraceSettings {
         } else {
             None
         };
-        let Fields { levels, rate, count, log_frequency } = fields;
+        let TraceSettingValues { levels, rate, count, log_frequency } = fields;
         let sampler = Sampler::new(rate, count);
         Self { number, levels, log_frequency, sampler, set, invalid, on_end: None }
     }
 
     /// The values, with the remaining count.
-    pub(crate) fn fields(&self) -> Fields {
-        Fields {
+    pub(crate) fn fields(&self) -> TraceSettingValues {
+        TraceSettingValues {
             levels: self.levels,
             rate: self.sampler.rate(),
             count: self.sampler.remaining_traces(),
@@ -134,7 +139,7 @@ impl TraceSettings {
 /// All settings.
 #[derive(Clone, Debug)]
 pub(crate) struct SettingsTable {
-    start: Fields,
+    start: TraceSettingValues,
     destination: Destination,
     global: Arc<TraceSettings>,
     models: BTreeMap<String, Arc<TraceSettings>>,
@@ -145,7 +150,7 @@ pub(crate) struct SettingsTable {
 impl SettingsTable {
     /// A table with the initial settings. If those are invalid, nothing is traced.
     pub(crate) fn new(
-        start: Fields,
+        start: TraceSettingValues,
         destination: Destination,
         on_end: Option<SettingsUnusedHandler>,
     ) -> Self {
@@ -173,19 +178,19 @@ impl SettingsTable {
     pub(crate) fn change(
         &mut self,
         model: Option<&str>,
-        change: &TraceChange,
+        change: &TraceSettingsChange,
     ) -> Result<(), Status> {
         let Some(model) = model.filter(|model| !model.is_empty()) else {
             self.global = self.changed(Some(&self.global.clone()), self.start, change)?;
             for model in self.models.keys().cloned().collect::<Vec<_>>() {
-                self.change_model(&model, &TraceChange::default())?;
+                self.change_model(&model, &TraceSettingsChange::default())?;
             }
             return Ok(());
         };
         self.change_model(model, change)
     }
 
-    fn change_model(&mut self, model: &str, change: &TraceChange) -> Result<(), Status> {
+    fn change_model(&mut self, model: &str, change: &TraceSettingsChange) -> Result<(), Status> {
         let current = self.models.get(model).cloned();
         if set_fields(current.as_deref(), change).is_none() {
             self.models.remove(model);
@@ -204,14 +209,14 @@ impl SettingsTable {
     fn changed(
         &mut self,
         current: Option<&Arc<TraceSettings>>,
-        fallback: Fields,
-        change: &TraceChange,
+        fallback: TraceSettingValues,
+        change: &TraceSettingsChange,
     ) -> Result<Arc<TraceSettings>, Status> {
         let known = current.map(|setting| (setting.fields(), setting.set));
         let kept = |is_set: fn(SetFields) -> bool| {
             known.filter(|(_, set)| is_set(*set)).map(|(fields, _)| fields)
         };
-        let fields = Fields {
+        let fields = TraceSettingValues {
             levels: field(change.levels, kept(|set| set.levels).map(|f| f.levels), fallback.levels),
             rate: field(change.rate, kept(|set| set.rate).map(|f| f.rate), fallback.rate),
             count: field(change.count, kept(|set| set.count).map(|f| f.count), fallback.count),
@@ -247,7 +252,7 @@ fn field<T>(change: FieldChange<T>, kept: Option<T>, fallback: T) -> T {
 }
 
 /// The fields that are set after a change.
-fn set_fields(current: Option<&TraceSettings>, change: &TraceChange) -> SetFields {
+fn set_fields(current: Option<&TraceSettings>, change: &TraceSettingsChange) -> SetFields {
     let before = current.map(|setting| setting.set).unwrap_or_default();
     SetFields {
         levels: is_set(before.levels, change.levels),

@@ -9,19 +9,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use galatea_control::{
-    ClientTrace, TraceChange, TraceControl, TraceHeaders, TraceMode, TraceSettings,
+    RequestTraceParts, TraceControl, TraceHeaders, TraceMode, TraceSettings, TraceSettingsChange,
 };
-use galatea_infer::{Pass, Status, Trace, api};
+use galatea_infer::{AccessPass, Status, Trace, api};
 use galatea_stdx::Lock;
 
 use crate::files::TraceFiles;
 use crate::otel::context::SpanContext;
 use crate::otel::exporter::Exporter;
 use crate::otel::spans::ClientSpan;
-use crate::otel::{BatchLimits, Collector};
+use crate::otel::{CollectorClient, SpanBatchLimits};
 use crate::queue::Message;
 use crate::record::{Record, Recording};
-use crate::settings::{Destination, Fields, SettingsTable, SettingsUnusedHandler};
+use crate::settings::{Destination, SettingsTable, SettingsUnusedHandler, TraceSettingValues};
 use crate::writer;
 
 /// The maximum time that shutdown waits for the writer thread.
@@ -40,23 +40,23 @@ pub enum TraceOutput {
 #[derive(Clone, Debug)]
 pub struct CollectorOptions {
     /// The collector.
-    pub collector: Collector,
+    pub collector: CollectorClient,
     /// The server attributes that all spans share.
     pub resource: Vec<(String, String)>,
     /// The limits on span collection.
-    pub limits: BatchLimits,
+    pub limits: SpanBatchLimits,
 }
 
 /// Checks that a model is ready; may block.
 pub type CheckModel = Box<dyn Fn(&str) -> Result<(), Status> + Send + Sync>;
 
 /// Writes a line to the server's log.
-pub type LogError = Arc<dyn Fn(&str) + Send + Sync>;
+pub type ErrorLogger = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The components of a tracer.
 pub struct TracerOptions {
     /// The initial settings.
-    pub start: Fields,
+    pub start: TraceSettingValues,
     /// The destination of traces.
     pub output: TraceOutput,
     /// Additional settings to report to clients.
@@ -66,7 +66,7 @@ pub struct TracerOptions {
     /// Checks that a model may have settings.
     pub check_model: CheckModel,
     /// Logs errors.
-    pub log_error: LogError,
+    pub log_error: ErrorLogger,
 }
 
 /// Traces requests according to the settings.
@@ -199,10 +199,10 @@ impl TraceControl for Tracer {
 
     fn begin(
         &self,
-        _: Pass<api::Inference>,
+        _: AccessPass<api::Inference>,
         model: &str,
         headers: TraceHeaders<'_>,
-    ) -> Option<ClientTrace> {
+    ) -> Option<RequestTraceParts> {
         let for_collector = self.is_for_collector();
         let (setting, remote) = {
             let table = self.settings.load();
@@ -219,15 +219,15 @@ impl TraceControl for Tracer {
         };
         let client = for_collector.then(|| Box::new(self.client_span(remote)));
         let record = Record::begin(&self.recording, setting, client);
-        Some(ClientTrace { request: Trace::new(record.root_trace()), door: record })
+        Some(RequestTraceParts { request: Trace::new(record.root_trace()), door: record })
     }
 
-    fn check_model(&self, _: Pass<api::Trace>, model: &str) -> Result<(), Status> {
+    fn check_model(&self, _: AccessPass<api::Trace>, model: &str) -> Result<(), Status> {
         (self.options.check_model)(model)
     }
 
-    fn settings(&self, _: Pass<api::Trace>, model: Option<&str>) -> TraceSettings {
-        let Fields { levels, rate, count, log_frequency } =
+    fn settings(&self, _: AccessPass<api::Trace>, model: Option<&str>) -> TraceSettings {
+        let TraceSettingValues { levels, rate, count, log_frequency } =
             self.settings.load().settings_of(model).fields();
         let mode = match &self.options.output {
             TraceOutput::Files(file) => TraceMode::Triton { log_frequency, file: file.clone() },
@@ -239,9 +239,9 @@ impl TraceControl for Tracer {
 
     fn change(
         &self,
-        _: Pass<api::Trace>,
+        _: AccessPass<api::Trace>,
         model: Option<&str>,
-        change: &TraceChange,
+        change: &TraceSettingsChange,
     ) -> Result<(), Status> {
         let mut worker = self.changing.lock("change the settings");
         let before = self.settings.load_full();

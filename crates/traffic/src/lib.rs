@@ -1,16 +1,16 @@
 //! Traffic files: the requests that a model received, with their results.
 //!
 //! A file has one JSON object per line, so that people, `jq` and scripts can read it. The first
-//! line is the [`Header`]. Each further line is a request, an execution or a remark ([`Line`]). The
+//! line is the [`TrafficHeader`]. Each further line is a request, an execution or a remark ([`TrafficLine`]). The
 //! fields are described in `docs/traffic.md`. A file contains no tensor contents.
 //!
 //! ```
-//! use galatea_traffic::{Header, Line, RecordedRequest, Traffic};
+//! use galatea_traffic::{TrafficHeader, TrafficLine, RecordedRequest, RecordedTraffic};
 //!
-//! let header = Header { model: "m".into(), version: 1, ..Header::default() };
+//! let header = TrafficHeader { model: "m".into(), version: 1, ..TrafficHeader::default() };
 //! let request = RecordedRequest { at_ns: 5, rows: 2, status: "ok".into(), ..RecordedRequest::default() };
-//! let text = format!("{}\n{}\n", Line::Header(header), Line::Request(request));
-//! let traffic = Traffic::read(&mut text.as_bytes()).unwrap();
+//! let text = format!("{}\n{}\n", TrafficLine::Header(header), TrafficLine::Request(request));
+//! let traffic = RecordedTraffic::read(&mut text.as_bytes()).unwrap();
 //! assert_eq!(traffic.requests[0].rows, 2);
 //! ```
 //!
@@ -35,6 +35,8 @@ mod rotate;
 mod tests;
 mod write;
 
-pub use line::{FORMAT, Header, Line, RecordedExecution, RecordedRequest, RequestExecution};
-pub use read::{ReadError, Traffic};
+pub use line::{
+    FORMAT, RecordedExecution, RecordedRequest, RequestExecution, TrafficHeader, TrafficLine,
+};
+pub use read::{ReadError, RecordedTraffic};
 pub use rotate::RotatingFile;

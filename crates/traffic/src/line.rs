@@ -10,7 +10,7 @@ pub const FORMAT: u64 = 1;
 
 /// The first line, which identifies the recording.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Header {
+pub struct TrafficHeader {
     /// The model's name.
     pub model: String,
     /// The model's version.
@@ -96,9 +96,9 @@ pub struct RecordedExecution {
 
 /// A line of a traffic file.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Line {
+pub enum TrafficLine {
     /// The first line.
-    Header(Header),
+    Header(TrafficHeader),
     /// A request.
     Request(RecordedRequest),
     /// An execution.

@@ -4,9 +4,11 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use crate::line::{FORMAT, Header, Line, RecordedExecution, RecordedRequest, RequestExecution};
+use crate::line::{
+    FORMAT, RecordedExecution, RecordedRequest, RequestExecution, TrafficHeader, TrafficLine,
+};
 
-impl Line {
+impl TrafficLine {
     /// Parses a line.
     ///
     /// # Errors
@@ -75,13 +77,13 @@ impl RecordFields<'_> {
         self.text(name).map(|text| Cow::Owned(text.to_owned()))
     }
 
-    fn header(&self) -> Result<Header, String> {
+    fn header(&self) -> Result<TrafficHeader, String> {
         let format = self.number("galatea_traffic")?;
         if format != FORMAT {
             return Err(format!("it has version {format} of the format, not {FORMAT}"));
         }
         let version = self.0.get("version").and_then(Value::as_i64);
-        Ok(Header {
+        Ok(TrafficHeader {
             model: self.text("model")?.to_owned(),
             version: version.ok_or("'version' is not a number")?,
             began_ms: self.or_zero("began_ms")?,

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::io::{self, BufRead};
 
-use crate::line::{Header, Line, RecordedExecution, RecordedRequest};
+use crate::line::{RecordedExecution, RecordedRequest, TrafficHeader, TrafficLine};
 
 /// The maximum length of a line, in bytes. The header contains a configuration.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// The contents of a file, in line order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Traffic {
+pub struct RecordedTraffic {
     /// The recorded model and server.
-    pub header: Header,
+    pub header: TrafficHeader,
     /// The requests, in arrival order.
     pub requests: Vec<RecordedRequest>,
     /// The executions, in the order in which they ended.
@@ -40,7 +40,7 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-impl Traffic {
+impl RecordedTraffic {
     /// Reads a file. An unterminated last line, left behind by a killed recording, counts as lost.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Traffic {
                 break;
             }
             let line = std::str::from_utf8(&text).map_err(|error| error.to_string());
-            match line.and_then(Line::parse) {
+            match line.and_then(TrafficLine::parse) {
                 Ok(line) => traffic
                     .add(line, number)
                     .map_err(|reason| ReadError { line: number, reason })?,
@@ -74,19 +74,19 @@ impl Traffic {
         Ok(traffic)
     }
 
-    fn add(&mut self, line: Line, number: usize) -> Result<(), String> {
+    fn add(&mut self, line: TrafficLine, number: usize) -> Result<(), String> {
         match line {
-            Line::Header(header) if number == 1 => self.header = header,
-            Line::Header(_) => return Err(String::from("only the first line is a header")),
+            TrafficLine::Header(header) if number == 1 => self.header = header,
+            TrafficLine::Header(_) => return Err(String::from("only the first line is a header")),
             _ if number == 1 => {
                 return Err(String::from(
                     "the first line of a file of traffic has 'galatea_traffic'",
                 ));
             }
-            Line::Request(request) => self.requests.push(request),
-            Line::Execution(execution) => self.executions.push(execution),
-            Line::Lost(count) => self.lost = self.lost.saturating_add(count),
-            Line::End(_) => {}
+            TrafficLine::Request(request) => self.requests.push(request),
+            TrafficLine::Execution(execution) => self.executions.push(execution),
+            TrafficLine::Lost(count) => self.lost = self.lost.saturating_add(count),
+            TrafficLine::End(_) => {}
         }
         Ok(())
     }
@@ -97,7 +97,8 @@ impl Traffic {
     ///
     /// Returns an error if the file belongs to another recording.
     pub fn join(&mut self, other: Self) -> Result<(), String> {
-        let identity = |header: &Header| (header.model.clone(), header.version, header.began_ms);
+        let identity =
+            |header: &TrafficHeader| (header.model.clone(), header.version, header.began_ms);
         if identity(&self.header) != identity(&other.header) {
             return Err(format!(
                 "the files are not of one recording: of model '{}' version {}, and of '{}' version {}",
@@ -128,8 +129,8 @@ mod tests {
 
     const HEADER: &str = "{\"galatea_traffic\":1,\"model\":\"m\",\"version\":1}\n";
 
-    fn read(text: &str) -> Result<Traffic, String> {
-        Traffic::read(&mut text.as_bytes()).map_err(|error| error.to_string())
+    fn read(text: &str) -> Result<RecordedTraffic, String> {
+        RecordedTraffic::read(&mut text.as_bytes()).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
-use crate::{Header, Line, RecordedExecution, RecordedRequest, RequestExecution};
+use crate::{RecordedExecution, RecordedRequest, RequestExecution, TrafficHeader, TrafficLine};
 
 #[track_caller]
-fn check(line: Line, text: &str) {
+fn check(line: TrafficLine, text: &str) {
     assert_eq!(line.to_string(), text);
-    assert_eq!(Line::parse(text), Ok(line));
+    assert_eq!(TrafficLine::parse(text), Ok(line));
 }
 
 #[test]
 fn each_line_is_one_object() {
-    let header = Header {
+    let header = TrafficHeader {
         model: String::from("m"),
         version: 3,
         began_ms: 7,
@@ -22,11 +22,11 @@ fn each_line_is_one_object() {
         config: Some(json!({ "max_batch_size": 4 })),
     };
     check(
-        Line::Header(header),
+        TrafficLine::Header(header),
         r#"{"galatea_traffic":1,"model":"m","version":3,"began_ms":7,"processors":2,"instances":["m_0_0"],"variable":["ids:0"],"config":{"max_batch_size":4}}"#,
     );
-    check(Line::Lost(4), r#"{"lost":4}"#);
-    check(Line::End(String::from("unloaded")), r#"{"end":"unloaded"}"#);
+    check(TrafficLine::Lost(4), r#"{"lost":4}"#);
+    check(TrafficLine::End(String::from("unloaded")), r#"{"end":"unloaded"}"#);
 }
 
 #[test]
@@ -38,7 +38,10 @@ fn a_request_leaves_out_what_is_usual() {
         queue_ns: 0,
         ..RecordedRequest::default()
     };
-    check(Line::Request(refused), r#"{"at_ns":1,"rows":1,"status":"queue_full","queue_ns":0}"#);
+    check(
+        TrafficLine::Request(refused),
+        r#"{"at_ns":1,"rows":1,"status":"queue_full","queue_ns":0}"#,
+    );
     let executed = RecordedRequest {
         at_ns: 1,
         rows: 2,
@@ -59,7 +62,7 @@ fn a_request_leaves_out_what_is_usual() {
         }),
     };
     check(
-        Line::Request(executed),
+        TrafficLine::Request(executed),
         r#"{"at_ns":1,"rows":2,"dims":[17],"length":17,"priority":3,"timeout_ns":4,"deadline_ns":5,"sequence":"a","status":"ok","queue_ns":6,"compute_ns":7,"batch":4,"close":"max_size","instance":"m_0_0","execution":9}"#,
     );
 }
@@ -78,7 +81,7 @@ fn an_execution_has_its_duration() {
         instance: "m_0_0".into(),
     };
     check(
-        Line::Execution(execution),
+        TrafficLine::Execution(execution),
         r#"{"execution":9,"at_ns":7,"duration_ns":8,"rows":4,"requests":2,"length":17,"busy":1,"close":"delay","instance":"m_0_0"}"#,
     );
 }
@@ -87,17 +90,17 @@ fn an_execution_has_its_duration() {
 #[test]
 fn lines_are_those_of_any_writer_of_json() {
     let name = "a \"quoted\" \\ name\n\u{1} and \u{20ac}\u{2028}";
-    let header = Header {
+    let header = TrafficHeader {
         model: name.into(),
         version: -1,
         instances: vec![name.into(), String::new()],
-        ..Header::default()
+        ..TrafficHeader::default()
     };
     let expected = json!({
         "galatea_traffic": 1, "model": name, "version": -1, "began_ms": 0, "processors": 0,
         "instances": [name, ""], "variable": [],
     });
-    check(Line::Header(header), &expected.to_string());
+    check(TrafficLine::Header(header), &expected.to_string());
     for sequence in [json!(u64::MAX), json!(name), json!("")] {
         let request = RecordedRequest {
             at_ns: u64::MAX,
@@ -111,7 +114,7 @@ fn lines_are_those_of_any_writer_of_json() {
             "at_ns": u64::MAX, "rows": u32::MAX, "dims": [0, u32::MAX], "length": 0,
             "sequence": sequence, "status": name, "queue_ns": 0,
         });
-        check(Line::Request(request), &expected.to_string());
+        check(TrafficLine::Request(request), &expected.to_string());
     }
     let execution = RecordedExecution {
         busy: 1,
@@ -123,14 +126,14 @@ fn lines_are_those_of_any_writer_of_json() {
         "execution": 0, "at_ns": 0, "duration_ns": 0, "rows": 0, "requests": 0, "length": 0,
         "busy": 1, "close": name, "instance": name,
     });
-    check(Line::Execution(execution), &expected.to_string());
-    check(Line::End(name.into()), &json!({ "end": name }).to_string());
+    check(TrafficLine::Execution(execution), &expected.to_string());
+    check(TrafficLine::End(name.into()), &json!({ "end": name }).to_string());
 }
 
 #[test]
 fn lines_share_a_buffer() {
     let mut buffer = b"before".to_vec();
-    Line::Lost(1).write(&mut buffer);
+    TrafficLine::Lost(1).write(&mut buffer);
     RecordedRequest { status: "ok".into(), ..RecordedRequest::default() }.write(&mut buffer);
     let expected = br#"before{"lost":1}{"at_ns":0,"rows":0,"status":"ok","queue_ns":0}"#;
     assert_eq!(buffer, expected);
@@ -148,7 +151,7 @@ fn what_is_wrong_is_named() {
         (r#"{"galatea_traffic":2}"#, "version 2 of the format, not 1"),
         (r#"{"galatea_traffic":1,"model":"m"}"#, "'version'"),
     ] {
-        let error = Line::parse(text).unwrap_err();
+        let error = TrafficLine::parse(text).unwrap_err();
         assert!(error.contains(part), "{text}: {error}");
     }
 }

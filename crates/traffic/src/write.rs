@@ -5,9 +5,9 @@ use std::io::Write;
 
 use serde_json::Value;
 
-use crate::line::{FORMAT, Header, Line, RecordedExecution, RecordedRequest};
+use crate::line::{FORMAT, RecordedExecution, RecordedRequest, TrafficHeader, TrafficLine};
 
-impl fmt::Display for Line {
+impl fmt::Display for TrafficLine {
     /// Formats the line without a newline.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut bytes = Vec::new();
@@ -16,7 +16,7 @@ impl fmt::Display for Line {
     }
 }
 
-impl Line {
+impl TrafficLine {
     /// Appends the line without a newline.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
@@ -37,7 +37,7 @@ impl Line {
     }
 }
 
-impl Header {
+impl TrafficHeader {
     fn write(&self, out: &mut Vec<u8>) {
         let mut object = ObjectWriter::begin(out);
         object.number("galatea_traffic", FORMAT);

@@ -1,6 +1,6 @@
 //! The main cause of a request's duration: the cause of its largest part.
 
-use galatea_explain::{DetailLevel, RequestFacts, Stage, WaitReason, WaitTimes};
+use galatea_explain::{DetailLevel, RequestFacts, RequestStage, WaitReason, WaitTimes};
 
 /// The minimum tensor size at which stages that move tensors count as copies.
 const LARGE_BYTES_MIN: u64 = 1 << 20;
@@ -11,7 +11,7 @@ const RECEIVE_NS_MIN: u64 = 1_000_000;
 
 /// The reason for a request's duration.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub enum LatencyCause {
     /// The model computed.
     Execution,
     /// The client sent the message slowly.
@@ -51,7 +51,7 @@ pub enum Cause {
     Response,
 }
 
-impl Cause {
+impl LatencyCause {
     const COUNT: usize = 18;
 
     /// Every cause.
@@ -103,7 +103,7 @@ impl Cause {
 
     /// The cause's meaning, for human readers.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::Execution => "the model computed",
             Self::SlowClient => "the client sent the request slowly",
@@ -129,31 +129,31 @@ impl Cause {
 
 /// The verdict on a request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Verdict<'a> {
+pub struct LatencyVerdict<'a> {
     /// The main cause.
-    pub cause: Cause,
+    pub cause: LatencyCause,
     /// The cause's share of the request's time, in nanoseconds.
     pub ns: u64,
     /// The model of the step to which the verdict applies, if any.
     pub step: Option<&'a str>,
 }
 
-impl<'a> Verdict<'a> {
+impl<'a> LatencyVerdict<'a> {
     /// The verdict on a request. The main cause is the one with the largest sum over the stages and
     /// waits that it explains. If several sums are equal, the first cause wins.
     #[must_use]
-    pub fn of(facts: &'a RequestFacts, detail: DetailLevel) -> Self {
-        let mut verdict = Self { cause: Cause::Execution, ns: 0, step: None };
-        for (cause, ns) in Cause::ALL.into_iter().zip(sums(facts, detail)) {
+    pub fn for_request(facts: &'a RequestFacts, detail: DetailLevel) -> Self {
+        let mut verdict = Self { cause: LatencyCause::Execution, ns: 0, step: None };
+        for (cause, ns) in LatencyCause::ALL.into_iter().zip(sums(facts, detail)) {
             if ns > verdict.ns {
                 verdict = Self { cause, ns, step: None };
             }
         }
-        let is_executed = matches!(verdict.cause, Cause::Execution | Cause::ColdLoad);
+        let is_executed = matches!(verdict.cause, LatencyCause::Execution | LatencyCause::ColdLoad);
         match longest_step(facts).filter(|_| is_executed) {
             None => verdict,
             Some(step) => {
-                let inner = Self::of(step, detail);
+                let inner = Self::for_request(step, detail);
                 Self { step: inner.step.or(Some(&step.model)), ..inner }
             }
         }
@@ -166,45 +166,54 @@ fn longest_step(facts: &RequestFacts) -> Option<&RequestFacts> {
 }
 
 /// Nanoseconds by cause. They add up to the total time of all stages.
-fn sums(facts: &RequestFacts, detail: DetailLevel) -> [u64; Cause::COUNT] {
-    let mut sums = DurationSums([0; Cause::COUNT]);
+fn sums(facts: &RequestFacts, detail: DetailLevel) -> [u64; LatencyCause::COUNT] {
+    let mut sums = DurationSums([0; LatencyCause::COUNT]);
     let (input_bytes, output_bytes) = (facts.input_bytes, facts.output_bytes);
-    for (stage, ns) in facts.stages() {
+    for (stage, ns) in facts.stage_durations() {
         match stage {
-            Stage::Receive => sums.add(of_receiving(input_bytes, ns), ns),
-            Stage::Decode => sums.add(of_copying(input_bytes, Cause::Coding), ns),
-            Stage::Encode => sums.add(of_copying(output_bytes, Cause::Coding), ns),
-            Stage::Input if input_bytes >= LARGE_BYTES_MIN => sums.add(Cause::LargeCopy, ns),
-            Stage::Output if output_bytes >= LARGE_BYTES_MIN => sums.add(Cause::LargeCopy, ns),
+            RequestStage::Receive => sums.add(of_receiving(input_bytes, ns), ns),
+            RequestStage::Decode => sums.add(of_copying(input_bytes, LatencyCause::Coding), ns),
+            RequestStage::Encode => sums.add(of_copying(output_bytes, LatencyCause::Coding), ns),
+            RequestStage::Input if input_bytes >= LARGE_BYTES_MIN => {
+                sums.add(LatencyCause::LargeCopy, ns)
+            }
+            RequestStage::Output if output_bytes >= LARGE_BYTES_MIN => {
+                sums.add(LatencyCause::LargeCopy, ns)
+            }
             // Tensors in shared memory are copied here.
-            Stage::Admit => sums.add(of_copying(input_bytes, Cause::Admission), ns),
-            Stage::Queue => add_waits(&mut sums, facts, ns, detail),
-            Stage::HandOver | Stage::Reply => sums.add(Cause::ThreadStarvation, ns),
-            Stage::Input | Stage::Output | Stage::Compute | Stage::Execute => {
+            RequestStage::Admit => sums.add(of_copying(input_bytes, LatencyCause::Admission), ns),
+            RequestStage::Queue => add_waits(&mut sums, facts, ns, detail),
+            RequestStage::HandOver | RequestStage::Reply => {
+                sums.add(LatencyCause::ThreadStarvation, ns)
+            }
+            RequestStage::Input
+            | RequestStage::Output
+            | RequestStage::Compute
+            | RequestStage::Execute => {
                 add_execution(&mut sums, facts, ns, detail);
             }
-            Stage::Respond => sums.add(Cause::Response, ns),
+            RequestStage::Respond => sums.add(LatencyCause::Response, ns),
         }
     }
     sums.0
 }
 
 /// The client is the cause of a slow body, unless the body's size explains the time.
-fn of_receiving(bytes: u64, ns: u64) -> Cause {
+fn of_receiving(bytes: u64, ns: u64) -> LatencyCause {
     let plausible = bytes.saturating_mul(RECEIVE_NS_PER_BYTE_MAX);
     match ns > plausible.max(RECEIVE_NS_MIN) {
-        true => Cause::SlowClient,
-        false => of_copying(bytes, Cause::Coding),
+        true => LatencyCause::SlowClient,
+        false => of_copying(bytes, LatencyCause::Coding),
     }
 }
 
-const fn of_copying(bytes: u64, otherwise: Cause) -> Cause {
-    if bytes >= LARGE_BYTES_MIN { Cause::LargeCopy } else { otherwise }
+const fn of_copying(bytes: u64, otherwise: LatencyCause) -> LatencyCause {
+    if bytes >= LARGE_BYTES_MIN { LatencyCause::LargeCopy } else { otherwise }
 }
 
 fn add_waits(sums: &mut DurationSums, facts: &RequestFacts, ns: u64, detail: DetailLevel) {
     if detail == DetailLevel::Own {
-        return sums.add(Cause::Queue, ns);
+        return sums.add(LatencyCause::Queue, ns);
     }
     let mut left = ns;
     for wait in WaitReason::ALL {
@@ -212,40 +221,40 @@ fn add_waits(sums: &mut DurationSums, facts: &RequestFacts, ns: u64, detail: Det
         left = left.saturating_sub(waited);
         sums.add(of_waiting(facts, wait), waited);
     }
-    sums.add(Cause::Queue, left);
+    sums.add(LatencyCause::Queue, left);
 }
 
-fn of_waiting(facts: &RequestFacts, wait: WaitReason) -> Cause {
+fn of_waiting(facts: &RequestFacts, wait: WaitReason) -> LatencyCause {
     let is_cold = facts.queued.is_some_and(|found| found.instances == 0 || found.behind_first);
     match wait {
-        WaitReason::Instance if is_cold && !facts.is_warm => Cause::ColdLoad,
-        WaitReason::Instance => Cause::TooFewInstances,
-        WaitReason::Shape => Cause::ShapeSplit,
-        WaitReason::BatchDelay => Cause::QueueDelay,
-        WaitReason::Window => Cause::DeadlineWindow,
-        WaitReason::Permit => Cause::RateLimiter,
-        WaitReason::Slot => Cause::SequenceSlot,
-        WaitReason::Predecessor => Cause::SequenceOrder,
-        WaitReason::Hold => Cause::Hold,
+        WaitReason::Instance if is_cold && !facts.is_warm => LatencyCause::ColdLoad,
+        WaitReason::Instance => LatencyCause::TooFewInstances,
+        WaitReason::Shape => LatencyCause::ShapeSplit,
+        WaitReason::BatchDelay => LatencyCause::QueueDelay,
+        WaitReason::Window => LatencyCause::DeadlineWindow,
+        WaitReason::Permit => LatencyCause::RateLimiter,
+        WaitReason::Slot => LatencyCause::SequenceSlot,
+        WaitReason::Predecessor => LatencyCause::SequenceOrder,
+        WaitReason::Hold => LatencyCause::Hold,
     }
 }
 
 fn add_execution(sums: &mut DurationSums, facts: &RequestFacts, ns: u64, detail: DetailLevel) {
     let batch = facts.batch.filter(|_| detail == DetailLevel::Schedule);
-    let Some(batch) = batch else { return sums.add(Cause::Execution, ns) };
+    let Some(batch) = batch else { return sums.add(LatencyCause::Execution, ns) };
     let padding = ns
         .checked_div(batch.rows)
         .map_or(0, |row| row.saturating_mul(batch.padding_rows.min(batch.rows)));
     let rest = ns.saturating_sub(padding);
     let is_cold = batch.is_first && !facts.is_warm;
-    sums.add(Cause::Padding, padding);
-    sums.add(if is_cold { Cause::ColdLoad } else { Cause::Execution }, rest);
+    sums.add(LatencyCause::Padding, padding);
+    sums.add(if is_cold { LatencyCause::ColdLoad } else { LatencyCause::Execution }, rest);
 }
 
-struct DurationSums([u64; Cause::COUNT]);
+struct DurationSums([u64; LatencyCause::COUNT]);
 
 impl DurationSums {
-    fn add(&mut self, cause: Cause, ns: u64) {
+    fn add(&mut self, cause: LatencyCause, ns: u64) {
         if let Some(sum) = self.0.get_mut(cause as usize) {
             *sum = sum.saturating_add(ns);
         }
@@ -255,9 +264,9 @@ impl DurationSums {
 /// The main cause over all requests of a model: `waits` in the queue, and the execution time. If
 /// several causes are equal, the first one wins.
 #[must_use]
-pub fn overall(waits: &WaitTimes, execution_ns: u64) -> (Cause, u64) {
+pub fn main_cause_of_model(waits: &WaitTimes, execution_ns: u64) -> (LatencyCause, u64) {
     let facts = RequestFacts::default();
-    let mut overall = (Cause::Execution, execution_ns);
+    let mut overall = (LatencyCause::Execution, execution_ns);
     for wait in WaitReason::ALL {
         let ns = waits.time_of(wait);
         if ns > overall.1 {

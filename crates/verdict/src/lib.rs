@@ -1,8 +1,8 @@
 //! Verdicts on why a request took as long as it did, based on the facts that `explain` gathers.
 //!
-//! - [`Verdict`]: the main cause, decided from the facts only
+//! - [`LatencyVerdict`]: the main cause, decided from the facts only
 //! - [`text()`]: the explanation as JSON and as the `Server-Timing` header
-//! - [`main_cause`]: the main cause over all requests of a model
+//! - [`model_main_cause_text`]: the main cause over all requests of a model
 //!
 //! This crate decides and formats. It has no threads, clocks, locks or I/O, and gathers nothing.
 //! Doors and dispatchers don't use it: the program hands them its functions, so changing a
@@ -25,12 +25,12 @@ mod text;
 
 use galatea_explain::{CauseText, WaitTimes};
 
-pub use cause::{Cause, Verdict, overall};
+pub use cause::{LatencyCause, LatencyVerdict, main_cause_of_model};
 pub use text::text;
 
-/// Describes the main cause over all requests of a model; see [`overall`].
+/// Describes the main cause over all requests of a model; see [`main_cause_of_model`].
 #[must_use]
-pub fn main_cause_text(waits: &WaitTimes, execution_ns: u64) -> CauseText {
-    let (cause, _) = overall(waits, execution_ns);
-    CauseText { name: cause.name(), words: cause.words() }
+pub fn model_main_cause_text(waits: &WaitTimes, execution_ns: u64) -> CauseText {
+    let (cause, _) = main_cause_of_model(waits, execution_ns);
+    CauseText { name: cause.name(), words: cause.description() }
 }

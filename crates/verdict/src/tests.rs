@@ -37,7 +37,7 @@ fn executed(closed: u64) -> RequestFacts {
 
 #[track_caller]
 fn check_cause(facts: &RequestFacts, expected: &str) {
-    let verdict = Verdict::of(facts, DetailLevel::Schedule);
+    let verdict = LatencyVerdict::for_request(facts, DetailLevel::Schedule);
     assert_eq!(format!("{} {}", verdict.cause.name(), verdict.ns / MS), expected, "{facts:?}");
 }
 
@@ -62,7 +62,10 @@ fn each_wait_has_a_cause() {
     ] {
         check_cause(&waited(wait), expected);
         // A client that may not see other clients' work learns only that it waited.
-        assert_eq!(Verdict::of(&waited(wait), DetailLevel::Own).cause, Cause::Queue);
+        assert_eq!(
+            LatencyVerdict::for_request(&waited(wait), DetailLevel::Own).cause,
+            LatencyCause::Queue
+        );
     }
     check_cause(&executed(101), "queue 100");
 }
@@ -156,21 +159,21 @@ fn an_ensemble_is_explained_by_its_longest_step() {
     ensemble.steps = vec![executed(2), waited(WaitReason::Permit)];
     ensemble.steps[0].model = String::from("short");
     ensemble.steps[1].model = String::from("long");
-    let verdict = Verdict::of(&ensemble, DetailLevel::Schedule);
-    assert_eq!((verdict.cause, verdict.step), (Cause::RateLimiter, Some("long")));
+    let verdict = LatencyVerdict::for_request(&ensemble, DetailLevel::Schedule);
+    assert_eq!((verdict.cause, verdict.step), (LatencyCause::RateLimiter, Some("long")));
     // Time spent around the steps counts if it is longer.
     let mut waiting = waited(WaitReason::BatchDelay);
     waiting.steps = ensemble.steps;
-    let verdict = Verdict::of(&waiting, DetailLevel::Schedule);
-    assert_eq!((verdict.cause, verdict.step), (Cause::QueueDelay, None));
+    let verdict = LatencyVerdict::for_request(&waiting, DetailLevel::Schedule);
+    assert_eq!((verdict.cause, verdict.step), (LatencyCause::QueueDelay, None));
 }
 
 #[test]
 fn causes_have_names_of_their_own() {
     let names: std::collections::BTreeSet<_> =
-        Cause::ALL.iter().map(|cause| cause.name()).collect();
-    assert_eq!(names.len(), Cause::ALL.len());
-    for (place, cause) in Cause::ALL.into_iter().enumerate() {
+        LatencyCause::ALL.iter().map(|cause| cause.name()).collect();
+    assert_eq!(names.len(), LatencyCause::ALL.len());
+    for (place, cause) in LatencyCause::ALL.into_iter().enumerate() {
         assert_eq!(cause as usize, place);
     }
 }
@@ -234,8 +237,8 @@ fn long_explanations_leave_steps_out() {
 fn the_cause_of_all_requests_is_their_longest_wait() {
     let mut waits = WaitTimes::default();
     waits.add(WaitReason::Permit, 5);
-    assert_eq!(overall(&waits, 5), (Cause::Execution, 5));
-    assert_eq!(overall(&waits, 4), (Cause::RateLimiter, 5));
+    assert_eq!(main_cause_of_model(&waits, 5), (LatencyCause::Execution, 5));
+    assert_eq!(main_cause_of_model(&waits, 4), (LatencyCause::RateLimiter, 5));
     waits.add(WaitReason::Instance, 6);
-    assert_eq!(overall(&waits, 4), (Cause::TooFewInstances, 6));
+    assert_eq!(main_cause_of_model(&waits, 4), (LatencyCause::TooFewInstances, 6));
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use galatea_explain::{DetailLevel, ExplanationText, RequestFacts, WaitReason};
+use galatea_explain::{DetailLevel, LatencyExplanationText, RequestFacts, WaitReason};
 
-use crate::Verdict;
+use crate::LatencyVerdict;
 
 /// The maximum text length in bytes, unless a single name is longer. Clients over gRPC accept 8 KiB
 /// of metadata.
@@ -12,8 +12,11 @@ const TEXT_BYTES_MAX: usize = 4096;
 
 /// The explanation of a request, in both forms.
 #[must_use]
-pub fn text(facts: &RequestFacts, detail: DetailLevel) -> ExplanationText {
-    ExplanationText { json: json(facts, detail), server_timing: server_timing(facts, detail) }
+pub fn text(facts: &RequestFacts, detail: DetailLevel) -> LatencyExplanationText {
+    LatencyExplanationText {
+        json: json(facts, detail),
+        server_timing: server_timing(facts, detail),
+    }
 }
 
 /// The explanation as a JSON object. Steps are left out if the text would be too long.
@@ -39,10 +42,10 @@ pub(crate) fn server_timing(facts: &RequestFacts, detail: DetailLevel) -> String
 }
 
 fn write_timing(text: &mut String, facts: &RequestFacts, detail: DetailLevel) -> fmt::Result {
-    for (stage, ns) in facts.stages() {
+    for (stage, ns) in facts.stage_durations() {
         write!(text, "{};dur={}, ", stage.name(), Milliseconds(ns))?;
     }
-    let verdict = Verdict::of(facts, detail);
+    let verdict = LatencyVerdict::for_request(facts, detail);
     write!(
         text,
         "total;dur={}, cause;dur={};desc=\"{}\"",
@@ -60,7 +63,7 @@ fn write_facts(
 ) -> fmt::Result {
     write!(text, "{{\"model\":{},\"version\":\"{}\"", Quoted(&facts.model), facts.version)?;
     write!(text, ",\"total_us\":{}", facts.total() / 1_000)?;
-    let verdict = Verdict::of(facts, detail);
+    let verdict = LatencyVerdict::for_request(facts, detail);
     write!(
         text,
         ",\"cause\":{{\"name\":\"{}\",\"us\":{}",
@@ -70,9 +73,9 @@ fn write_facts(
     if let Some(step) = verdict.step {
         write!(text, ",\"step\":{}", Quoted(step))?;
     }
-    write!(text, ",\"words\":{}}}", Quoted(verdict.cause.words()))?;
+    write!(text, ",\"words\":{}}}", Quoted(verdict.cause.description()))?;
     text.push_str(",\"stages_us\":{");
-    for (number, (stage, ns)) in facts.stages().into_iter().enumerate() {
+    for (number, (stage, ns)) in facts.stage_durations().into_iter().enumerate() {
         let comma = if number == 0 { "" } else { "," };
         write!(text, "{comma}\"{}\":{}", stage.name(), ns / 1_000)?;
     }

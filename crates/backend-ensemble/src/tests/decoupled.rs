@@ -47,10 +47,10 @@ fn a_decoupled_step_may_end_without_a_response() {
     stream.respond("Y=10");
     ensemble.complete("net", "Y=11");
     assert_eq!(client.replies(), ["OUT=11"]);
-    stream.sender.finish();
+    stream.sender.finish_without_response();
     assert_eq!(client.replies(), ["end"]);
     let silent = ensemble.send("IN=1");
-    ensemble.take("stream").sender.finish();
+    ensemble.take("stream").sender.finish_without_response();
     assert_eq!(silent.replies(), ["end"]);
     assert_eq!((ensemble.successes(), ensemble.failures()), (2, vec![]));
 }
@@ -69,7 +69,7 @@ fn each_response_joins_the_single_response_of_another_step() {
     assert_eq!(client.replies(), ["OUT=11,SIDE=5"]);
     stream.respond("Y=30");
     assert_eq!(ensemble.pending_requests(), ["net(W=5,X=20)", "net(W=5,X=30)"]);
-    stream.sender.finish();
+    stream.sender.finish_without_response();
     ensemble.complete("net", "Y=21");
     ensemble.complete("net", "Y=31");
     assert_eq!(client.replies(), ["OUT=21,SIDE=5", "OUT=31,SIDE=5 end"]);
@@ -98,7 +98,7 @@ fn an_error_between_responses_ends_the_request() {
     assert!(ensemble.take("net").request.cancel.is_cancelled());
     stream.respond("Y=20");
     assert!(ensemble.pending_requests().is_empty());
-    stream.sender.finish();
+    stream.sender.finish_without_response();
     assert!(client.replies().is_empty());
 }
 
@@ -129,7 +129,7 @@ fn decoupled_steps_may_follow_each_other() {
     let mut twenty = ensemble.take("two");
     twenty.respond("Y=21");
     ten.respond("Y=11");
-    twenty.sender.finish();
+    twenty.sender.finish_without_response();
     assert_eq!(client.replies(), ["OUT=21", "OUT=11"]);
     ten.complete("Y=12");
     assert_eq!(client.replies(), ["OUT=12 end"]);

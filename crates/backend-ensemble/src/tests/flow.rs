@@ -33,22 +33,22 @@ fn a_chain_runs_one_after_another() {
 fn tensors_are_passed_on_without_a_copy() {
     let ensemble = chain();
     let request = request("IN=1", true);
-    let given = request.inputs[0].data.host().unwrap().as_ptr();
+    let given = request.inputs[0].data.host_bytes().unwrap().as_ptr();
     let client = ensemble.send_request(request);
     let net = ensemble.take("net");
-    assert_eq!(net.request.inputs[0].data.host().unwrap().as_ptr(), given);
+    assert_eq!(net.request.inputs[0].data.host_bytes().unwrap().as_ptr(), given);
     let produced = contents(2);
-    let address = produced.host().unwrap().as_ptr();
+    let address = produced.host_bytes().unwrap().as_ptr();
     let mut response = super::response(&net.request, "Y=0");
     response.outputs[0].data = produced;
     net.sender.send_final(Ok(response));
     let head = ensemble.take("head");
-    assert_eq!(head.request.inputs[0].data.host().unwrap().as_ptr(), address);
+    assert_eq!(head.request.inputs[0].data.host_bytes().unwrap().as_ptr(), address);
     let mut response = super::response(&head.request, "Y=0");
     response.outputs[0].data = head.request.inputs[0].data.clone();
     head.sender.send_final(Ok(response));
     let response = client.response();
-    assert_eq!(response.outputs[0].data.host().unwrap().as_ptr(), address);
+    assert_eq!(response.outputs[0].data.host_bytes().unwrap().as_ptr(), address);
     assert_eq!((&*response.model_name, response.model_version, &*response.id), ("E", 7, "r"));
 }
 

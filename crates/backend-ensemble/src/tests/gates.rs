@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use galatea_infer::{
-    Backpressure, InferenceRequest, ResponseCongestion, ResponseSender, ResumeHook, Status,
+    Backpressure, CongestionPoint, InferenceRequest, ResponseSender, ResumeHook, Status,
 };
 
 use super::{TestEnsemble, request, response};
@@ -85,7 +85,7 @@ impl Producer {
             self.next += 1;
             *produced.lock().unwrap() += 1;
         }
-        self.sender.finish();
+        self.sender.finish_without_response();
     }
 }
 
@@ -183,7 +183,7 @@ fn a_paused_step_resumes_when_its_request_fails() {
 #[derive(Default)]
 struct SlowClient(Mutex<(bool, Vec<ResumeHook>)>);
 
-impl ResponseCongestion for SlowClient {
+impl CongestionPoint for SlowClient {
     fn is_congested(&self) -> bool {
         self.0.lock().unwrap().0
     }
@@ -207,7 +207,7 @@ fn a_decoupled_step_pauses_for_a_slow_client() {
         let produced = produce(&ensemble, 100);
         let reader = Arc::<SlowClient>::default();
         reader.0.lock().unwrap().0 = true;
-        let backpressure = Backpressure::default().with_point(reader.clone());
+        let backpressure = Backpressure::default().with_congestion_point(reader.clone());
         let client =
             ensemble.send_request(InferenceRequest { backpressure, ..request("IN=1", false) });
         assert_eq!(*produced.lock().unwrap(), 0);

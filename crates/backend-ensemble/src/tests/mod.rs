@@ -14,15 +14,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{
-    Backend, ComposingModels, Device, Host, Instance, LogLevel, ModelFiles, Placement,
+    Backend, ComposingModels, Device, Instance, LogLevel, ModelFiles, ModelHost, Placement,
 };
 use galatea_config::{ComposingModel, ModelSpec, SupportedFeatures, validate_ensemble};
 use galatea_infer::{
-    AdmissionTimes, CancelToken, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
-    InferenceResponse, InferenceService, InputTensor, OutputTensor, Parameter, Pass,
+    AccessPass, AdmissionTimes, CancelToken, ExecutionSummary, ExecutionTimes, FailureReason,
+    InferenceRequest, InferenceResponse, InferenceService, InputTensor, OutputTensor, Parameter,
     PendingRequest, Reply, RequestObserver, ResponseSender, Status, api,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::EnsembleBackend;
@@ -47,7 +47,7 @@ pub(super) struct Models {
 impl InferenceService for Models {
     fn infer(
         &self,
-        _: Pass<api::Inference>,
+        _: AccessPass<api::Inference>,
         request: Box<InferenceRequest>,
         sender: ResponseSender,
     ) {
@@ -81,7 +81,7 @@ impl std::fmt::Debug for RecordingHost {
     }
 }
 
-impl Host for RecordingHost {
+impl ModelHost for RecordingHost {
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
         let durations = [times.input_time(), times.infer_time(), times.output_time()];
         self.batches.lock().unwrap().push((batch_size, durations));
@@ -131,8 +131,10 @@ impl ModelFiles for NoFiles {
 }
 
 fn spec(text: &str) -> ModelSpec {
-    let draft = read_config("config.pbtxt", text).unwrap();
-    draft.finish(&SupportedFeatures::default()).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
+    let draft = parse_config_draft("config.pbtxt", text).unwrap();
+    draft
+        .into_validated_spec(&SupportedFeatures::default())
+        .unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
 /// Tensors, written as `NAME` for any size, `NAME:DIMS`, or `NAME:DIMS=>DIMS` for a reshape.
@@ -370,7 +372,7 @@ pub(super) fn contents(number: i32) -> Buffer {
 }
 
 pub(super) fn number(data: &Buffer) -> i32 {
-    i32::from_le_bytes(data.host().unwrap()[..4].try_into().unwrap())
+    i32::from_le_bytes(data.host_bytes().unwrap()[..4].try_into().unwrap())
 }
 
 fn one(batches: bool) -> Shape {

@@ -41,7 +41,7 @@ impl Activities {
 
     /// Reports all activities under the names that Triton's backend uses.
     pub(crate) fn report(self, trace: &Trace) {
-        let report = |name: &str| trace.record_activity(name, Instant::now());
+        let report = |name: &str| trace.record_custom_at(name, Instant::now());
         report("CUSTOM_ACTIVITY_START");
         sleep(STEP);
         report("CUSTOM_ACTIVITY_END");

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use galatea_infer::Status;
 
 /// Creates the counter for each version of a model.
-pub trait InputCounterFactory: Send + Sync {
+pub trait InputByteCounterFactory: Send + Sync {
     /// Returns the counter for this version of the model. The counter is published until its last
     /// owner drops it.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if another metric has the counter's name.
-    fn counter(&self, model: &str, version: i64) -> Result<Arc<dyn InputCounter>, Status>;
+    fn counter(&self, model: &str, version: i64) -> Result<Arc<dyn InputByteCounter>, Status>;
 }
 
 /// A counter for one model version.
-pub trait InputCounter: Send + Sync {
+pub trait InputByteCounter: Send + Sync {
     /// Adds the size of an input.
     fn add(&self, bytes: usize);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_backend::{Host, Instance, RefusedBatch};
+use galatea_backend::{Instance, ModelHost, RefusedBatch};
 use galatea_infer::{
     CorrelationId, ExecutionTimes, InferenceResponse, OutputTensor, Parameter, ParameterValue,
     PendingRequest, ResponseParameters, Status,
@@ -11,7 +11,7 @@ use galatea_infer::{
 use galatea_tensor::{Buffer, Shape};
 
 use crate::identity::activities::Activities;
-use crate::identity::counters::InputCounter;
+use crate::identity::counters::InputByteCounter;
 use crate::identity::tensor_pairs::TensorPair;
 
 pub(crate) struct IdentityInstance {
@@ -21,8 +21,8 @@ pub(crate) struct IdentityInstance {
     pub(crate) activities: Option<Activities>,
     /// True if requests have a batch dimension.
     pub(crate) batches: bool,
-    pub(crate) host: Arc<dyn Host>,
-    pub(crate) counter: Option<Arc<dyn InputCounter>>,
+    pub(crate) host: Arc<dyn ModelHost>,
+    pub(crate) counter: Option<Arc<dyn InputByteCounter>>,
     /// The parameters of each response.
     pub(crate) parameters: ResponseParameters,
 }

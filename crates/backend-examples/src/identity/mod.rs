@@ -32,15 +32,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionPolicy, Host, InputMemory, Instance, LoadedVersion,
-    Model, ModelFiles, Placement, unconfigured,
+    AcceptedInputMemory, Backend, BackendFingerprint, ExecutionPolicy, Instance, LoadedVersion,
+    Model, ModelFiles, ModelHost, Placement, missing_config_error,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{ResponseParameters, Status};
 
 use crate::checks::refused;
 use crate::identity::activities::Activities;
-pub use crate::identity::counters::{InputCounter, InputCounterFactory};
+pub use crate::identity::counters::{InputByteCounter, InputByteCounterFactory};
 use crate::identity::delays::Delays;
 use crate::identity::instance::{IdentityInstance, example_parameters};
 use crate::identity::tensor_pairs::{TensorPair, tensor_pairs};
@@ -48,13 +48,13 @@ use crate::identity::tensor_pairs::{TensorPair, tensor_pairs};
 /// The `identity` backend.
 #[derive(Clone, Default)]
 pub struct IdentityBackend {
-    counters: Option<Arc<dyn InputCounterFactory>>,
+    counters: Option<Arc<dyn InputByteCounterFactory>>,
 }
 
 impl IdentityBackend {
     /// Creates a backend that counts the bytes in its models' inputs.
     #[must_use]
-    pub fn counting(counters: Arc<dyn InputCounterFactory>) -> Self {
+    pub fn with_counters(counters: Arc<dyn InputByteCounterFactory>) -> Self {
         Self { counters: Some(counters) }
     }
 }
@@ -79,14 +79,14 @@ impl Backend for IdentityBackend {
         draft: &mut ConfigDraft,
         _files: &dyn ModelFiles,
     ) -> Result<(), Status> {
-        if draft.is_provided() { Ok(()) } else { Err(unconfigured(draft)) }
+        if draft.has_explicit_config() { Ok(()) } else { Err(missing_config_error(draft)) }
     }
 
     fn load(
         &self,
         spec: Arc<ModelSpec>,
         _files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         let delays = Delays::parse(&spec)?;
         let activities = Activities::parse(&spec).map_err(|reason| refused(&spec, &reason))?;
@@ -114,7 +114,7 @@ impl Backend for IdentityBackend {
     }
 
     fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
-        Some(BackendFingerprint::of_version(env!("CARGO_PKG_VERSION")))
+        Some(BackendFingerprint::from_version(env!("CARGO_PKG_VERSION")))
     }
 }
 
@@ -125,9 +125,9 @@ struct IdentityModel {
     activities: Option<Activities>,
     batches: bool,
     /// Counts the bytes in the model's inputs.
-    counter: Option<Arc<dyn InputCounter>>,
+    counter: Option<Arc<dyn InputByteCounter>>,
     parameters: ResponseParameters,
-    host: Arc<dyn Host>,
+    host: Arc<dyn ModelHost>,
     /// Instances are numbered in order of creation.
     next_instance: AtomicU64,
 }
@@ -148,7 +148,7 @@ impl Model for IdentityModel {
         }))
     }
 
-    fn input_memory(&self) -> InputMemory {
-        InputMemory::Unread
+    fn input_memory(&self) -> AcceptedInputMemory {
+        AcceptedInputMemory::Unread
     }
 }

@@ -10,11 +10,11 @@ use galatea_infer::{
     AdmissionTimes, Code, CorrelationId, InferenceRequest, InferenceResponse, InputTensor,
     ParameterValue, PendingRequest, Reply, ResponseSender, Status,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::identity::delays::Delays;
-use crate::identity::{IdentityBackend, InputCounter, InputCounterFactory};
+use crate::identity::{IdentityBackend, InputByteCounter, InputByteCounterFactory};
 use crate::testing::{NoFiles, RecordingHost, placement, spec};
 
 const INPUT: &str = "name: 'INPUT0' data_type: TYPE_FP32 dims: [ -1 ]";
@@ -98,7 +98,7 @@ fn outputs_share_the_buffers_of_the_inputs() {
         ..InferenceRequest::default()
     };
     let second = InferenceRequest { outputs: vec![String::from("OUTPUT1")], ..first.clone() };
-    let given = first.inputs[0].data.host().unwrap().as_ptr();
+    let given = first.inputs[0].data.host_bytes().unwrap().as_ptr();
     let (responses, batch_sizes) = execute(&text, vec![(2, first), (2, second)]);
     assert_eq!(batch_sizes, [4]);
     let names: Vec<Vec<&str>> = responses
@@ -108,7 +108,7 @@ fn outputs_share_the_buffers_of_the_inputs() {
     assert_eq!(names, [vec!["OUTPUT0", "OUTPUT1"], vec!["OUTPUT1"]]);
     let output = &responses[0].outputs[1];
     assert_eq!((output.datatype, output.shape.dims()), (DataType::Bytes, &[2, 1][..]));
-    assert_eq!(output.data.host().unwrap().as_ptr(), given);
+    assert_eq!(output.data.host_bytes().unwrap().as_ptr(), given);
     assert_eq!((&*responses[0].model_name, responses[0].model_version), ("m", 3));
     assert_eq!(responses[0].id, "a");
 }
@@ -117,14 +117,14 @@ fn outputs_share_the_buffers_of_the_inputs() {
 #[derive(Clone, Default)]
 struct Sum(Arc<AtomicUsize>);
 
-impl InputCounterFactory for Sum {
-    fn counter(&self, model: &str, version: i64) -> Result<Arc<dyn InputCounter>, Status> {
+impl InputByteCounterFactory for Sum {
+    fn counter(&self, model: &str, version: i64) -> Result<Arc<dyn InputByteCounter>, Status> {
         assert_eq!((model, version), ("m", 3));
         Ok(Arc::new(self.clone()))
     }
 }
 
-impl InputCounter for Sum {
+impl InputByteCounter for Sum {
     fn add(&self, bytes: usize) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -133,7 +133,7 @@ impl InputCounter for Sum {
 #[test]
 fn inputs_that_are_repeated_are_counted() {
     let sum = Sum::default();
-    let backend = IdentityBackend::counting(Arc::new(sum.clone()));
+    let backend = IdentityBackend::with_counters(Arc::new(sum.clone()));
     let text = config(
         &[INPUT, "name: 'INPUT1' data_type: TYPE_INT8 dims: [ -1 ]"],
         &[OUTPUT, "name: 'OUTPUT1' data_type: TYPE_INT8 dims: [ -1 ]"],
@@ -288,7 +288,7 @@ fn a_model_needs_a_configuration() {
     let status = complete(&mut ConfigDraft::empty()).unwrap_err();
     let expected = "model configuration is not provided for model 'x.identity'";
     assert_eq!((status.code(), status.message()), (Code::NotFound, expected));
-    assert_eq!(complete(&mut read_config("f", "").unwrap()), Ok(()));
+    assert_eq!(complete(&mut parse_config_draft("f", "").unwrap()), Ok(()));
     assert_eq!(complete(&mut ConfigDraft::from_json("f", "{}").unwrap()), Ok(()));
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_backend::{Host, Instance, RefusedBatch};
+use galatea_backend::{Instance, ModelHost, RefusedBatch};
 use galatea_infer::{
     ExecutionTimes, FailureReason, InferenceResponse, OutputTensor, PendingRequest, Status,
 };
@@ -18,7 +18,7 @@ const COUNT_MAX: u32 = 1 << 20;
 pub(crate) struct TokenCounterInstance {
     pub(crate) interface: Arc<Interface>,
     pub(crate) token_counts: TokenCounts,
-    pub(crate) host: Arc<dyn Host>,
+    pub(crate) host: Arc<dyn ModelHost>,
 }
 
 /// The progress of one request.
@@ -63,13 +63,13 @@ impl TokenCounterInstance {
         if progress.done < progress.count {
             if self.interface.decoupled {
                 let response = self.response(&request, &progress, live);
-                request.respond(response);
+                request.respond_nonfinal(response);
             }
             return self.reschedule(request, progress.done, times);
         }
         if self.interface.decoupled && progress.count == 0 {
             self.token_counts.remove(&request);
-            return request.finish(times);
+            return request.finish_without_response(times);
         }
         let response = self.response(&request, &progress, live);
         self.end(request, response, times);

@@ -52,7 +52,7 @@ impl Interface {
     pub(crate) fn new(spec: &ModelSpec) -> Result<Self, String> {
         check_scheduling(spec)?;
         check_inputs(spec)?;
-        let state = state_names(spec.states())?;
+        let state = state_names(spec.sequence_states())?;
         let outputs = spec.outputs.iter().map(|output| {
             let kind = output_kind(output, state.as_ref())?;
             Ok((Arc::from(output.name.as_str()), kind))

@@ -33,8 +33,8 @@ mod token_counts;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionPolicy, Host, Instance, LoadedVersion, Model, ModelFiles,
-    Placement,
+    Backend, BackendFingerprint, ExecutionPolicy, Instance, LoadedVersion, Model, ModelFiles,
+    ModelHost, Placement,
 };
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
@@ -59,20 +59,20 @@ impl Backend for TokenCounterBackend {
         &self,
         spec: Arc<ModelSpec>,
         _files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         let interface = Interface::new(&spec).map_err(|reason| refused(&spec, &reason))?;
         Ok(Box::new(TokenCounterModel { interface: Arc::new(interface), host }))
     }
 
     fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
-        Some(BackendFingerprint::of_version(env!("CARGO_PKG_VERSION")))
+        Some(BackendFingerprint::from_version(env!("CARGO_PKG_VERSION")))
     }
 }
 
 struct TokenCounterModel {
     interface: Arc<Interface>,
-    host: Arc<dyn Host>,
+    host: Arc<dyn ModelHost>,
 }
 
 impl Model for TokenCounterModel {

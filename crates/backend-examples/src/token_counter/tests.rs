@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Backend, Device, ExecutionPolicy, Instance, Model};
 use galatea_infer::{
-    AdmissionTimes, Backpressure, CancelToken, CorrelationId, InferenceRequest, InputTensor,
-    PendingRequest, Reply, ResponseCongestion, ResponseSender, ResumeHook, SequenceContext,
-    SequenceFlags, SequenceOwner, StateTensor, Status,
+    AdmissionTimes, Backpressure, CancelToken, CongestionPoint, CorrelationId, InferenceRequest,
+    InputTensor, PendingRequest, Reply, ResponseSender, ResumeHook, SequenceContext, SequenceFlags,
+    SequenceReleaseHook, StateTensor, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -25,7 +25,7 @@ struct TestSequenceOwner {
     done: Mutex<Vec<u64>>,
 }
 
-impl SequenceOwner for TestSequenceOwner {
+impl SequenceReleaseHook for TestSequenceOwner {
     fn released(&self, key: u64, _: Vec<StateTensor>) {
         self.done.lock().unwrap().push(key);
     }
@@ -95,7 +95,7 @@ impl TestScheduler {
             waiting: Vec::new(),
             next_key: 1,
             dims: if spec.max_batch_size > 0 { vec![1, 1] } else { vec![1] },
-            has_state: !spec.states().is_empty(),
+            has_state: !spec.sequence_states().is_empty(),
             backpressure: Backpressure::default(),
         }
     }
@@ -148,7 +148,7 @@ impl TestScheduler {
                 data: state.data.clone(),
             });
         }
-        request.begin_step(Box::new(SequenceContext {
+        request.begin_sequence_step(Box::new(SequenceContext {
             correlation_id: SAME_ID,
             flags: SequenceFlags { start, end: false },
             states,
@@ -186,7 +186,7 @@ fn describe(reply: &Reply) -> String {
         Reply::Response { result: Ok(response), .. } => {
             assert_eq!((&*response.model_name, response.model_version), ("m", 3));
             let outputs = response.outputs.iter().map(|output| {
-                let bytes = output.data.host().unwrap();
+                let bytes = output.data.host_bytes().unwrap();
                 let elements: Vec<i32> = bytes
                     .chunks(4)
                     .map(|bytes| i32::from_le_bytes(bytes.try_into().unwrap()))
@@ -236,7 +236,7 @@ fn requests_join_and_leave_at_every_execution() {
 #[derive(Default)]
 struct TestCongestion(Mutex<(bool, Vec<ResumeHook>)>);
 
-impl ResponseCongestion for TestCongestion {
+impl CongestionPoint for TestCongestion {
     fn is_congested(&self) -> bool {
         self.0.lock().unwrap().0
     }
@@ -254,7 +254,7 @@ fn a_congested_request_pauses_and_others_continue() {
             TestScheduler::new(&["max_batch_size: 4", &store, COUNT, TOKEN, DECOUPLED]);
         let congestion = Arc::<TestCongestion>::default();
         congestion.0.lock().unwrap().0 = true;
-        scheduler.backpressure = Backpressure::default().with_point(congestion.clone());
+        scheduler.backpressure = Backpressure::default().with_congestion_point(congestion.clone());
         scheduler.add("a", 2);
         scheduler.backpressure = Backpressure::default();
         scheduler.add("b", 3);
@@ -370,7 +370,7 @@ fn a_sequence_start_resets_the_count() {
 fn padding_rows_are_ignored() {
     let mut scheduler =
         TestScheduler::new(&["max_batch_size: 4", &batching(""), COUNT, TOKEN, LIVE]);
-    scheduler.waiting.push(PendingRequest::padding(InferenceRequest::default()));
+    scheduler.waiting.push(PendingRequest::new_padding(InferenceRequest::default()));
     scheduler.add("a", 1);
     assert_eq!(scheduler.execute(), ["a: TOKEN [1, 1] [0], LIVE [1, 1] [1] end"]);
     assert_eq!(*scheduler.host.batch_sizes.lock().unwrap(), [1]);

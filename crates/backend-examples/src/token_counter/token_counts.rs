@@ -95,7 +95,7 @@ impl TokenCounts {
 
 /// The only element in an INT32 tensor; `None` unless there is exactly one.
 pub(crate) fn read_scalar(data: &Buffer) -> Option<i32> {
-    let bytes = data.host()?.as_ref().try_into().ok()?;
+    let bytes = data.host_bytes()?.as_ref().try_into().ok()?;
     Some(i32::from_le_bytes(bytes))
 }
 

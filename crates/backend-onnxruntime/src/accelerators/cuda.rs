@@ -6,7 +6,7 @@ use galatea_config::Accelerator;
 use galatea_infer::Status;
 
 use super::ProviderOptions;
-use galatea_runtime::parameters::{integer, parse_switch};
+use galatea_runtime::parameters::{integer_parameter, parse_bool_parameter};
 
 /// The options from an accelerator's parameters. The library validates most of them and reports
 /// unknown ones.
@@ -14,7 +14,7 @@ pub(super) fn accelerator_options(accelerator: &Accelerator) -> Result<ProviderO
     let mut options = ProviderOptions::new();
     for (key, value) in &accelerator.parameters {
         if matches!(key.as_str(), "do_copy_in_default_stream" | "use_ep_level_unified_stream") {
-            parse_switch(key, value)?;
+            parse_bool_parameter(key, value)?;
         }
         if !key.is_empty() && !value.is_empty() {
             options.insert(key.clone(), value.clone());
@@ -33,7 +33,7 @@ pub(super) fn parameter_options(
     for (key, names) in
         [("cudnn_conv_algo_search", &searches[..]), ("arena_extend_strategy", &strategies[..])]
     {
-        let Some(number) = integer(values, key)? else { continue };
+        let Some(number) = integer_parameter(values, key)? else { continue };
         let name = usize::try_from(number).ok().and_then(|number| names.get(number));
         let name = name.ok_or_else(|| {
             Status::invalid_argument(format!("unsupported {key} value '{number}' is requested"))

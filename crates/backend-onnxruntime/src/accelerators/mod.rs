@@ -6,11 +6,11 @@ mod tensorrt;
 use std::collections::BTreeMap;
 
 use galatea_config::{Accelerator, ModelSpec};
-use galatea_devices::Stream;
+use galatea_devices::CudaStream;
 use galatea_infer::Status;
-use galatea_runtime::Processor;
+use galatea_runtime::CpuOrGpu;
 
-use crate::api::{Library, SessionOptions};
+use crate::api::{OrtLibrary, SessionOptions};
 
 const CUDA: &str = "CUDAExecutionProvider";
 const OPENVINO: &str = "OpenVINOExecutionProvider";
@@ -38,14 +38,14 @@ impl Providers {
     ///
     /// As in Triton, every session on a GPU has the CUDA provider. The configuration can add
     /// options and place the TensorRT provider before it.
-    pub(crate) fn of(spec: &ModelSpec, processor: Processor) -> Result<Self, Status> {
+    pub(crate) fn of(spec: &ModelSpec, processor: CpuOrGpu) -> Result<Self, Status> {
         let mut providers = Self::default();
         let mut cuda_options = ProviderOptions::new();
         for accelerator in &spec.optimization.gpu_execution_accelerators {
             if !matches!(accelerator.name.as_str(), "tensorrt" | "cuda") {
                 return Err(unknown(accelerator));
             }
-            let Processor::Gpu(gpu) = processor else {
+            let CpuOrGpu::Gpu(gpu) = processor else {
                 providers.not_used.push(accelerator.name.clone());
                 continue;
             };
@@ -55,7 +55,7 @@ impl Providers {
                 providers.tensorrt.push(tensorrt::options(accelerator, gpu)?);
             }
         }
-        if let Processor::Gpu(gpu) = processor {
+        if let CpuOrGpu::Gpu(gpu) = processor {
             cuda_options.extend(cuda::parameter_options(&spec.parameters)?);
             cuda_options.insert(String::from("device_id"), gpu.to_string());
             providers.cuda = Some(cuda_options);
@@ -87,7 +87,7 @@ impl Providers {
     }
 
     /// Checks that the library includes the providers.
-    pub(crate) fn require(&self, library: &Library) -> Result<(), Status> {
+    pub(crate) fn require(&self, library: &OrtLibrary) -> Result<(), Status> {
         if !self.tensorrt.is_empty() {
             require(library, TENSORRT, "execution accelerator 'tensorrt'")?;
         }
@@ -122,8 +122,8 @@ impl Providers {
     pub(crate) fn append(
         &self,
         options: &mut SessionOptions,
-        stream: Option<&Stream>,
-        library: &Library,
+        stream: Option<&CudaStream>,
+        library: &OrtLibrary,
     ) -> Result<(), Status> {
         self.require(library)?;
         for tensorrt in &self.tensorrt {
@@ -140,7 +140,7 @@ impl Providers {
 }
 
 /// The reason why the library can't execute models on GPUs, if that is the case.
-pub(crate) fn gpus_refused(library: &Library) -> Option<String> {
+pub(crate) fn gpus_refused(library: &OrtLibrary) -> Option<String> {
     require(library, CUDA, "it").err().map(|status| String::from(status.message()))
 }
 
@@ -150,7 +150,7 @@ fn openvino_options(accelerator: &Accelerator) -> ProviderOptions {
     options
 }
 
-fn require(library: &Library, provider: &str, what: &str) -> Result<(), Status> {
+fn require(library: &OrtLibrary, provider: &str, what: &str) -> Result<(), Status> {
     if library.providers().iter().any(|name| name == provider) {
         return Ok(());
     }
@@ -177,18 +177,18 @@ fn unknown(accelerator: &Accelerator) -> Status {
 #[cfg(test)]
 mod tests {
     use galatea_config::SupportedFeatures;
-    use galatea_pbtxt::read_config;
+    use galatea_pbtxt::parse_config_draft;
 
     use super::*;
 
-    fn providers(settings: &str, processor: Processor) -> Result<Providers, String> {
+    fn providers(settings: &str, processor: CpuOrGpu) -> Result<Providers, String> {
         let text = format!(
             "input [ {{ name: 'I' data_type: TYPE_FP32 dims: [ 1 ] }} ]
              output [ {{ name: 'O' data_type: TYPE_FP32 dims: [ 1 ] }} ] {settings}"
         );
-        let mut draft = read_config("config.pbtxt", &text).unwrap();
-        draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-        let spec = draft.finish(&SupportedFeatures::default()).unwrap();
+        let mut draft = parse_config_draft("config.pbtxt", &text).unwrap();
+        draft.resolve_name_and_backend("m", &["model.onnx".to_owned()]).unwrap();
+        let spec = draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
         Providers::of(&spec, processor).map_err(|status| status.message().to_owned())
     }
 
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     // row: ONNX-06
     fn every_session_on_a_gpu_has_cuda_on_its_device() {
-        let plain = providers("", Processor::Gpu(3)).unwrap();
+        let plain = providers("", CpuOrGpu::Gpu(3)).unwrap();
         assert_eq!(plain.cuda, Some(options(&[("device_id", "3")])));
         assert!(plain.tensorrt.is_empty());
         let both = accelerators(
@@ -217,7 +217,7 @@ mod tests {
                parameters { key: 'device_id' value: '9' } },
              { name: 'tensorrt' parameters { key: 'trt_dla_core' value: '2' } }",
         );
-        let both = providers(&both, Processor::Gpu(1)).unwrap();
+        let both = providers(&both, CpuOrGpu::Gpu(1)).unwrap();
         assert_eq!(both.cuda, Some(options(&[("device_id", "1"), ("use_tf32", "0")])));
         assert_eq!(both.tensorrt, [options(&[("device_id", "1"), ("trt_dla_core", "2")])]);
     }
@@ -230,7 +230,7 @@ mod tests {
                parameters { key: 'cudnn_conv_algo_search' value: 'HEURISTIC' } }",
         );
         let settings = format!("{accelerator} {}", parameter("cudnn_conv_algo_search", "2"));
-        let found = providers(&settings, Processor::Gpu(0)).unwrap();
+        let found = providers(&settings, CpuOrGpu::Gpu(0)).unwrap();
         let expected =
             [("cudnn_conv_algo_search", "DEFAULT"), ("device_id", "0"), ("gpu_mem_limit", "7")];
         assert_eq!(found.cuda, Some(options(&expected)));
@@ -240,16 +240,16 @@ mod tests {
     // row: ONNX-06
     fn accelerators_of_gpus_are_named_and_checked() {
         let unknown = accelerators("{ name: 'warp' }");
-        for processor in [Processor::Cpu, Processor::Gpu(0)] {
+        for processor in [CpuOrGpu::Cpu, CpuOrGpu::Gpu(0)] {
             let expected = "unknown Execution Accelerator 'warp' is requested";
             assert_eq!(providers(&unknown, processor), Err(expected.to_owned()));
         }
         let wrong = accelerators("{ name: 'tensorrt' parameters { key: 'x' value: 'y' } }");
-        let on_cpu = providers(&wrong, Processor::Cpu).unwrap();
+        let on_cpu = providers(&wrong, CpuOrGpu::Cpu).unwrap();
         assert!(on_cpu.tensorrt.is_empty() && on_cpu.cuda.is_none());
         assert_eq!(on_cpu.not_used, ["tensorrt"]);
         let expected = "unknown parameter 'x' is provided for TensorRT Execution Accelerator";
-        assert_eq!(providers(&wrong, Processor::Gpu(0)), Err(expected.to_owned()));
+        assert_eq!(providers(&wrong, CpuOrGpu::Gpu(0)), Err(expected.to_owned()));
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
                 let text = format!(
                     "{{ name: '{name}' parameters {{ key: '{option}' value: '{value}' }} }}"
                 );
-                let found = providers(&accelerators(&text), Processor::Gpu(0));
+                let found = providers(&accelerators(&text), CpuOrGpu::Gpu(0));
                 let options = found.map(|found| found.recording_options()).unwrap_or_default();
                 assert_eq!(options, [option][..usize::from(expected)], "{name} {value}");
             }

@@ -4,7 +4,9 @@ use galatea_config::Accelerator;
 use galatea_infer::Status;
 
 use super::ProviderOptions;
-use galatea_runtime::parameters::{leading_number, not_convertible, parse_switch};
+use galatea_runtime::parameters::{
+    leading_number, parameter_conversion_error, parse_bool_parameter,
+};
 
 /// The type of a parameter.
 #[derive(Copy, Clone)]
@@ -77,7 +79,7 @@ pub(super) fn options(accelerator: &Accelerator, gpu: u32) -> Result<ProviderOpt
 fn check(parameter_type: ParameterType, key: &str, value: &str) -> Result<(), Status> {
     let number = leading_number(value);
     let is_number = match parameter_type {
-        ParameterType::Boolean => return parse_switch(key, value).map(|_| ()),
+        ParameterType::Boolean => return parse_bool_parameter(key, value).map(|_| ()),
         ParameterType::Text => return Ok(()),
         ParameterType::Number => number.is_some_and(|number| number.parse::<i32>().is_ok()),
         ParameterType::ByteSize => number.is_some(),
@@ -86,7 +88,7 @@ fn check(parameter_type: ParameterType, key: &str, value: &str) -> Result<(), St
         ParameterType::ByteSize => "unsigned long long integral number",
         ParameterType::Boolean | ParameterType::Number | ParameterType::Text => "integral number",
     };
-    if is_number { Ok(()) } else { Err(not_convertible(key, value, to)) }
+    if is_number { Ok(()) } else { Err(parameter_conversion_error(key, value, to)) }
 }
 
 /// The library's name for a parameter, which starts with `trt_`.

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use galatea_devices::Stream;
+use galatea_devices::CudaStream;
 use galatea_infer::Status;
-use galatea_runtime::{Interface, OutputPlace};
+use galatea_runtime::{OutputPlace, SessionInterface};
 
 use super::environment::OrtEnvironment;
 use super::error::OrtError;
@@ -18,7 +18,7 @@ use super::value::{OrtTensor, RunOutputs};
 pub(crate) struct DeviceSession {
     /// Dropped before the stream.
     session: ModelSession,
-    stream: Stream,
+    stream: CudaStream,
     memory: DeviceMemory,
 }
 
@@ -28,8 +28,8 @@ impl DeviceSession {
         environment: Arc<OrtEnvironment>,
         path: &Path,
         options: &SessionOptions,
-        stream: Stream,
-    ) -> Result<(Self, Interface), Status> {
+        stream: CudaStream,
+    ) -> Result<(Self, SessionInterface), Status> {
         if options.stream() != Some(stream.raw()) {
             return Err(Status::internal("the session's providers have another stream"));
         }
@@ -42,7 +42,7 @@ impl DeviceSession {
         &self.session
     }
 
-    pub(crate) const fn stream(&self) -> &Stream {
+    pub(crate) const fn stream(&self) -> &CudaStream {
         &self.stream
     }
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use galatea_backend::LogLevel;
 use galatea_infer::Status;
-use galatea_runtime::Switch;
+use galatea_runtime::OnOff;
 use galatea_stdx::{Guard, Lock};
 use ort_sys::{OrtEnv, OrtLoggingFunction, OrtLoggingLevel, OrtMemoryInfo, OrtThreadingOptions};
 
 use super::error::{OrtError, text};
 use super::handle::OrtHandle;
-use super::library::Library;
+use super::library::OrtLibrary;
 use super::table::ApiTable;
 
 /// Receives the library's log messages for the server's log.
@@ -27,7 +27,7 @@ pub(crate) struct GlobalThreads {
     /// Threads that execute different operators concurrently.
     pub(crate) inter_op: c_int,
     /// Makes idle threads spin.
-    pub(crate) spinning: Switch,
+    pub(crate) spinning: OnOff,
 }
 
 /// The library's environment. A process has only one: the log function and the threads from the
@@ -39,7 +39,7 @@ pub(crate) struct GlobalThreads {
 pub(crate) struct OrtEnvironment {
     memory: OrtHandle<OrtMemoryInfo>,
     raw: NonNull<OrtEnv>,
-    library: Arc<Library>,
+    library: Arc<OrtLibrary>,
     creation: Lock<()>,
 }
 
@@ -52,7 +52,7 @@ unsafe impl Sync for OrtEnvironment {}
 impl OrtEnvironment {
     /// Creates an environment that logs warnings and errors to `log`.
     pub(crate) fn new(
-        library: Arc<Library>,
+        library: Arc<OrtLibrary>,
         log: LogFunction,
         threads: Option<GlobalThreads>,
     ) -> Result<Arc<Self>, Status> {
@@ -72,7 +72,7 @@ impl OrtEnvironment {
     }
 
     /// The environment's library.
-    pub(crate) fn library(&self) -> &Library {
+    pub(crate) fn library(&self) -> &OrtLibrary {
         &self.library
     }
 
@@ -152,7 +152,7 @@ fn threading_options(
         if threads.inter_op > 0 {
             api.check((table.SetGlobalInterOpNumThreads)(raw, threads.inter_op))?;
         }
-        if threads.spinning == Switch::Off {
+        if threads.spinning == OnOff::Off {
             api.check((table.SetGlobalSpinControl)(raw, 0))?;
         }
         Ok(options)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use galatea_backend::{FileFingerprint, is_library_truncated};
 use galatea_infer::Status;
-use galatea_runtime::LibraryName;
+use galatea_runtime::RuntimeLibrary;
 use ort_sys::{ORT_API_VERSION, OrtApiBase};
 
 use super::error::{OrtError, text};
@@ -15,7 +15,7 @@ use super::table::ApiTable;
 /// ONNX Runtime's shared library. It stays open for the rest of the process's lifetime.
 ///
 /// The library is never unloaded, because its threads and static objects wouldn't survive that.
-pub struct Library {
+pub struct OrtLibrary {
     api: ApiTable,
     version: String,
     path: PathBuf,
@@ -23,9 +23,9 @@ pub struct Library {
     providers: Vec<String>,
 }
 
-impl Library {
+impl OrtLibrary {
     /// The names that are used to search for the library.
-    pub const NAME: LibraryName = LibraryName {
+    pub const NAME: RuntimeLibrary = RuntimeLibrary {
         framework: "ONNX Runtime",
         file: "libonnxruntime.so",
         package: "onnxruntime",
@@ -111,7 +111,7 @@ impl Library {
     }
 }
 
-impl std::fmt::Debug for Library {
+impl std::fmt::Debug for OrtLibrary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Library(ONNX Runtime {} at '{}')", self.version, self.path.display())
     }

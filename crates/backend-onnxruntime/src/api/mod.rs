@@ -30,7 +30,7 @@ pub(crate) use device::DeviceSession;
 pub use environment::LogFunction;
 pub(crate) use environment::{GlobalThreads, OrtEnvironment};
 pub(crate) use error::c_string;
-pub use library::Library;
+pub use library::OrtLibrary;
 pub(crate) use op_library::{EntryPoint, open_op_library};
 pub(crate) use options::{ExecutionMode, GraphLevel, RunOptions, SessionOptions};
 pub(crate) use session::ModelSession;

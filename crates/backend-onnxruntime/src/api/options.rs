@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 
-use galatea_devices::Stream;
+use galatea_devices::CudaStream;
 use galatea_infer::Status;
-use galatea_runtime::Switch;
+use galatea_runtime::OnOff;
 use ort_sys::{GraphOptimizationLevel, OrtRunOptions, OrtSessionOptions, OrtStatusPtr};
 
 use super::environment::OrtEnvironment;
@@ -111,17 +111,17 @@ impl SessionOptions {
         self.apply(self.api.table().DisablePerSessionThreads)
     }
 
-    pub(crate) fn set_memory_arena(&mut self, arena: Switch) -> Result<(), OrtError> {
+    pub(crate) fn set_memory_arena(&mut self, arena: OnOff) -> Result<(), OrtError> {
         self.apply(match arena {
-            Switch::On => self.api.table().EnableCpuMemArena,
-            Switch::Off => self.api.table().DisableCpuMemArena,
+            OnOff::On => self.api.table().EnableCpuMemArena,
+            OnOff::Off => self.api.table().DisableCpuMemArena,
         })
     }
 
-    pub(crate) fn set_memory_pattern(&mut self, pattern: Switch) -> Result<(), OrtError> {
+    pub(crate) fn set_memory_pattern(&mut self, pattern: OnOff) -> Result<(), OrtError> {
         self.apply(match pattern {
-            Switch::On => self.api.table().EnableMemPattern,
-            Switch::Off => self.api.table().DisableMemPattern,
+            OnOff::On => self.api.table().EnableMemPattern,
+            OnOff::Off => self.api.table().DisableMemPattern,
         })
     }
 
@@ -143,7 +143,7 @@ impl SessionOptions {
     pub(crate) fn append_tensorrt(
         &mut self,
         options: &BTreeMap<String, String>,
-        stream: Option<&Stream>,
+        stream: Option<&CudaStream>,
     ) -> Result<(), Status> {
         let table = self.api.table();
         let pairs = KeyValueArrays::new(options)?;
@@ -175,7 +175,7 @@ impl SessionOptions {
                 provider.as_ptr(),
             ))?;
         }
-        self.stream = stream.map(Stream::raw);
+        self.stream = stream.map(CudaStream::raw);
         Ok(())
     }
 
@@ -183,7 +183,7 @@ impl SessionOptions {
     pub(crate) fn append_cuda(
         &mut self,
         options: &BTreeMap<String, String>,
-        stream: Option<&Stream>,
+        stream: Option<&CudaStream>,
     ) -> Result<(), Status> {
         let table = self.api.table();
         let has_stream = if stream.is_some() { "1" } else { "0" };
@@ -216,7 +216,7 @@ impl SessionOptions {
                 provider.as_ptr(),
             ))?;
         }
-        self.stream = stream.map(Stream::raw);
+        self.stream = stream.map(CudaStream::raw);
         Ok(())
     }
 

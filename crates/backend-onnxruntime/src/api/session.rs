@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use galatea_infer::Status;
-use galatea_runtime::{ElementKind, Interface, OutputPlace, TensorInfo};
+use galatea_runtime::{ElementKind, OutputPlace, SessionInterface, TensorInfo};
 use ort_sys::{
     ONNXType, OrtAllocator, OrtSession, OrtStatusPtr, OrtTensorTypeAndShapeInfo, OrtTypeInfo,
     OrtValue,
@@ -44,7 +44,7 @@ impl ModelSession {
         environment: Arc<OrtEnvironment>,
         path: &Path,
         options: &SessionOptions,
-    ) -> Result<(Self, Interface), Status> {
+    ) -> Result<(Self, SessionInterface), Status> {
         if options.stream().is_some() {
             return Err(Status::internal("a session with a stream needs an owner of both"));
         }
@@ -57,7 +57,7 @@ impl ModelSession {
         environment: Arc<OrtEnvironment>,
         path: &Path,
         options: &SessionOptions,
-    ) -> Result<(Self, Interface), Status> {
+    ) -> Result<(Self, SessionInterface), Status> {
         let api = environment.api();
         let table = api.table();
         let c_path = path_string(path)?;
@@ -79,7 +79,7 @@ impl ModelSession {
         inputs.extend(optional_inputs);
         let (output_names, outputs) = reader.list(&OUTPUTS)?;
         let session = Self { raw, environment, input_names, output_names };
-        Ok((session, Interface { inputs, required_inputs, outputs }))
+        Ok((session, SessionInterface { inputs, required_inputs, outputs }))
     }
 
     /// The session's environment.

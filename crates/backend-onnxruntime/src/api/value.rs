@@ -10,10 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_infer::Status;
 use galatea_runtime::{
-    ByteRegion, DeviceBytes, DeviceTensor, OutputData, Outputs, RunOutput, STRING_BYTES, Strings,
-    is_of_input,
+    ByteRegion, DeviceBytes, DeviceTensor, OutputData, OwnedRunOutput, PackedStrings, STRING_BYTES,
+    SessionOutputs, overlaps_input,
 };
-use galatea_tensor::elements::{BytesElements, FramingError};
+use galatea_tensor::elements::{BytesElements, BytesFramingError};
 use galatea_tensor::{DataType, Shape};
 use ort_sys::{ONNXTensorElementDataType, OrtValue};
 use smallvec::SmallVec;
@@ -140,7 +140,7 @@ impl<'data> OrtTensor<'data> {
         let mut filled = 0;
         for element in parts.iter().flat_map(|part| BytesElements::new(part)) {
             let element =
-                element.map_err(|error: FramingError| OrtError::invalid(error.to_string()))?;
+                element.map_err(|error: BytesFramingError| OrtError::invalid(error.to_string()))?;
             if filled == count {
                 return Err(OrtError::invalid(format!("more than {count} strings for {shape}")));
             }
@@ -217,13 +217,13 @@ impl<'data> RunOutputs<'data> {
     }
 }
 
-impl Outputs for RunOutputs<'_> {
+impl SessionOutputs for RunOutputs<'_> {
     fn string_bytes(&self) -> Result<usize, Status> {
         let values = self.values.iter().filter_map(|(value, _)| value.as_ref());
         values.map(string_bytes).try_fold(0_usize, |sum, bytes| Ok(sum.saturating_add(bytes?)))
     }
 
-    fn read(self) -> Result<Vec<Option<RunOutput>>, Status> {
+    fn read(self) -> Result<Vec<Option<OwnedRunOutput>>, Status> {
         let Self { values, input_regions } = self;
         values
             .into_iter()
@@ -238,7 +238,7 @@ fn read(
     value: OrtTensor<'_>,
     device: Option<u32>,
     input_regions: &[Range<usize>],
-) -> Result<RunOutput, OrtError> {
+) -> Result<OwnedRunOutput, OrtError> {
     let (element, shape) = element_and_shape(&value)?;
     let datatype = element.datatype().ok_or_else(|| {
         OrtError::invalid(format!("the type is unsupported: {}", element.words()))
@@ -256,7 +256,7 @@ fn read(
             }
         }
     };
-    Ok(RunOutput { datatype, shape, data })
+    Ok(OwnedRunOutput { datatype, shape, data })
 }
 
 fn element_and_shape(value: &OrtTensor<'_>) -> Result<(ElementType, Shape), OrtError> {
@@ -286,7 +286,7 @@ fn fixed(
     }
     let address = address_of(&value)?;
     let start = address.addr();
-    if is_of_input(&(start..start.saturating_add(byte_size)), input_regions) {
+    if overlaps_input(&(start..start.saturating_add(byte_size)), input_regions) {
         // A graph may return an input as an output. The memory then belongs to the request, which
         // may free it first.
         let mut copy = vec![0_u8; byte_size];
@@ -306,7 +306,7 @@ fn on_device(
     input_regions: &[Range<usize>],
 ) -> Result<DeviceTensor, OrtError> {
     let start = if byte_size == 0 { 0 } else { address_of(&value)?.addr() };
-    let is_input = is_of_input(&(start..start.saturating_add(byte_size)), input_regions);
+    let is_input = overlaps_input(&(start..start.saturating_add(byte_size)), input_regions);
     let address = u64::try_from(start)
         .map_err(|_| OrtError::invalid(String::from("an address has more than 64 bits")))?;
     let owner: Arc<dyn Any + Send + Sync> = Arc::new(OwnedValue(value.raw));
@@ -354,7 +354,7 @@ impl AsRef<[u8]> for TensorMemory {
     }
 }
 
-/// The memory that a tensor of strings and the resulting [`Strings`] take; 0 for other types.
+/// The memory that a tensor of strings and the resulting [`PackedStrings`] take; 0 for other types.
 fn string_bytes(value: &OrtTensor<'_>) -> Result<usize, OrtError> {
     let (element, shape) = element_and_shape(value)?;
     let count = usize::try_from(shape.element_count()).unwrap_or(usize::MAX);
@@ -378,12 +378,12 @@ fn string_length(value: &OrtTensor<'_>) -> Result<usize, OrtError> {
     Ok(length)
 }
 
-fn strings(value: &OrtTensor<'_>, shape: &Shape) -> Result<Strings, OrtError> {
+fn strings(value: &OrtTensor<'_>, shape: &Shape) -> Result<PackedStrings, OrtError> {
     let api = value.api;
     let count = usize::try_from(shape.element_count())
         .map_err(|_| OrtError::invalid(format!("shape {shape} is too large")))?;
     if count == 0 {
-        return Ok(Strings::new(Vec::new(), Vec::new()));
+        return Ok(PackedStrings::new(Vec::new(), Vec::new()));
     }
     let length = string_length(value)?;
     let mut content = vec![0_u8; length];
@@ -401,5 +401,5 @@ fn strings(value: &OrtTensor<'_>, shape: &Shape) -> Result<Strings, OrtError> {
     // Each string ends where the next one starts.
     starts.remove(0);
     starts.push(length);
-    Ok(Strings::new(content, starts))
+    Ok(PackedStrings::new(content, starts))
 }

@@ -2,7 +2,7 @@
 
 use galatea_backend::Backend;
 use galatea_config::{ConfigDraft, SupportedFeatures};
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 
 use crate::support::onnx::{FLOAT, Graph, INT32, INT64, STRING, identity};
 use crate::support::{Files, backend_with, failure};
@@ -10,8 +10,8 @@ use crate::support::{Files, backend_with, failure};
 /// Completes `config` and describes the result.
 fn complete(graph: Graph, config: &str) -> Result<Vec<String>, String> {
     let files = Files::model(graph);
-    let mut draft = read_config("config.pbtxt", config).unwrap();
-    draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
+    let mut draft = parse_config_draft("config.pbtxt", config).unwrap();
+    draft.resolve_name_and_backend("m", &["model.onnx".to_owned()]).unwrap();
     let backend = backend_with(&[("default-max-batch-size", "5")]);
     backend
         .auto_complete_config(&mut draft, &files)
@@ -25,7 +25,7 @@ fn complete(graph: Graph, config: &str) -> Result<Vec<String>, String> {
             facts.push(format!("{kind} {} {datatype} {:?}{reshape}", tensor.name, tensor.dims));
         }
     }
-    draft.finish(&SupportedFeatures::default()).unwrap();
+    draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
     Ok(facts)
 }
 
@@ -91,7 +91,7 @@ fn a_complete_configuration_needs_no_model() {
     let config = "
         input [ { name: 'INPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]
         output [ { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ 2 ] } ]";
-    let mut draft = read_config("config.pbtxt", config).unwrap();
+    let mut draft = parse_config_draft("config.pbtxt", config).unwrap();
     let backend = backend_with(&[]);
     backend.auto_complete_config(&mut draft, &files).unwrap();
     let (_, message) = failure(backend.auto_complete_config(&mut ConfigDraft::empty(), &files));
@@ -155,10 +155,10 @@ fn inputs_of_ragged_batches_must_be_listed() {
         &["2 scheduler", "in RAGGED FP32 [-1]", "out Y FP32 [1]"],
     );
     let files = Files::model(graph);
-    let mut draft = read_config("config.pbtxt", count).unwrap();
-    draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
+    let mut draft = parse_config_draft("config.pbtxt", count).unwrap();
+    draft.resolve_name_and_backend("m", &["model.onnx".to_owned()]).unwrap();
     backend_with(&[]).auto_complete_config(&mut draft, &files).unwrap();
     assert!(draft.inputs().is_empty());
-    let errors = draft.finish(&SupportedFeatures::default()).unwrap_err().to_string();
+    let errors = draft.into_validated_spec(&SupportedFeatures::default()).unwrap_err().to_string();
     assert!(errors.contains("RAGGED"), "{errors}");
 }

@@ -57,7 +57,7 @@ fn a_graph_may_return_its_input() {
     let mut loaded = load(graph, &config);
     let mut request = numbers(&[1., 2.]);
     request.inputs[0].name = String::from("SAME");
-    let given = request.inputs[0].data.host().unwrap().as_ptr();
+    let given = request.inputs[0].data.host_bytes().unwrap().as_ptr();
     let result = loaded.execute_one(request).unwrap();
     let (dims, bytes) = output(&result, "SAME");
     assert_eq!((dims, bytes), (&[1, 2][..], &floats(&[1., 2.])[..]));

@@ -6,11 +6,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionGuarantee, FileFingerprint, Host, LoadedVersion, Model,
-    ModelFiles,
+    Backend, BackendFingerprint, ExecutionPredictability, FileFingerprint, LoadedVersion, Model,
+    ModelFiles, ModelHost,
 };
 use galatea_infer::Code;
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::DataType;
 
 use crate::support::onnx::{FLOAT, Graph, identity};
@@ -75,8 +75,8 @@ fn a_configuration_is_completed_with_custom_operators() {
     let files = scaling();
     compile(&beside(&files, "ops.so"), &[]);
     let text = "model_operations { op_library_filename: 'ops.so' }";
-    let mut draft = read_config("config.pbtxt", text).unwrap();
-    draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
+    let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
+    draft.resolve_name_and_backend("m", &["model.onnx".to_owned()]).unwrap();
     backend().auto_complete_config(&mut draft, &files).unwrap();
     assert_eq!((draft.inputs()[0].name.as_str(), draft.outputs().len()), ("INPUT0", 1));
 }
@@ -88,8 +88,8 @@ fn a_model_with_an_operator_library_guarantees_nothing() {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     compile(&beside(&files, "ops.so"), &[]);
     let guarantee = |config: &str| try_load(&files, config).unwrap().instance.guarantee();
-    assert_eq!(guarantee(BASE), ExecutionGuarantee::Predictable);
-    assert_eq!(guarantee(&naming(&["ops.so"])), ExecutionGuarantee::Unspecified);
+    assert_eq!(guarantee(BASE), ExecutionPredictability::Predictable);
+    assert_eq!(guarantee(&naming(&["ops.so"])), ExecutionPredictability::Unspecified);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn load(
     let (recorder, spec) = (Arc::new(RecordingHost::default()), Arc::new(spec(&naming(libraries))));
     let model = backend.load(spec.clone(), files, recorder.clone()).unwrap();
     let result = scaled(model.as_ref(), &recorder);
-    let (host, model): (Arc<dyn Host>, _) = (recorder.clone(), model.as_ref());
+    let (host, model): (Arc<dyn ModelHost>, _) = (recorder.clone(), model.as_ref());
     let fingerprint =
         backend.fingerprint(&LoadedVersion { spec: &spec, files, model, host: &host });
     let log = recorder.log.lock().unwrap().clone();

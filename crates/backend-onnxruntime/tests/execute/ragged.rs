@@ -89,7 +89,7 @@ fn ragged(dims: &[i64], first: i32) -> InferenceRequest {
 
 fn numbers(response: &InferenceResponse, name: &str) -> (Vec<i64>, Vec<i64>) {
     let output = response.outputs.iter().find(|output| *output.name == *name).unwrap();
-    let bytes = output.data.host().unwrap();
+    let bytes = output.data.host_bytes().unwrap();
     let size = output.datatype.byte_size().unwrap();
     let number = |element: &[u8]| match output.datatype {
         DataType::Fp32 => f32::from_le_bytes(element.try_into().unwrap()) as i64,

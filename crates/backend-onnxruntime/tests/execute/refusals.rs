@@ -158,13 +158,13 @@ fn files_that_are_no_models() {
 fn files_that_are_no_onnx_runtime() {
     let files = Files::new(&[("library.so", b"not a library")]);
     let path = galatea_backend::ModelFiles::resolve(&files, "library.so").unwrap();
-    let (code, message) = failure(galatea_backend_onnxruntime::Library::open(&path));
+    let (code, message) = failure(galatea_backend_onnxruntime::OrtLibrary::open(&path));
     assert_eq!(code, Code::Unavailable);
     assert!(message.contains("library.so"), "{message}");
     let folder = library_path().parent().unwrap().to_owned();
     let other = folder.join("libonnxruntime_providers_shared.so");
     if other.exists() {
-        let (_, message) = failure(galatea_backend_onnxruntime::Library::open(&other));
+        let (_, message) = failure(galatea_backend_onnxruntime::OrtLibrary::open(&other));
         assert!(message.contains("OrtGetApiBase"), "{message}");
     }
 }

@@ -162,13 +162,13 @@ fn states_may_be_visible_or_hidden() {
     let results = loaded.steps(rows);
     let named = |index: usize| -> Vec<(&str, &[u8])> {
         let outputs = results[index].outputs.iter();
-        outputs.map(|output| (&*output.name, &output.data.host().unwrap()[..])).collect()
+        outputs.map(|output| (&*output.name, &output.data.host_bytes().unwrap()[..])).collect()
     };
     assert_eq!(named(0), [("B_OUT", &int32s(&[9])[..]), ("OUTPUT", &int32s(&[9])[..])]);
     assert_eq!(named(1), [("OUTPUT", &int32s(&[16])[..])]);
     let values = |sequence: u64| -> Vec<Vec<u8>> {
         let states = store.states(sequence);
-        states.iter().map(|state| state.data.host().unwrap().to_vec()).collect()
+        states.iter().map(|state| state.data.host_bytes().unwrap().to_vec()).collect()
     };
     assert_eq!(values(1), [int32s(&[1]), int32s(&[9])]);
     assert_eq!(values(2), [int32s(&[2]), int32s(&[8])]);
@@ -435,7 +435,7 @@ fn a_new_state_replaces_and_frees_the_old_one() {
         ..state(DataType::Int32, &[1, 2], Vec::new())
     };
     let store = StateStore::new(Vec::new());
-    galatea_infer::SequenceOwner::released(&*store, 1, vec![initial]);
+    galatea_infer::SequenceReleaseHook::released(&*store, 1, vec![initial]);
     let row = store.row(&loaded, 1, integers(&[1, 1]));
     assert_eq!(alive.load(Ordering::Relaxed), 1);
     loaded.steps(vec![row]);
@@ -464,7 +464,7 @@ fn a_graph_may_return_its_state_unchanged() {
             data: Buffer::from_bytes(both.slice(range)),
             ..named_state(("SAME", "SAME"), DataType::Int32, &[1, 2], Vec::new())
         };
-        galatea_infer::SequenceOwner::released(&*store, sequence, vec![initial]);
+        galatea_infer::SequenceReleaseHook::released(&*store, sequence, vec![initial]);
     }
     drop(both);
     let rows = [1, 2].map(|sequence| store.row(&loaded, sequence, integers(&[10, 10])));

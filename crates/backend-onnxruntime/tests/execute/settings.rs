@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{Backend, BackendFingerprint, FileFingerprint, Host, LoadedVersion};
+use galatea_backend::{Backend, BackendFingerprint, FileFingerprint, LoadedVersion, ModelHost};
 use galatea_tensor::DataType;
 
 use crate::support::onnx::{FLOAT, identity};
@@ -72,7 +72,7 @@ fn the_fingerprint_depends_on_the_library_and_the_settings() {
     let files = Files::model(identity(FLOAT, &[-1, 2]));
     let fingerprint = |config: &[(&str, &str)]| {
         let (backend, spec) = (backend_with(config), Arc::new(spec(BASE)));
-        let host: Arc<dyn Host> = Arc::new(RecordingHost::default());
+        let host: Arc<dyn ModelHost> = Arc::new(RecordingHost::default());
         let model = backend.load(spec.clone(), &files, host.clone()).unwrap();
         let model = model.as_ref();
         backend.fingerprint(&LoadedVersion { spec: &spec, files: &files, model, host: &host })

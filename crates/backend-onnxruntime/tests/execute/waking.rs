@@ -29,7 +29,7 @@ struct Sink(Arc<WakeRecorder>);
 impl ResponseSink for Sink {
     fn deliver(&mut self, _: Reply) {
         self.0.replies.fetch_add(1, Ordering::Relaxed);
-        wake_batch::defer(Waker::from(self.0.clone()));
+        wake_batch::defer_wake(Waker::from(self.0.clone()));
     }
 }
 

@@ -53,7 +53,7 @@ fn neighbors_on_the_gpu_are_not_copied() {
         let files = Files::model(identity(FLOAT, &[-1, 2]));
         let mut loaded = gpus.load(&files, CONFIG);
         let memory = gpus.upload(0, floats(&[1., 2., 3., 4.]));
-        let free = || gpus.devices.device(0).unwrap().memory().unwrap().free;
+        let free = || gpus.devices.device(0).unwrap().memory_use().unwrap().free;
         let before = free();
         let input = |range: std::ops::Range<usize>| {
             let mut input = tensor("INPUT0", DataType::Fp32, &[1, 2], Vec::new());

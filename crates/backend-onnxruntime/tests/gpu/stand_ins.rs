@@ -8,11 +8,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use galatea_backend::{Backend, Device, Instance, LogLevel, Model, Placement};
-use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
+use galatea_backend_onnxruntime::{BackendOptions, OnnxRuntimeBackend, OrtLibrary};
 use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_devices::{DeviceBuffer, Devices, PoolSizes};
 use galatea_infer::{InferenceRequest, InferenceResponse, InputTensor, Status};
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::{Buffer, DataType, DeviceRegion};
 
 use crate::support::{
@@ -89,7 +89,7 @@ pub(crate) struct Gpus {
 
 impl Gpus {
     pub(crate) fn new() -> Self {
-        let found = Devices::find(0.0);
+        let found = Devices::discover(0.0);
         assert_eq!(found.notes, []);
         let devices = found.devices;
         devices.allocate_pools(&PoolSizes::default());
@@ -106,7 +106,7 @@ impl Gpus {
             account: unlimited(),
         };
         let backend = OnnxRuntimeBackend::new(
-            Library::open(&folder.join("libonnxruntime.so")).unwrap(),
+            OrtLibrary::open(&folder.join("libonnxruntime.so")).unwrap(),
             options,
         )
         .unwrap();
@@ -131,11 +131,11 @@ impl Gpus {
     }
 
     fn spec(&self, text: &str) -> ModelSpec {
-        let mut draft = read_config("config.pbtxt", text).unwrap();
-        draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
+        let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
+        draft.resolve_name_and_backend("m", &["model.onnx".to_owned()]).unwrap();
         let mut support = SupportedFeatures::default();
         support.gpus = self.devices.numbers();
-        draft.finish(&support).unwrap()
+        draft.into_validated_spec(&support).unwrap()
     }
 
     /// A tensor in GPU memory.
@@ -164,14 +164,18 @@ impl Gpus {
     /// Returns the contents of GPU memory.
     #[allow(unsafe_code, reason = "a region is an address")]
     pub(crate) fn download(&self, buffer: &Buffer) -> Vec<u8> {
-        let region = buffer.device().unwrap();
+        let region = buffer.device_region().unwrap();
         let gpu = i32::try_from(region.device).unwrap();
         let device = self.devices.device(gpu).unwrap();
         // SAFETY: the region's owner keeps the memory allocated.
         let memory = unsafe {
-            device.foreign(region.address, region.byte_size, Box::new(region.owner.clone()))
+            device.wrap_foreign_memory(
+                region.address,
+                region.byte_size,
+                Box::new(region.owner.clone()),
+            )
         };
-        let target = self.devices.host_memory(region.byte_size);
+        let target = self.devices.allocate_host_buffer(region.byte_size);
         let stream = device.stream().unwrap();
         stream.download(&memory, target).unwrap().wait().unwrap().to_vec()
     }
@@ -180,7 +184,7 @@ impl Gpus {
 /// The current contents of GPU memory, regardless of queued work. Requires `STAND_IN_READABLE`.
 #[allow(unsafe_code, reason = "a region is an address, here of this process")]
 pub(crate) fn peek(buffer: &Buffer) -> Vec<u8> {
-    let region = buffer.device().unwrap();
+    let region = buffer.device_region().unwrap();
     let address = std::ptr::with_exposed_provenance::<u8>(usize::try_from(region.address).unwrap());
     // SAFETY: the stand-in allocates the memory in this process, which may read it; the region's
     // owner keeps the memory allocated.

@@ -47,7 +47,7 @@ fn integers(values: &[i32]) -> InferenceRequest {
 /// The GPU and the contents of a sequence's state.
 fn kept(gpus: &Gpus, store: &StateStore, sequence: u64) -> (u32, Vec<u8>) {
     let [state] = store.states(sequence).try_into().unwrap();
-    (state.data.device().unwrap().device, gpus.download(&state.data))
+    (state.data.device_region().unwrap().device, gpus.download(&state.data))
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn list_of(count: usize, value: i32) -> InferenceRequest {
 /// The location of a sequence's state.
 fn address(store: &StateStore, sequence: u64) -> (u32, u64, usize) {
     let [state] = store.states(sequence).try_into().unwrap();
-    let place = state.data.device().unwrap();
+    let place = state.data.device_region().unwrap();
     (place.device, place.address, place.byte_size)
 }
 
@@ -259,7 +259,7 @@ fn a_request_without_room_changes_no_state() {
         let response = loaded.execute_rows(vec![row]).remove(0).unwrap();
         let status = response.unwrap_err();
         assert!(status.message().contains("out of memory"), "{}", status.message());
-        assert!(store.states(1).iter().all(|state| state.data.device().is_none()));
+        assert!(store.states(1).iter().all(|state| state.data.device_region().is_none()));
     });
 }
 

@@ -12,21 +12,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::Instant;
 
-use galatea_backend::{Backend, Device, Host, Instance, LogLevel, Model, ModelFiles, Placement};
-use galatea_backend_onnxruntime::{BackendOptions, Library, OnnxRuntimeBackend};
+use galatea_backend::{
+    Backend, Device, Instance, LogLevel, Model, ModelFiles, ModelHost, Placement,
+};
+use galatea_backend_onnxruntime::{BackendOptions, OnnxRuntimeBackend, OrtLibrary};
 use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{
     AdmissionTimes, Code, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
     InferenceResponse, InputTensor, PendingRequest, Reply, RequestObserver, ResponseSender, Status,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 /// An account without a limit.
-pub(crate) fn unlimited() -> Arc<Account> {
-    Arc::new(Account::of_server(Arc::default()))
+pub(crate) fn unlimited() -> Arc<MemoryAccount> {
+    Arc::new(MemoryAccount::of_server(Arc::default()))
 }
 
 /// The path of ONNX Runtime's library, which these tests require.
@@ -59,9 +61,9 @@ fn find_library(folder: &Path) -> Option<PathBuf> {
 
 /// The library. It is opened only once, because opening it changes the environment, which other
 /// threads read.
-pub(crate) fn library() -> Arc<Library> {
-    static LIBRARY: LazyLock<Arc<Library>> =
-        LazyLock::new(|| Library::open(&library_path()).unwrap());
+pub(crate) fn library() -> Arc<OrtLibrary> {
+    static LIBRARY: LazyLock<Arc<OrtLibrary>> =
+        LazyLock::new(|| OrtLibrary::open(&library_path()).unwrap());
     LIBRARY.clone()
 }
 
@@ -158,7 +160,7 @@ pub(crate) struct RecordingHost {
     pub(crate) log: Mutex<Vec<String>>,
 }
 
-impl Host for RecordingHost {
+impl ModelHost for RecordingHost {
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
         assert!(times.start <= times.compute_start && times.compute_start <= times.compute_end);
         assert!(times.compute_end <= times.end);
@@ -186,9 +188,9 @@ impl RequestObserver for RecordingHost {
 
 /// Parses `text` as the configuration of the model `m`.
 pub(crate) fn spec(text: &str) -> ModelSpec {
-    let mut draft = read_config("config.pbtxt", text).unwrap();
-    draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-    draft.finish(&SupportedFeatures::default()).unwrap()
+    let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
+    draft.resolve_name_and_backend("m", &["model.onnx".to_owned()]).unwrap();
+    draft.into_validated_spec(&SupportedFeatures::default()).unwrap()
 }
 
 pub(crate) fn cpu() -> Placement {
@@ -291,7 +293,7 @@ pub(crate) fn floats(values: &[f32]) -> Vec<u8> {
 /// An output's dimensions and bytes.
 pub(crate) fn output<'a>(response: &'a InferenceResponse, name: &str) -> (&'a [i64], &'a [u8]) {
     let output = response.outputs.iter().find(|output| *output.name == *name).unwrap();
-    (output.shape.dims(), output.data.host().unwrap())
+    (output.shape.dims(), output.data.host_bytes().unwrap())
 }
 
 /// The code and message of an error.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use galatea_infer::{
     CorrelationId, InferenceRequest, InferenceResponse, InputTensor, PendingRequest, Reply,
-    SequenceContext, SequenceFlags, SequenceOwner, StateTensor, Status,
+    SequenceContext, SequenceFlags, SequenceReleaseHook, StateTensor, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -24,7 +24,7 @@ pub(crate) struct Row {
     replies: Option<mpsc::Receiver<Reply>>,
 }
 
-impl SequenceOwner for StateStore {
+impl SequenceReleaseHook for StateStore {
     fn released(&self, key: u64, states: Vec<StateTensor>) {
         self.states.lock().unwrap().insert(key, states);
     }
@@ -49,13 +49,13 @@ impl StateStore {
     /// The dimensions and bytes of a sequence's only state.
     pub(crate) fn state(&self, sequence: u64) -> (Vec<i64>, Vec<u8>) {
         let [state] = self.states(sequence).try_into().unwrap();
-        (state.shape.dims().to_vec(), state.data.host().unwrap().to_vec())
+        (state.shape.dims().to_vec(), state.data.host_bytes().unwrap().to_vec())
     }
 
     /// The address of a sequence's only state.
     pub(crate) fn address(&self, sequence: u64) -> usize {
         let [state] = self.states(sequence).try_into().unwrap();
-        state.data.host().unwrap().as_ptr().addr()
+        state.data.host_bytes().unwrap().as_ptr().addr()
     }
 
     /// The next request of a sequence.
@@ -69,7 +69,7 @@ impl StateStore {
         let states = states.unwrap_or_else(|| self.initial.clone());
         request.inputs.extend(states.iter().map(input));
         let (mut pending, replies) = pending(request, &loaded.host);
-        pending.begin_step(Box::new(SequenceContext {
+        pending.begin_sequence_step(Box::new(SequenceContext {
             correlation_id: CorrelationId::Number(sequence),
             flags: SequenceFlags::default(),
             states,
@@ -83,7 +83,7 @@ impl StateStore {
     /// A padding row with inputs like those of `request`.
     pub(crate) fn padding(&self, mut request: InferenceRequest) -> Row {
         request.inputs.extend(self.initial.iter().map(input));
-        Row { pending: PendingRequest::padding(request), replies: None }
+        Row { pending: PendingRequest::new_padding(request), replies: None }
     }
 }
 

@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use galatea_infer::Status;
-use galatea_runtime::{Interface, TensorInfo};
+use galatea_runtime::{SessionInterface, TensorInfo};
 use galatea_tensor::DataType;
 
 use super::element;
@@ -72,14 +72,14 @@ impl Model {
         })
     }
 
-    pub(crate) fn interface(&self) -> Result<Interface, Status> {
+    pub(crate) fn interface(&self) -> Result<SessionInterface, Status> {
         let info = |port: Port| {
             let element = element::kind(port.number);
             TensorInfo { name: port.name, element, dims: port.dims }
         };
         let inputs: Vec<TensorInfo> = self.inputs()?.into_iter().map(info).collect();
         let outputs = self.outputs()?.into_iter().map(info).collect();
-        Ok(Interface { required_inputs: inputs.len(), inputs, outputs })
+        Ok(SessionInterface { required_inputs: inputs.len(), inputs, outputs })
     }
 
     fn list(&self, functions: &PortFunctions) -> Result<Vec<Port>, Status> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_infer::Status;
-use galatea_runtime::{ByteRegion, OutputData, Outputs, RunOutput, is_of_input};
+use galatea_runtime::{ByteRegion, OutputData, OwnedRunOutput, SessionOutputs, overlaps_input};
 use galatea_tensor::{DataType, Shape};
 use smallvec::SmallVec;
 
@@ -190,12 +190,12 @@ impl OvOutputs<'_> {
     }
 }
 
-impl Outputs for OvOutputs<'_> {
+impl SessionOutputs for OvOutputs<'_> {
     fn string_bytes(&self) -> Result<usize, Status> {
         Ok(0)
     }
 
-    fn read(self) -> Result<Vec<Option<RunOutput>>, Status> {
+    fn read(self) -> Result<Vec<Option<OwnedRunOutput>>, Status> {
         let Self { library, tensors, input_regions, kept, .. } = self;
         let read = |tensor| {
             let output = read(tensor, library.api(), &input_regions)?;
@@ -210,7 +210,7 @@ fn read(
     tensor: OwnedTensor,
     api: &Api,
     input_regions: &[Range<usize>],
-) -> Result<RunOutput, Status> {
+) -> Result<OwnedRunOutput, Status> {
     let (datatype, shape) = tensor.describe(api)?;
     let byte_size = shape.byte_size(datatype).and_then(|size| usize::try_from(size).ok());
     let byte_size = byte_size
@@ -221,19 +221,19 @@ fn read(
         let address = tensor.address(api)?;
         let memory = TensorMemory { address, byte_size, _tensor: tensor };
         let end = address.addr().saturating_add(byte_size);
-        if is_of_input(&(address.addr()..end), input_regions) {
+        if overlaps_input(&(address.addr()..end), input_regions) {
             Bytes::copy_from_slice(memory.as_ref())
         } else {
             Bytes::from_owner(memory)
         }
     };
-    Ok(RunOutput { datatype, shape, data: OutputData::Fixed(data) })
+    Ok(OwnedRunOutput { datatype, shape, data: OutputData::Fixed(data) })
 }
 
 impl KeptRows {
-    fn cut(self, output: RunOutput) -> Result<RunOutput, Status> {
+    fn cut(self, output: OwnedRunOutput) -> Result<OwnedRunOutput, Status> {
         let Self { given, executed } = self;
-        let RunOutput { datatype, shape, data } = output;
+        let OwnedRunOutput { datatype, shape, data } = output;
         let mut dims: SmallVec<[i64; 6]> = SmallVec::from_slice(shape.dims());
         match (dims.first_mut(), data) {
             (Some(first), OutputData::Fixed(data)) if usize::try_from(*first) == Ok(executed) => {
@@ -241,7 +241,7 @@ impl KeptRows {
                 let shape =
                     Shape::new(&dims).map_err(|error| Status::internal(error.to_string()))?;
                 let data = data.slice(..data.len() / executed * given);
-                Ok(RunOutput { datatype, shape, data: OutputData::Fixed(data) })
+                Ok(OwnedRunOutput { datatype, shape, data: OutputData::Fixed(data) })
             }
             _ => Err(Status::internal(format!(
                 "expected the batch size of openvino model output to be {executed}, got shape \

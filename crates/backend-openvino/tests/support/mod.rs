@@ -7,16 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, mpsc};
 use std::time::Instant;
 
-use galatea_backend::{Backend, Device, Host, Instance, LogLevel, Model, ModelFiles, Placement};
+use galatea_backend::{
+    Backend, Device, Instance, LogLevel, Model, ModelFiles, ModelHost, Placement,
+};
 use galatea_backend_openvino::{BackendOptions, Library, OpenVinoBackend};
 use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{
     AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
     InferenceResponse, InputTensor, PendingRequest, Reply, RequestObserver, ResponseSender, Status,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 /// The library; `None` if the variable that names it is not set, which skips the tests.
@@ -33,7 +35,7 @@ pub(crate) fn backend(library: Arc<Library>) -> OpenVinoBackend {
     let options = BackendOptions {
         backend_config: BTreeMap::new(),
         devices: Devices::default(),
-        account: Arc::new(Account::of_server(Arc::default())),
+        account: Arc::new(MemoryAccount::of_server(Arc::default())),
     };
     OpenVinoBackend::new(library, options).unwrap()
 }
@@ -84,7 +86,7 @@ impl ModelFiles for Files {
 
 struct QuietHost;
 
-impl Host for QuietHost {
+impl ModelHost for QuietHost {
     fn record_batch(&self, _: u64, _: &ExecutionTimes) {}
 
     fn model_version(&self) -> i64 {
@@ -110,9 +112,9 @@ pub(crate) struct TestModel {
 }
 
 fn spec(text: &str) -> ModelSpec {
-    let mut draft = read_config("config.pbtxt", text).unwrap();
-    draft.resolve_identity("m", &["model.xml".to_owned()]).unwrap();
-    draft.finish(&SupportedFeatures::default()).unwrap()
+    let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
+    draft.resolve_name_and_backend("m", &["model.xml".to_owned()]).unwrap();
+    draft.into_validated_spec(&SupportedFeatures::default()).unwrap()
 }
 
 pub(crate) fn try_load(
@@ -168,7 +170,7 @@ pub(crate) fn request(inputs: &[(&str, &[i64], &[f32])]) -> InferenceRequest {
 /// An output's dimensions and numbers.
 pub(crate) fn output(response: &InferenceResponse, name: &str) -> (Vec<i64>, Vec<f32>) {
     let output = response.outputs.iter().find(|output| *output.name == *name).unwrap();
-    let bytes = output.data.host().unwrap();
+    let bytes = output.data.host_bytes().unwrap();
     let numbers = bytes.as_chunks::<4>().0.iter().map(|&four| f32::from_le_bytes(four));
     (output.shape.dims().to_vec(), numbers.collect())
 }

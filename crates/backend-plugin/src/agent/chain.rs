@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use galatea_backend::ModelAgents;
+use galatea_backend::ModelRepositoryAgents;
 use galatea_stdx::Lock;
 
 use super::session::{AgentAction, AgentSession};
@@ -40,7 +40,7 @@ impl AgentChain {
 
     /// The location where the agents left the model.
     #[must_use]
-    pub fn location(&self) -> &Path {
+    pub fn model_location(&self) -> &Path {
         &self.location
     }
 
@@ -53,7 +53,7 @@ impl AgentChain {
     }
 }
 
-impl ModelAgents for AgentChain {
+impl ModelRepositoryAgents for AgentChain {
     fn loaded(&self) {
         let mut phase = self.phase.lock("notify of the load");
         if *phase == ChainPhase::Loading {

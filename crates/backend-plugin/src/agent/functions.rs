@@ -91,7 +91,7 @@ functions! {
         count: *mut u32,
     ) {
         let parameters = &object(model)?.parameters;
-        pointer::write(count, list::count(parameters), "count")
+        pointer::write(count, list::len_u32(parameters), "count")
     }
 
     /// Returns one of the parameters, which are sorted by name. The strings live as long as the
@@ -104,7 +104,7 @@ functions! {
         parameter_value: *mut *const c_char,
     ) {
         let parameters = &object(model)?.parameters;
-        let found = list::get(parameters, index);
+        let found = list::get_u32(parameters, index);
         let (name, value) = found.ok_or_else(|| {
             Status::invalid_argument("index out of range for model parameters")
         })?;

@@ -10,7 +10,7 @@ use galatea_abi::repoagent::{
     TRITONREPOAGENT_Finalize, TRITONREPOAGENT_Initialize, TRITONREPOAGENT_ModelAction,
     TRITONREPOAGENT_ModelFinalize, TRITONREPOAGENT_ModelInitialize,
 };
-use galatea_c_objects::error::take_c;
+use galatea_c_objects::error::take_c_error;
 use galatea_c_objects::log;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
@@ -97,7 +97,7 @@ impl Agent {
         let agent = Self { name: name.to_owned(), object, entry_points, _library: library };
         if let Some(initialize) = entry_points.initialize {
             // SAFETY: the object outlives the call.
-            unsafe { take_c(initialize(agent.object.address())) }?;
+            unsafe { take_c_error(initialize(agent.object.address())) }?;
         }
         Ok(agent)
     }
@@ -107,7 +107,7 @@ impl Drop for Agent {
     fn drop(&mut self) {
         let Some(finalize) = self.entry_points.finalize else { return };
         // SAFETY: the object outlives the call, and the agent has no models left.
-        if let Err(status) = unsafe { take_c(finalize(self.object.address())) } {
+        if let Err(status) = unsafe { take_c_error(finalize(self.object.address())) } {
             log::error(&format!("repository agent '{}' failed to finalize: {status}", self.name));
         }
     }

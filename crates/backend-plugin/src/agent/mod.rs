@@ -11,7 +11,7 @@
 //!
 //! Agents are called while a model is being defined, because they may reject or move it. The server
 //! then uses the files and the configuration that the agents leave behind. The engine knows them
-//! only as [`ModelAgents`](galatea_backend::ModelAgents): three notifications, and a drop that ends
+//! only as [`ModelRepositoryAgents`](galatea_backend::ModelRepositoryAgents): three notifications, and a drop that ends
 //! the unload. The agents are dropped after the model, because they may own the model's files.
 //!
 //! Calls for one model are made one at a time, from any thread that the engine chooses. Calls for
@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use galatea_config::AgentDraft;
+use galatea_config::RepositoryAgentConfig;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
@@ -39,7 +39,7 @@ use crate::exports;
 use crate::library::LibraryOpener;
 
 /// A server's repository agents.
-pub struct Agents {
+pub struct RepositoryAgents {
     /// The directory that contains one directory per agent.
     directory: PathBuf,
     opener: LibraryOpener,
@@ -50,18 +50,18 @@ pub struct Agents {
 }
 
 /// A model before it is loaded, as its agents see it.
-pub struct ModelCandidate<'a> {
+pub struct ModelForAgents<'a> {
     /// The model's directory.
     pub location: &'a Path,
     /// The model's configuration as JSON.
     pub config: String,
     /// The model's agents, in the order in which they are called.
-    pub agents: Vec<AgentDraft>,
+    pub agents: Vec<RepositoryAgentConfig>,
     /// Reads the configuration from a directory that an agent has moved the model to.
     pub config_at: &'a dyn Fn(&Path) -> String,
 }
 
-impl Agents {
+impl RepositoryAgents {
     /// Creates a host that hasn't opened any agents yet. Directories for agents are created in
     /// `temporary_folder`.
     #[must_use]
@@ -81,11 +81,11 @@ impl Agents {
     ///
     /// The error of the first agent that rejects the model, or the reason why an agent can't be
     /// called. The agents that have already accepted the model are notified that the load failed.
-    pub fn begin_load(&self, candidate: ModelCandidate<'_>) -> Result<AgentChain, Status> {
-        let ModelCandidate { location, mut config, agents, config_at } = candidate;
+    pub fn invoke_load_action(&self, candidate: ModelForAgents<'_>) -> Result<AgentChain, Status> {
+        let ModelForAgents { location, mut config, agents, config_at } = candidate;
         let mut sessions: Vec<AgentSession> = Vec::new();
         let mut directory = location.to_owned();
-        for AgentDraft { name, parameters } in agents {
+        for RepositoryAgentConfig { name, parameters } in agents {
             let agent = self.agent(&name)?;
             let model =
                 AgentModel::new(&directory, config.clone(), &parameters, self.directories.clone());

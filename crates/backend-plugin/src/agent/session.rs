@@ -15,7 +15,7 @@ use galatea_abi::{
     TRITONREPOAGENT_ACTION_UNLOAD_COMPLETE, TRITONREPOAGENT_ARTIFACT_FILESYSTEM,
     TRITONREPOAGENT_ActionType, TRITONREPOAGENT_ArtifactType,
 };
-use galatea_c_objects::error::{take_c, to_c_string};
+use galatea_c_objects::error::{take_c_error, to_c_string};
 use galatea_c_objects::log;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
@@ -222,7 +222,7 @@ impl AgentSession {
     fn call(&self, function: Option<TRITONREPOAGENT_ModelInitialize>) -> Result<(), Status> {
         let Some(function) = function else { return Ok(()) };
         // SAFETY: both objects outlive the call, and `self.agent` keeps the library open.
-        unsafe { take_c(function(self.agent.address.0, self.model.address())) }
+        unsafe { take_c_error(function(self.agent.address.0, self.model.address())) }
     }
 
     fn model(&self) -> Result<&AgentModel, Status> {
@@ -239,7 +239,7 @@ impl AgentSession {
         self.model()?.set_last_action(action);
         let act = self.agent.entry_points.action;
         // SAFETY: as in `call`.
-        unsafe { take_c(act(self.agent.address.0, self.model.address(), action.to_c())) }
+        unsafe { take_c_error(act(self.agent.address.0, self.model.address(), action.to_c())) }
     }
 
     /// Notifies the agent. An error from the agent is only logged.

@@ -8,7 +8,7 @@ use galatea_abi::{
     TRITONREPOAGENT_ActionType, TRITONREPOAGENT_Agent, TRITONREPOAGENT_AgentModel,
     TRITONSERVER_Error,
 };
-use galatea_backend::ModelAgents;
+use galatea_backend::ModelRepositoryAgents;
 use galatea_c_objects::error::into_c;
 use galatea_c_objects::handle;
 use galatea_infer::Code;

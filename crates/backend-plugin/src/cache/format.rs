@@ -37,7 +37,7 @@ impl EncodedResponse {
     /// `None` if the response isn't in CPU memory.
     pub(super) fn new(key: &CacheKey, response: &InferenceResponse) -> Option<Self> {
         let tensors: Option<Vec<Bytes>> =
-            response.outputs.iter().map(|output| output.data.host().cloned()).collect();
+            response.outputs.iter().map(|output| output.data.host_bytes().cloned()).collect();
         let mut encoded = Self {
             digest: [0; DIGEST],
             description: describe(response),
@@ -300,8 +300,8 @@ mod tests {
         for (found, output) in found.outputs.iter().zip(&response.outputs) {
             assert_eq!((&found.name, found.datatype), (&output.name, output.datatype));
             assert_eq!(found.shape, output.shape);
-            let data = found.data.host().unwrap();
-            assert_eq!(data, output.data.host().unwrap());
+            let data = found.data.host_bytes().unwrap();
+            assert_eq!(data, output.data.host_bytes().unwrap());
             let offset = data.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr());
             assert!(data.is_empty() || offset % ALIGNMENT == 0, "{offset}");
         }

@@ -22,10 +22,10 @@ use galatea_abi::cache::{
 };
 use galatea_abi::{TRITONCACHE_Cache, TRITONSERVER_Error};
 use galatea_backend::{CacheKey, ResponseCache};
-use galatea_c_objects::error::{take_c, to_c_string};
+use galatea_c_objects::error::{take_c_error, to_c_string};
 use galatea_c_objects::log;
 use galatea_infer::{Code, InferenceResponse, Status};
-use galatea_stdx::{Lock, run_foreign};
+use galatea_stdx::{Lock, run_foreign_code};
 use libloading::os::unix::Library;
 
 use crate::exports;
@@ -36,7 +36,7 @@ use entry::{AllocatorObject, CacheEntryObject};
 use format::EncodedResponse;
 
 /// A response cache from a library. Dropping it finalises it.
-pub struct PluginCache {
+pub struct PluginResponseCache {
     name: String,
     entry_points: CacheEntryPoints,
     cache: *mut TRITONCACHE_Cache,
@@ -46,9 +46,9 @@ pub struct PluginCache {
 
 // SAFETY: the interface requires that caches can be called from any thread. The other fields are
 // counters and an address that never changes.
-unsafe impl Send for PluginCache {}
+unsafe impl Send for PluginResponseCache {}
 // SAFETY: as above; the interface also requires that several threads can call concurrently.
-unsafe impl Sync for PluginCache {}
+unsafe impl Sync for PluginResponseCache {}
 
 /// A cache's functions. As with a backend, the library is never unloaded.
 struct CacheEntryPoints {
@@ -58,13 +58,13 @@ struct CacheEntryPoints {
     insert: TRITONCACHE_CacheInsert,
 }
 
-impl PluginCache {
+impl PluginResponseCache {
     /// The path of the library for the cache `name`, if the file exists.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if the name points to another directory.
-    pub fn find(directory: &Path, name: &str) -> Result<Option<PathBuf>, Status> {
+    pub fn find_library(directory: &Path, name: &str) -> Result<Option<PathBuf>, Status> {
         check_component("response cache", name)?;
         let path = path(directory, name);
         // A dangling link counts as existing, so that the attempt to open it reports the problem.
@@ -77,7 +77,7 @@ impl PluginCache {
     ///
     /// The reason why the cache can't be used. The message names the library.
     pub fn open(directory: &Path, name: &str, config: &str) -> Result<Self, Status> {
-        let path = Self::find(directory, name)?.ok_or_else(|| {
+        let path = Self::find_library(directory, name)?.ok_or_else(|| {
             Status::invalid_argument(format!(
                 "unable to find the library of response cache '{name}': there is no '{}'; is \
                  --cache-directory right?",
@@ -89,7 +89,7 @@ impl PluginCache {
             CacheEntryPoints::open(&path).map_err(|status| status.prefixed(&about))?;
         let cache = entry_points.initialize(config).map_err(|status| status.prefixed(&about))?;
         log::write(
-            log::Level::Info,
+            log::ApiLogLevel::Info,
             None,
             &format!("response cache '{name}' is the library '{}'", path.display()),
         );
@@ -107,8 +107,8 @@ impl PluginCache {
         let allocator = Owned::new(AllocatorObject::Lookup { key: *key, found: Lock::default() });
         let (text, lookup) = (key_text(key), self.entry_points.lookup);
         // SAFETY: the strings and objects outlive the call.
-        let status = run_foreign(|| unsafe {
-            take_c(lookup(self.cache, text.as_ptr(), entry.address(), allocator.address()))
+        let status = run_foreign_code(|| unsafe {
+            take_c_error(lookup(self.cache, text.as_ptr(), entry.address(), allocator.address()))
         });
         match status {
             Ok(()) => {}
@@ -130,8 +130,8 @@ impl PluginCache {
         let allocator = Owned::new(AllocatorObject::Insertion(encoded));
         let (text, insert) = (key_text(key), self.entry_points.insert);
         // SAFETY: the strings and objects outlive the call.
-        let status = run_foreign(|| unsafe {
-            take_c(insert(self.cache, text.as_ptr(), entry.address(), allocator.address()))
+        let status = run_foreign_code(|| unsafe {
+            take_c_error(insert(self.cache, text.as_ptr(), entry.address(), allocator.address()))
         });
         match status {
             // An identical request was executed concurrently and its response was cached first.
@@ -153,7 +153,7 @@ impl PluginCache {
     }
 }
 
-impl ResponseCache for PluginCache {
+impl ResponseCache for PluginResponseCache {
     fn lookup(&self, key: &CacheKey) -> Option<InferenceResponse> {
         self.try_lookup(key).unwrap_or_else(|status| {
             self.log_failure("a lookup", &self.failed_lookups, &status);
@@ -169,10 +169,10 @@ impl ResponseCache for PluginCache {
     }
 }
 
-impl Drop for PluginCache {
+impl Drop for PluginResponseCache {
     fn drop(&mut self) {
         // SAFETY: the cache was initialised, and no caller remains.
-        if let Err(status) = unsafe { take_c((self.entry_points.finalize)(self.cache)) } {
+        if let Err(status) = unsafe { take_c_error((self.entry_points.finalize)(self.cache)) } {
             log::error(&format!("failed finalizing response cache '{}': {status}", self.name));
         }
     }
@@ -215,7 +215,7 @@ impl CacheEntryPoints {
         let error: *mut TRITONSERVER_Error =
             unsafe { (self.initialize)(&raw mut cache, config.as_ptr()) };
         // SAFETY: the error, if any, belongs to us.
-        unsafe { take_c(error) }?;
+        unsafe { take_c_error(error) }?;
         if cache.is_null() {
             return Err(Status::internal("TRITONCACHE_CacheInitialize made no cache"));
         }

@@ -53,9 +53,9 @@ macro_rules! attempt {
     };
 }
 
-fn library(behaviour: FakeBehaviour) -> PluginCache {
+fn library(behaviour: FakeBehaviour) -> PluginResponseCache {
     let fake = Box::into_raw(Box::new(FakeCache { behaviour, kept: Lock::default() }));
-    PluginCache {
+    PluginResponseCache {
         name: String::from("fake"),
         entry_points: CacheEntryPoints { initialize, finalize, lookup, insert },
         cache: fake.cast(),
@@ -116,7 +116,7 @@ unsafe extern "C" fn insert(
         attempt!(TRITONCACHE_CacheEntryGetBuffer(entry, 0, &raw mut base, wanted.address()));
         assert!(base.is_null());
         let refused = TRITONCACHE_Copy(allocator, entry);
-        assert!(take_c(refused).unwrap_err().message().contains("null"));
+        assert!(take_c_error(refused).unwrap_err().message().contains("null"));
         let byte_size = wanted.get().unwrap().byte_size;
         let mut kept = vec![0; byte_size];
         let smaller = attributes(byte_size - 1, TRITONSERVER_MEMORY_CPU);
@@ -194,7 +194,7 @@ fn round_trip(behaviour: FakeBehaviour) -> (Option<Vec<u8>>, u64, u64) {
     cache.failed_lookups.store(0, Ordering::Relaxed);
     cache.insert(&KEY, &response(Buffer::from_vec(vec![1, 2, 3])));
     let found = cache.lookup(&KEY);
-    let data = found.map(|found| found.outputs[0].data.host().unwrap().to_vec());
+    let data = found.map(|found| found.outputs[0].data.host_bytes().unwrap().to_vec());
     let failed = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     (data, failed(&cache.failed_lookups), failed(&cache.failed_insertions))
 }
@@ -248,25 +248,26 @@ fn objects_are_invalid_after_the_call() {
     drop(entry);
     let mut count = 0;
     // SAFETY: the address belonged to an entry.
-    let status = unsafe { take_c(TRITONCACHE_CacheEntryBufferCount(address, &raw mut count)) };
+    let status =
+        unsafe { take_c_error(TRITONCACHE_CacheEntryBufferCount(address, &raw mut count)) };
     assert!(status.unwrap_err().message().contains("was released"));
 }
 
 #[test]
 fn a_library_is_found_by_its_name() {
     let folder = Folder::new();
-    assert_eq!(PluginCache::find(folder.path(), "a"), Ok(None));
+    assert_eq!(PluginResponseCache::find_library(folder.path(), "a"), Ok(None));
     folder.file("a/libtritoncache_a.so");
     let expected = folder.path().join("a/libtritoncache_a.so");
-    assert_eq!(PluginCache::find(folder.path(), "a"), Ok(Some(expected)));
+    assert_eq!(PluginResponseCache::find_library(folder.path(), "a"), Ok(Some(expected)));
     folder.directory("l");
     let link = folder.path().join("l/libtritoncache_l.so");
     std::os::unix::fs::symlink("nowhere", &link).unwrap();
-    assert_eq!(PluginCache::find(folder.path(), "l"), Ok(Some(link)));
+    assert_eq!(PluginResponseCache::find_library(folder.path(), "l"), Ok(Some(link)));
     for name in ["..", "../a", "a/../a", "/a", ""] {
-        assert!(PluginCache::find(folder.path(), name).is_err(), "{name}");
+        assert!(PluginResponseCache::find_library(folder.path(), name).is_err(), "{name}");
     }
-    let Err(status) = PluginCache::open(folder.path(), "b", "{}") else { panic!("opened") };
+    let Err(status) = PluginResponseCache::open(folder.path(), "b", "{}") else { panic!("opened") };
     let expected = folder.path().join("b/libtritoncache_b.so");
     assert!(status.message().contains(&expected.display().to_string()), "{status}");
 }

@@ -36,7 +36,7 @@ pub(crate) struct BackendEntryPoints {
     pub(crate) instance_predictable: Option<InstancePredictable>,
 }
 
-/// Reports whether an instance is [predictable](galatea_backend::ExecutionGuarantee::Predictable).
+/// Reports whether an instance is [predictable](galatea_backend::ExecutionPredictability::Predictable).
 pub(crate) type InstancePredictable =
     unsafe extern "C" fn(*mut TRITONBACKEND_ModelInstance, *mut bool) -> *mut TRITONSERVER_Error;
 

@@ -16,7 +16,7 @@ const PYTHON_BACKEND: &str = "python";
 
 /// The places where a model's backend library may be.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum SearchScope {
+pub enum LibrarySearchScope {
     /// In the model's directories and in the backend directory.
     All,
     /// Only in the backend directory. Used when the model's files come from a client, because a
@@ -50,7 +50,7 @@ pub(crate) struct BackendSearch<'a> {
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
     /// The places to search, which exclude the model's files if a client supplied them.
-    pub(crate) scope: SearchScope,
+    pub(crate) scope: LibrarySearchScope,
     /// The model's name, for use in messages.
     pub(crate) model: &'a str,
 }
@@ -115,12 +115,12 @@ impl BackendSearch<'_> {
     fn directories(&self) -> Vec<(PathBuf, bool)> {
         let own = (self.backend_directory.join(self.backend), false);
         match self.scope {
-            SearchScope::All => vec![
+            LibrarySearchScope::All => vec![
                 (self.files.version_path().to_owned(), true),
                 (self.files.model_path().to_owned(), true),
                 own,
             ],
-            SearchScope::BackendDirectory => vec![own],
+            LibrarySearchScope::BackendDirectory => vec![own],
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use galatea_backend::ModelFiles;
 use galatea_infer::Status;
 
-use super::search::SearchScope;
+use super::search::LibrarySearchScope;
 
 /// The model parameter that specifies the library.
 const PARAMETER: &str = "TRITON_BATCH_STRATEGY_PATH";
@@ -22,7 +22,7 @@ pub(crate) struct StrategySearch<'a> {
     /// The model's files.
     pub(crate) files: &'a dyn ModelFiles,
     /// The places to search, which exclude the model's files if a client supplied them.
-    pub(crate) scope: SearchScope,
+    pub(crate) scope: LibrarySearchScope,
     /// The library's path from the configuration parameter.
     pub(crate) path: Option<&'a str>,
 }
@@ -39,8 +39,8 @@ impl<'a> StrategySearch<'a> {
             return self.configured_library(path).map(Some);
         }
         let in_repository: &[&Path] = match self.scope {
-            SearchScope::All => &[self.files.version_path(), self.files.model_path()],
-            SearchScope::BackendDirectory => &[],
+            LibrarySearchScope::All => &[self.files.version_path(), self.files.model_path()],
+            LibrarySearchScope::BackendDirectory => &[],
         };
         for place in in_repository {
             let library = place.join(LIBRARY);
@@ -61,8 +61,8 @@ impl<'a> StrategySearch<'a> {
     /// be in the model's directory.
     fn configured_library(&self, path: &str) -> Result<PathBuf, Status> {
         match self.scope {
-            SearchScope::All => {}
-            SearchScope::BackendDirectory => {
+            LibrarySearchScope::All => {}
+            LibrarySearchScope::BackendDirectory => {
                 return Err(Status::invalid_argument(format!(
                     "{PARAMETER} cannot be specified with model files that come with a request"
                 )));
@@ -121,7 +121,11 @@ mod tests {
     use super::*;
     use crate::testing::{Files, Folder};
 
-    fn found(folder: &Folder, scope: SearchScope, path: Option<&str>) -> Result<String, String> {
+    fn found(
+        folder: &Folder,
+        scope: LibrarySearchScope,
+        path: Option<&str>,
+    ) -> Result<String, String> {
         let files = Files::new(&folder.path().join("models/m"), 1);
         let backend_directory = folder.path().join("backends");
         let (backend, backend_directory) = ("b", backend_directory.as_path());
@@ -137,13 +141,13 @@ mod tests {
     fn the_nearest_library_wins() {
         let folder = Folder::new();
         folder.directory("models/m/1");
-        assert_eq!(found(&folder, SearchScope::All, None), Ok(String::new()));
+        assert_eq!(found(&folder, LibrarySearchScope::All, None), Ok(String::new()));
         for place in ["backends/b", "models/m", "models/m/1"] {
             let library = format!("{place}/{LIBRARY}");
             folder.file(&library);
-            assert_eq!(found(&folder, SearchScope::All, None), Ok(library));
+            assert_eq!(found(&folder, LibrarySearchScope::All, None), Ok(library));
             let own = String::from("backends/b/batchstrategy.so");
-            assert_eq!(found(&folder, SearchScope::BackendDirectory, None), Ok(own));
+            assert_eq!(found(&folder, LibrarySearchScope::BackendDirectory, None), Ok(own));
         }
     }
 
@@ -155,7 +159,7 @@ mod tests {
         }
         symlink("../other/c.so", folder.path().join("models/m/link.so")).unwrap();
         symlink("../../other/c.so", folder.path().join("models/m/1/batchstrategy.so")).unwrap();
-        let named = |path: &str| found(&folder, SearchScope::All, Some(path));
+        let named = |path: &str| found(&folder, LibrarySearchScope::All, Some(path));
         let absolute = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
         assert_eq!(named("1/a.so"), Ok(String::from("models/m/1/a.so")));
         assert_eq!(named(&absolute("models/m/b.so")), Ok(String::from("models/m/b.so")));
@@ -163,11 +167,11 @@ mod tests {
             assert!(named(path).unwrap_err().contains("escapes"), "{path}");
         }
         assert!(named(&absolute("models/mm/d.so")).unwrap_err().contains("escapes"));
-        assert!(found(&folder, SearchScope::All, None).unwrap_err().contains("escapes"));
+        assert!(found(&folder, LibrarySearchScope::All, None).unwrap_err().contains("escapes"));
         assert!(named("none.so").unwrap_err().contains("not found: none.so"));
         assert!(named("1").unwrap_err().contains("not found: 1"));
         assert!(named("").unwrap_err().contains("is not a path"));
-        let from_client = found(&folder, SearchScope::BackendDirectory, Some("b.so"));
+        let from_client = found(&folder, LibrarySearchScope::BackendDirectory, Some("b.so"));
         assert!(from_client.unwrap_err().contains("come with a request"));
     }
 }

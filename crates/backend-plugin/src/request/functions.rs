@@ -42,7 +42,7 @@ fn at<'a, T>(
     index: u32,
     what: &str,
 ) -> Result<&'a T, Status> {
-    list::get(items, index).ok_or_else(|| {
+    list::get_u32(items, index).ok_or_else(|| {
         Status::invalid_argument(format!(
             "{}out of bounds index {index}: request has {} {what}",
             request.log_prefix(),
@@ -63,7 +63,7 @@ fn state_spec<'a>(
     name: &str,
     datatype: DataType,
 ) -> Result<&'a StateSpec, Status> {
-    if spec.states().is_empty() {
+    if spec.sequence_states().is_empty() {
         return Err(Status::invalid_argument(format!(
             "unable to add state '{name}'. State configuration is missing for model '{}'.",
             spec.name
@@ -150,7 +150,7 @@ functions! {
         request: *mut TRITONBACKEND_Request,
         number: *mut u32,
     ) {
-        pointer::write(number, list::count(object(request)?.parameters()), "count")
+        pointer::write(number, list::len_u32(object(request)?.parameters()), "count")
     }
 
     /// Returns a request parameter.
@@ -171,7 +171,7 @@ functions! {
 
     /// Returns the number of inputs of the request, including controls and states.
     fn TRITONBACKEND_RequestInputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
-        pointer::write(number, list::count(object(request)?.tensors()), "count")
+        pointer::write(number, list::len_u32(object(request)?.tensors()), "count")
     }
 
     /// Returns the name of an input.
@@ -196,7 +196,7 @@ functions! {
     ) {
         pointer::write(input, core::ptr::null_mut(), "input")?;
         let request = object(request)?;
-        let name = pointer::required_text(name, "name")?;
+        let name = pointer::required_c_str(name, "name")?;
         let index = request.tensors().iter().position(|tensor| tensor.name == name);
         let found = index.and_then(|index| request.input(index)).ok_or_else(|| {
             Status::invalid_argument(format!(
@@ -219,7 +219,7 @@ functions! {
     /// Returns the number of requested outputs.
     fn TRITONBACKEND_RequestOutputCount(request: *mut TRITONBACKEND_Request, number: *mut u32) {
         let request = object(request)?;
-        pointer::write(number, list::count(request.outputs(serving(request)?)), "count")
+        pointer::write(number, list::len_u32(request.outputs(serving(request)?)), "count")
     }
 
     /// Returns the name of a requested output.
@@ -304,7 +304,7 @@ functions! {
     ) {
         let request = object(request)?;
         request.check_executed()?;
-        let name = pointer::required_text(name, "name")?;
+        let name = pointer::required_c_str(name, "name")?;
         let datatype = data_type_from_c(datatype)
             .ok_or_else(|| Status::invalid_argument(format!("state '{name}' has no datatype")))?;
         let shape = shape_from_c(shape, dims_count, name)?;

@@ -47,12 +47,13 @@ unsafe impl Sync for MemoryView {}
 
 impl MemoryView {
     fn of(buffer: &Buffer) -> Self {
-        let (memory_type, memory_type_id) = match buffer.memory() {
+        let (memory_type, memory_type_id) = match buffer.memory_kind() {
             MemoryKind::Cpu => (TRITONSERVER_MEMORY_CPU, 0),
             MemoryKind::Gpu(device) => (TRITONSERVER_MEMORY_GPU, i64::from(device)),
         };
-        let host = buffer.host().map(|bytes| bytes.as_ptr().cast());
-        let device = buffer.on_device().and_then(|region| usize::try_from(region.address).ok());
+        let host = buffer.host_bytes().map(|bytes| bytes.as_ptr().cast());
+        let device =
+            buffer.device_location().and_then(|region| usize::try_from(region.address).ok());
         let address = host.or(device.map(core::ptr::without_provenance));
         Self {
             address: address.unwrap_or(core::ptr::null()),
@@ -106,7 +107,7 @@ impl InputObject {
 
     /// Creates an input. `shared` is the memory of a state that is updated in place.
     pub(super) fn new(tensor: &InputTensor, shared: Option<MemoryView>) -> Self {
-        let own = shared.map_or_else(|| tensor.data.host_policies(), |_| &[]);
+        let own = shared.map_or_else(|| tensor.data.host_policy_buffers(), |_| &[]);
         let host_policies =
             own.iter().map(|(name, data)| (to_c_string(name), MemoryView::of(data)));
         Self {
@@ -179,7 +180,7 @@ unsafe fn write_properties(
     // SAFETY: guaranteed by the caller.
     unsafe {
         let input = object(input)?;
-        let rank = list::count(input.shape.dims());
+        let rank = list::len_u32(input.shape.dims());
         let byte_size = len64(input.view(host_policy).byte_size);
         write_if_not_null(out.name, input.name.as_ptr());
         write_if_not_null(out.datatype, input.datatype);
@@ -353,7 +354,7 @@ mod tests {
             name: String::from("IN"),
             datatype: DataType::Uint8,
             shape: Shape::new(&[2]).unwrap(),
-            data: Buffer::from_vec(vec![1, 2]).with_host_policies(own),
+            data: Buffer::from_vec(vec![1, 2]).with_host_policy_buffers(own),
         };
         let input = Owned::new(InputObject::new(&tensor, None));
         assert_eq!(bytes(&input, c"far".as_ptr()), (vec![3, 4], 2));

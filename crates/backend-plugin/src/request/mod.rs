@@ -14,7 +14,7 @@ use galatea_abi::{
 };
 use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::log;
-use galatea_c_objects::output_query::OutputQuery;
+use galatea_c_objects::output_query::OutputBufferQuery;
 use galatea_c_objects::trace::{LentTrace, TraceAddress};
 use galatea_infer::{
     CorrelationId, InputTensor, NOT_RESCHEDULED, Parameter, ParameterValue, PendingRequest,
@@ -190,14 +190,14 @@ impl RequestObject {
         let Some(trace) = self.pending.trace().filter(|trace| trace.is_traced()) else {
             return core::ptr::null_mut();
         };
-        match trace.underlying().and_then(|origin| origin.downcast_ref::<TraceAddress>()) {
+        match trace.backing_object().and_then(|origin| origin.downcast_ref::<TraceAddress>()) {
             Some(address) => address.0,
             None => self.lent_trace.get_or_init(|| LentTrace::new(trace.clone())).address(),
         }
     }
 
     /// The query for output memory, if the request came through the C API.
-    fn output_query(&self) -> Option<&OutputQuery> {
+    fn output_query(&self) -> Option<&OutputBufferQuery> {
         self.pending.request().output_query.as_ref()?.downcast_ref()
     }
 

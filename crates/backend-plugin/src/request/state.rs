@@ -66,12 +66,15 @@ impl SharedState {
 
 /// The request's states that are configured with a single buffer for input and output.
 pub(super) fn shared_states(pending: &PendingRequest, serving: &ServingModel) -> Vec<SharedState> {
-    let states =
-        serving.spec.states().iter().filter(|state| state.use_same_buffer_for_input_output);
+    let states = serving
+        .spec
+        .sequence_states()
+        .iter()
+        .filter(|state| state.use_same_buffer_for_input_output);
     states
         .filter_map(|state| {
             let input = pending.request().input(&state.input_name)?;
-            let bytes = input.data.host()?;
+            let bytes = input.data.host_bytes()?;
             let known = &serving.shared_memory;
             Some(SharedState {
                 input_name: state.input_name.clone(),

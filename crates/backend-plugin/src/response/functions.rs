@@ -6,7 +6,7 @@ use galatea_abi::{
     TRITONBACKEND_Output, TRITONBACKEND_Request, TRITONBACKEND_Response,
     TRITONBACKEND_ResponseFactory, TRITONSERVER_DataType, TRITONSERVER_Error,
 };
-use galatea_c_objects::error::status_of;
+use galatea_c_objects::error::borrow_c_error;
 use galatea_c_objects::names::data_type_from_c;
 use galatea_c_objects::{handle, list, pointer};
 use galatea_devices::Devices;
@@ -38,7 +38,7 @@ unsafe fn add_parameter(
     value: ParameterValue,
 ) -> Result<(), Status> {
     // SAFETY: guaranteed by the caller.
-    let (response, name) = unsafe { (object(response)?, pointer::required_text(name, "name")?) };
+    let (response, name) = unsafe { (object(response)?, pointer::required_c_str(name, "name")?) };
     response
         .contents
         .lock("add a parameter")
@@ -102,7 +102,7 @@ functions! {
         name: *const c_char,
         value: *const c_char,
     ) {
-        let value = pointer::required_text(value, "value")?.to_owned();
+        let value = pointer::required_c_str(value, "value")?.to_owned();
         add_parameter(response, name, ParameterValue::String(value))
     }
 
@@ -144,7 +144,7 @@ functions! {
     ) {
         pointer::write(output, core::ptr::null_mut(), "output")?;
         let response = object(response)?;
-        let name = pointer::required_text(name, "name")?;
+        let name = pointer::required_c_str(name, "name")?;
         let datatype = data_type_from_c(datatype)
             .ok_or_else(|| Status::invalid_argument(format!("output '{name}' has no datatype")))?;
         let shape = shape_from_c(shape, dims_count, name)?;
@@ -173,7 +173,7 @@ functions! {
         error: *mut TRITONSERVER_Error,
     ) {
         let response: ResponseObject = handle::take(response, "response")?;
-        let failed = status_of(error);
+        let failed = borrow_c_error(error);
         let (channel, _in_use, made) = response.into_response();
         channel.send(failed.and(made), is_final(send_flags))
     }
@@ -186,7 +186,7 @@ functions! {
         shape: *mut *const i64,
         dim_count: *mut u64,
     ) {
-        let name = pointer::required_text(name, "name")?;
+        let name = pointer::required_c_str(name, "name")?;
         let contents = object(response)?.contents.lock("find an output");
         let mut outputs = contents.outputs.iter().filter_map(Owned::get);
         let output = outputs.find(|output| &*output.name == name);
@@ -205,7 +205,7 @@ functions! {
         dim_count: *mut u64,
     ) {
         let contents = object(response)?.contents.lock("find an output");
-        let output = list::get(&contents.outputs, index);
+        let output = list::get_u32(&contents.outputs, index);
         let output = output.and_then(Owned::get).ok_or_else(|| {
             Status::invalid_argument(format!(
                 "out of bounds index {index}: response has {} outputs",

@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use galatea_infer::LogLevel;
-use galatea_policy::{TEMPLATE_START_NS, TemplateEvent, TemplateLife, Time};
+use galatea_policy::{ForkTemplateEvent, ForkTemplateLifecycle, TEMPLATE_START_NS, Time};
 use galatea_stdx::Lock;
 use rustix::process::Pid;
 
@@ -90,7 +90,7 @@ struct SlotState {
 /// A template and its life cycle.
 #[derive(Default)]
 struct TemplatePlace {
-    life: TemplateLife,
+    life: ForkTemplateLifecycle,
     template: Option<Arc<Template>>,
 }
 
@@ -230,9 +230,9 @@ impl Environment {
             template.0.end();
         }
         let (event, why) = match failure {
-            TemplateError::NotStarted => return place.life.step(now, TemplateEvent::Failed),
-            TemplateError::Lost(why) => (TemplateEvent::Failed, why),
-            TemplateError::Unsuitable(why) => (TemplateEvent::Unsuitable, why),
+            TemplateError::NotStarted => return place.life.step(now, ForkTemplateEvent::Failed),
+            TemplateError::Lost(why) => (ForkTemplateEvent::Failed, why),
+            TemplateError::Unsuitable(why) => (ForkTemplateEvent::Unsuitable, why),
         };
         place.life.step(now, event);
         let program = self.interpreter.program.display();
@@ -274,7 +274,7 @@ impl ForkOrigin {
     pub(crate) fn approve(&self) {
         let mut state = self.slot.state.lock("approve of a template");
         let place = if self.is_with_numpy { &mut state.numpy } else { &mut state.own };
-        place.life.step(self.slot.now(), TemplateEvent::Forked);
+        place.life.step(self.slot.now(), ForkTemplateEvent::Forked);
     }
 }
 

@@ -239,7 +239,7 @@ impl Worker {
                     }
                     ExecutionFrame::Call(call) if until.is_none() => {
                         // This thread has nothing else to do until the reply arrives.
-                        InlineBudget::lend(CALL_BUDGET, || {
+                        InlineBudget::run_with_budget(CALL_BUDGET, || {
                             self.begin_call(call, CallSocket::Executions)
                         });
                     }

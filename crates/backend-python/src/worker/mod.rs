@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use galatea_backend::Host;
+use galatea_backend::ModelHost;
 use galatea_infer::{CancelToken, InferenceResponse, OutputTensor, Status};
 use galatea_stdx::{Condvar, Lock};
 
@@ -38,7 +38,7 @@ pub(crate) struct ModelContext {
     /// True if a request may receive any number of responses.
     pub(crate) is_decoupled: bool,
     /// `None` while the configuration is being completed.
-    pub(crate) host: Option<Arc<dyn Host>>,
+    pub(crate) host: Option<Arc<dyn ModelHost>>,
     pub(crate) server: Arc<dyn ServerAccess>,
     /// The outputs' names, in configuration order.
     pub(crate) outputs: Vec<Arc<str>>,

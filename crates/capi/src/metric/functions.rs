@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::parameter::{ParameterContents, ParameterObject};
-use galatea_c_objects::{guard, handle, pointer};
+use galatea_c_objects::{catch_panic, handle, pointer};
 use galatea_infer::{ParameterValue, Status};
 use galatea_stdx::Lock;
 
@@ -83,7 +83,7 @@ macro_rules! functions {
             /// NUL-terminated, and out pointers must be null or valid for writes.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> *mut TRITONSERVER_Error {
-                guard(stringify!($name), || {
+                catch_panic(stringify!($name), || {
                     // SAFETY: the caller guarantees what the body requires.
                     unsafe { $body }
                 })
@@ -101,8 +101,8 @@ functions! {
         description: *const c_char,
     ) {
         let kind = MetricKind::from_c(kind)?;
-        let name = pointer::required_text(name, "name")?;
-        let description = pointer::required_text(description, "description")?;
+        let name = pointer::required_c_str(name, "name")?;
+        let description = pointer::required_c_str(description, "description")?;
         pointer::check_not_null(family, "family")?;
         let found = REGISTRY.family(kind, name, description)?;
         let object = FamilyObject { family: found, lifetime: Arc::new(()) };

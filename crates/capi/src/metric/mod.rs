@@ -29,7 +29,7 @@ pub enum MetricKind {
 
 /// A snapshot of a family.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FamilySnapshot {
+pub struct MetricFamilySnapshot {
     /// The family's name.
     pub name: String,
     /// The family's description.
@@ -79,12 +79,12 @@ static REGISTRY: Registry = Registry(Lock::new(BTreeMap::new()));
 
 /// All families that have at least one series, sorted by name.
 #[must_use]
-pub fn snapshot() -> Vec<FamilySnapshot> {
+pub fn metric_families_snapshot() -> Vec<MetricFamilySnapshot> {
     REGISTRY.snapshot()
 }
 
 impl Registry {
-    fn snapshot(&self) -> Vec<FamilySnapshot> {
+    fn snapshot(&self) -> Vec<MetricFamilySnapshot> {
         let families: Vec<Arc<Family>> = self.0.lock("list families").values().cloned().collect();
         let snapshots = families.iter().map(|family| family.snapshot());
         snapshots.filter(|family| !family.series.is_empty()).collect()
@@ -114,14 +114,14 @@ fn is_name(name: &str, colon: bool) -> bool {
 }
 
 impl Family {
-    fn snapshot(&self) -> FamilySnapshot {
+    fn snapshot(&self) -> MetricFamilySnapshot {
         let series = self.series.lock("copy the series");
         let series = series.iter().filter_map(|(labels, series)| {
             let series = series.upgrade()?;
             let value = series.0.lock("copy a value").clone();
             Some((labels.clone(), value))
         });
-        FamilySnapshot {
+        MetricFamilySnapshot {
             name: self.name.clone(),
             help: self.help.clone(),
             kind: self.kind,

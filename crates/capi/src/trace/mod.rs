@@ -13,9 +13,9 @@ use galatea_abi::server::*;
 use galatea_abi::*;
 use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::trace::{TraceCallbacks, TraceObject, TraceTarget};
-use galatea_c_objects::{guard, handle, log, pointer};
+use galatea_c_objects::{catch_panic, handle, log, pointer};
 use galatea_infer::{Status, Trace};
-use galatea_stdx::run_foreign;
+use galatea_stdx::run_foreign_code;
 
 use crate::borrowed_request::BorrowedRequest;
 use sink::CTraceSink;
@@ -120,7 +120,7 @@ fn report(
     let Some(callbacks) = object.callbacks() else { return };
     if let (true, Some(call)) = (callbacks.wants_times, callbacks.activity) {
         // SAFETY: the caller set a function that accepts these arguments on any thread.
-        run_foreign(|| unsafe { call(trace, activity, timestamp_ns, callbacks.userp) });
+        run_foreign_code(|| unsafe { call(trace, activity, timestamp_ns, callbacks.userp) });
     }
 }
 
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceNew(
     release_fn: TRITONSERVER_InferenceTraceReleaseFn_t,
     trace_userp: *mut c_void,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_InferenceTraceNew", || {
+    catch_panic("TRITONSERVER_InferenceTraceNew", || {
         pointer::check_not_null(trace, "trace")?;
         let made = new_trace(level, parent_id, activity_fn, None, release_fn, trace_userp);
         // SAFETY: guaranteed by the caller.
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceTensorNew(
     release_fn: TRITONSERVER_InferenceTraceReleaseFn_t,
     trace_userp: *mut c_void,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_InferenceTraceTensorNew", || {
+    catch_panic("TRITONSERVER_InferenceTraceTensorNew", || {
         pointer::check_not_null(trace, "trace")?;
         let made =
             new_trace(level, parent_id, activity_fn, tensor_activity_fn, release_fn, trace_userp);
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSpawnChildTrace(
     trace: *mut TRITONSERVER_InferenceTrace,
     child_trace: *mut *mut TRITONSERVER_InferenceTrace,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_InferenceTraceSpawnChildTrace", || {
+    catch_panic("TRITONSERVER_InferenceTraceSpawnChildTrace", || {
         pointer::check_not_null(child_trace, "child_trace")?;
         // A null trace has no children.
         let child = if trace.is_null() {
@@ -235,14 +235,14 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceReportActivity(
     timestamp: u64,
     activity_name: *const c_char,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_InferenceTraceReportActivity", || {
+    catch_panic("TRITONSERVER_InferenceTraceReportActivity", || {
         if trace.is_null() {
             return Ok(());
         }
         // SAFETY: guaranteed by the caller.
         let (object, name) = unsafe {
             let object = handle::borrow::<TraceObject>(trace, "trace")?;
-            (object, pointer::required_text(activity_name, "activity_name")?)
+            (object, pointer::required_c_str(activity_name, "activity_name")?)
         };
         match &object.target {
             TraceTarget::Callbacks(callbacks) if callbacks.wants_times => {
@@ -269,7 +269,7 @@ const _: TRITONSERVER_InferenceTraceDelete = TRITONSERVER_InferenceTraceDelete;
 pub unsafe extern "C" fn TRITONSERVER_InferenceTraceDelete(
     trace: *mut TRITONSERVER_InferenceTrace,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_InferenceTraceDelete", || {
+    catch_panic("TRITONSERVER_InferenceTraceDelete", || {
         // SAFETY: guaranteed by the caller.
         unsafe { handle::delete::<TraceObject>(trace, "trace") }
     })
@@ -292,7 +292,7 @@ macro_rules! readers {
                 trace: *mut TRITONSERVER_InferenceTrace,
                 $out: *mut $kind,
             ) -> *mut TRITONSERVER_Error {
-                guard(stringify!($function), || {
+                catch_panic(stringify!($function), || {
                     let read: fn(&TraceObject) -> $kind = $read;
                     // SAFETY: guaranteed by the caller.
                     unsafe {
@@ -330,7 +330,7 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceTraceSetContext(
     trace: *mut TRITONSERVER_InferenceTrace,
     trace_context: *const c_char,
 ) -> *mut TRITONSERVER_Error {
-    guard("TRITONSERVER_InferenceTraceSetContext", || {
+    catch_panic("TRITONSERVER_InferenceTraceSetContext", || {
         // SAFETY: guaranteed by the caller.
         unsafe {
             let context = if trace_context.is_null() { c"" } else { CStr::from_ptr(trace_context) };

@@ -10,11 +10,11 @@ use galatea_c_objects::clock::ClockConverter;
 use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::handle;
 use galatea_c_objects::names::data_type_to_c;
-use galatea_c_objects::trace::{OwnedTraceSubject, TraceAddress, TraceObject};
+use galatea_c_objects::trace::{OwnedTracedRequest, TraceAddress, TraceObject};
 use galatea_infer::{
     TensorTracePoint, Trace, TraceIdentity, TracePoint, TraceSink, TraceSubject, TracedTensor,
 };
-use galatea_stdx::{len64, run_foreign};
+use galatea_stdx::{len64, run_foreign_code};
 
 use super::{record_activity_name, report};
 use crate::borrowed_request::BorrowedRequest;
@@ -70,7 +70,7 @@ impl TraceSink for CTraceSink {
 
     fn begin(&self, subject: &TraceSubject<'_>) {
         if let Some(object) = self.object() {
-            *object.subject.lock("set the subject") = OwnedTraceSubject {
+            *object.subject.lock("set the subject") = OwnedTracedRequest {
                 model_name: to_c_string(subject.model_name),
                 model_version: subject.model_version,
                 request_id: to_c_string(subject.request_id),
@@ -94,10 +94,10 @@ impl TraceSink for CTraceSink {
         let Some(callbacks) = self.object().and_then(TraceObject::callbacks) else { return };
         let Some(call) = callbacks.tensor_activity else { return };
         let mut readable = tensor.data.clone();
-        if readable.own().is_err() {
+        if readable.make_owned().is_err() {
             return;
         }
-        let Some(bytes) = readable.host() else { return };
+        let Some(bytes) = readable.host_bytes() else { return };
         let activity = match point {
             TensorTracePoint::QueueInput => TRITONSERVER_TRACE_TENSOR_QUEUE_INPUT,
             TensorTracePoint::BackendOutput => TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT,
@@ -105,7 +105,7 @@ impl TraceSink for CTraceSink {
         let name = to_c_string(tensor.name);
         // SAFETY: the caller set a function that accepts these arguments on any thread, and all
         // pointers are valid during the call.
-        run_foreign(|| unsafe {
+        run_foreign_code(|| unsafe {
             call(
                 self.trace.0,
                 activity,
@@ -171,7 +171,7 @@ impl Drop for CTraceSink {
             (Some(release), _) => {
                 // SAFETY: the caller set a function that accepts these arguments on any thread, and
                 // the trace is released once.
-                run_foreign(|| unsafe { release(self.trace.0, callbacks.userp) });
+                run_foreign_code(|| unsafe { release(self.trace.0, callbacks.userp) });
             }
             // No other code refers to the trace.
             (None, TraceOwner::Server) => {

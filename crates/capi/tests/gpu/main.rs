@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use galatea_abi::*;
-use galatea_c_objects::error::take_c;
+use galatea_c_objects::error::take_c_error;
 use galatea_capi::allocator::{
     TRITONSERVER_ResponseAllocatorDelete, TRITONSERVER_ResponseAllocatorNew,
 };
@@ -26,7 +26,7 @@ use galatea_capi::infer::TRITONSERVER_ServerInferAsync;
 use galatea_capi::request::*;
 use galatea_capi::response::*;
 use galatea_capi::server::TRITONSERVER_ServerDelete;
-use galatea_capi::{RunningServer, into_address};
+use galatea_capi::{RunningServer, into_server_pointer};
 use galatea_devices::{DeviceBuffer, Devices};
 use galatea_fakes::FakeServer;
 
@@ -94,11 +94,11 @@ fn address(memory: &DeviceBuffer) -> *const c_void {
 }
 
 fn ok(error: *mut TRITONSERVER_Error) {
-    unsafe { take_c(error) }.unwrap();
+    unsafe { take_c_error(error) }.unwrap();
 }
 
 fn refused(error: *mut TRITONSERVER_Error) -> String {
-    unsafe { take_c(error) }.unwrap_err().message().to_owned()
+    unsafe { take_c_error(error) }.unwrap_err().message().to_owned()
 }
 
 /// A server with these devices, an allocator for GPU memory, and a request.
@@ -113,7 +113,7 @@ struct Call {
 impl Call {
     fn new(devices: &Devices, output: &DeviceBuffer, number: i64) -> Self {
         let fake = Arc::new(FakeServer::plain());
-        let server = into_address(Arc::new(RunningServer {
+        let server = into_server_pointer(Arc::new(RunningServer {
             service: fake.clone(),
             control: fake,
             devices: devices.clone(),
@@ -176,7 +176,7 @@ impl Call {
             let response = self.responses.recv().unwrap();
             let response: *mut TRITONSERVER_InferenceResponse =
                 core::ptr::with_exposed_provenance_mut(response);
-            let failure = take_c(TRITONSERVER_InferenceResponseError(response)).err();
+            let failure = take_c_error(TRITONSERVER_InferenceResponseError(response)).err();
             ok(TRITONSERVER_InferenceResponseDelete(response));
             let asked = (*self.place).asked.lock().unwrap().clone();
             self.end();

@@ -4,7 +4,7 @@ use galatea_c_objects::buffer_attributes::{
     TRITONSERVER_BufferAttributesByteSize, TRITONSERVER_BufferAttributesSetMemoryType,
     TRITONSERVER_BufferAttributesSetMemoryTypeId,
 };
-use galatea_c_objects::output_query::OutputQuery;
+use galatea_c_objects::output_query::OutputBufferQuery;
 
 use super::*;
 
@@ -47,7 +47,7 @@ unsafe extern "C" fn attributes(
 
 /// The query function's result, if there is such a function.
 fn query_result(request: &InferenceRequest) -> Option<(TRITONSERVER_MemoryType, i64)> {
-    let query = request.output_query.as_ref().unwrap().downcast_ref::<OutputQuery>().unwrap();
+    let query = request.output_query.as_ref().unwrap().downcast_ref::<OutputBufferQuery>().unwrap();
     let (mut size, mut kind, mut id) = (8, TRITONSERVER_MEMORY_CPU, 0);
     let outcome =
         unsafe { query.call(c"OUT".as_ptr(), &raw mut size, &raw mut kind, &raw mut id) }?;

@@ -32,12 +32,12 @@ fn host_policy_data_is_added_to_the_general_data() {
     let data = &infer.inputs[0].data;
     for (policy, expected) in [("cpu", [1, 0, 0, 0, 2, 0, 0, 0]), ("far", [3, 0, 0, 0, 4, 0, 0, 0])]
     {
-        assert_eq!(data.for_host_policy(policy).host().unwrap()[..], expected);
+        assert_eq!(data.for_host_policy(policy).host_bytes().unwrap()[..], expected);
     }
-    let near = data.for_host_policy("near").host().unwrap().as_ptr();
+    let near = data.for_host_policy("near").host_bytes().unwrap().as_ptr();
     assert_eq!(near, FAR.as_ptr().cast(), "read in place");
     drop(infer);
-    sender.finish();
+    sender.finish_without_response();
     unsafe {
         ok(server::TRITONSERVER_InferenceRequestRemoveAllInputData(request, c"IN".as_ptr()));
     }
@@ -45,7 +45,7 @@ fn host_policy_data_is_added_to_the_general_data() {
     let (infer, sender) = caller.held.recv().unwrap();
     assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 0);
     drop(infer);
-    sender.finish();
+    sender.finish_without_response();
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn host_policy_data_alone_is_refused() {
     // The missing data is reported at admission.
     assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 0);
     drop(infer);
-    sender.finish();
+    sender.finish_without_response();
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn host_policy_data_may_have_another_size() {
     // The model checks the size against the shape.
     assert_eq!(infer.inputs[0].data.for_host_policy("far").len(), 4);
     drop(infer);
-    sender.finish();
+    sender.finish_without_response();
 }
 
 #[test]

@@ -23,8 +23,8 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use galatea_abi::*;
-use galatea_c_objects::error::take_c;
-use galatea_capi::{RunningServer, into_address};
+use galatea_c_objects::error::take_c_error;
+use galatea_capi::{RunningServer, into_server_pointer};
 use galatea_devices::Devices;
 use galatea_fakes::{FakeServer, HeldRequest, echo};
 use galatea_infer::*;
@@ -44,7 +44,7 @@ fn server(
     poll: impl Fn() -> Result<(), Status> + Send + Sync + 'static,
     stop: impl Fn(Option<Duration>) -> Result<(), Status> + Send + Sync + 'static,
 ) -> *mut TRITONSERVER_Server {
-    into_address(Arc::new(RunningServer {
+    into_server_pointer(Arc::new(RunningServer {
         service: fake.clone(),
         control: fake,
         devices: Devices::default(),
@@ -86,7 +86,7 @@ struct CallbackLog {
 impl CallbackLog {
     fn callback(&self) {
         let woken = Arc::new(WakeFlag(AtomicBool::new(false)));
-        wake_batch::defer(Waker::from(woken.clone()));
+        wake_batch::defer_wake(Waker::from(woken.clone()));
         if !woken.0.load(Ordering::Relaxed) {
             self.events.send(Event::InWakeBatch).unwrap();
         }
@@ -170,12 +170,12 @@ struct Caller {
 
 #[track_caller]
 fn ok(error: *mut TRITONSERVER_Error) {
-    unsafe { take_c(error) }.unwrap();
+    unsafe { take_c_error(error) }.unwrap();
 }
 
 #[track_caller]
 fn refused(error: *mut TRITONSERVER_Error) -> String {
-    unsafe { take_c(error) }.unwrap_err().message().to_owned()
+    unsafe { take_c_error(error) }.unwrap_err().message().to_owned()
 }
 
 impl Caller {
@@ -345,7 +345,7 @@ fn labels_are_those_of_the_version_that_responds() {
     let (held, sender) = caller.held.recv().unwrap();
     let labels = Arc::new(ClassLabels::from_lines(b"cat\n\ndog".to_vec()).unwrap());
     let labels = BTreeMap::from([(String::from("IN"), labels)]);
-    held.classes.as_ref().unwrap().set_once(&Arc::new(ModelClasses::new(false, labels)));
+    held.classes.as_ref().unwrap().set_once(&Arc::new(ClassificationInfo::new(false, labels)));
     sender.send_final(Ok(echo(held.clone())));
     drop(held);
     let response = caller.response();
@@ -386,9 +386,9 @@ fn memory_is_borrowed_until_the_request_is_released() {
     ok(caller.infer(request));
     assert_eq!(caller.events(), []);
     let (held, sender) = caller.held.recv().unwrap();
-    let seen = held.inputs[0].data.host().unwrap().as_ptr();
+    let seen = held.inputs[0].data.host_bytes().unwrap().as_ptr();
     assert_eq!(seen, data.as_ptr().cast(), "the input is read in place");
-    sender.finish();
+    sender.finish_without_response();
     assert_eq!(caller.events(), [Event::Response { null: true, final_: true }]);
     drop(held);
     assert_eq!(caller.events(), [Event::Released]);
@@ -404,7 +404,7 @@ fn callbacks_run_outside_of_wake_batches() {
     ok(caller.infer(request));
     let (held, sender) = caller.held.recv().unwrap();
     let _batch = WakeBatch::begin();
-    sender.finish();
+    sender.finish_without_response();
     drop(held);
     let expected = [Event::Response { null: true, final_: true }, Event::Released];
     assert_eq!(caller.events(), expected);
@@ -517,7 +517,7 @@ fn a_model_with_batches_has_the_batch_flag() {
 #[test]
 fn a_getter_without_an_out_pointer_does_nothing() {
     let fake = Arc::new(FakeServer::plain());
-    let server = into_address(Arc::new(RunningServer {
+    let server = into_server_pointer(Arc::new(RunningServer {
         service: fake.clone(),
         control: fake,
         devices: Devices::default(),

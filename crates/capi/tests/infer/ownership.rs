@@ -6,12 +6,12 @@ use super::*;
 fn release(caller: &Caller) {
     let (request, sender) = caller.held.recv().unwrap();
     drop(request);
-    sender.finish();
+    sender.finish_without_response();
 }
 
 #[track_caller]
 fn internal(error: *mut TRITONSERVER_Error, words: &str) {
-    let status = unsafe { take_c(error) }.unwrap_err();
+    let status = unsafe { take_c_error(error) }.unwrap_err();
     assert_eq!(status.code(), Code::Internal, "{status}");
     assert!(status.message().contains(words), "{status}");
 }
@@ -105,7 +105,7 @@ fn a_request_that_was_never_handed_over_cannot_be_cancelled() {
         assert!(held.cancel.is_cancelled());
         assert!(is_cancelled(request));
         drop(held);
-        sender.finish();
+        sender.finish_without_response();
         // A reused request isn't cancelled.
         ok(caller.infer(request));
         assert!(!is_cancelled(request));
@@ -191,7 +191,7 @@ fn a_stopped_server_refuses_calls() {
         ok(TRITONSERVER_ServerIsLive(server, &raw mut live));
         ok(TRITONSERVER_ServerIsReady(server, &raw mut ready));
         assert!(live && ready);
-        assert!(take_c(TRITONSERVER_ServerPollModelRepository(server)).is_err());
+        assert!(take_c_error(TRITONSERVER_ServerPollModelRepository(server)).is_err());
         assert!(polled.swap(false, Ordering::Relaxed));
         ok(TRITONSERVER_ServerStop(server));
         for (asked, why) in [
@@ -208,7 +208,7 @@ fn a_stopped_server_refuses_calls() {
             (TRITONSERVER_ServerUnloadModel(server, name), "not ready"),
             (TRITONSERVER_ServerUnloadModelAndDependents(server, name), "not ready"),
         ] {
-            let status = take_c(asked).unwrap_err();
+            let status = take_c_error(asked).unwrap_err();
             assert_eq!(status.code(), Code::Unavailable, "{status}");
             assert_eq!(status.message(), format!("Server {why}"));
         }
@@ -231,13 +231,16 @@ fn error_codes_are_tritons() {
     let mut config = core::ptr::null_mut();
     unsafe {
         let set = server::TRITONSERVER_InferenceRequestSetCorrelationIdString;
-        assert_eq!(take_c(set(request, long.as_ptr())).unwrap_err().code(), Code::Unsupported);
+        assert_eq!(
+            take_c_error(set(request, long.as_ptr())).unwrap_err().code(),
+            Code::Unsupported
+        );
         ok(set(request, long.as_ptr().add(1)));
         let asked =
             TRITONSERVER_ServerModelConfig(caller.server, c"echo".as_ptr(), -1, 2, &raw mut config);
-        assert_eq!(take_c(asked).unwrap_err().code(), Code::InvalidArgument);
+        assert_eq!(take_c_error(asked).unwrap_err().code(), Code::InvalidArgument);
         let asked =
             TRITONSERVER_ServerModelConfig(caller.server, c"echo".as_ptr(), 9, 1, &raw mut config);
-        assert_eq!(take_c(asked).unwrap_err().code(), Code::Unavailable);
+        assert_eq!(take_c_error(asked).unwrap_err().code(), Code::Unavailable);
     }
 }

@@ -3,7 +3,7 @@
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use galatea_c_objects::log::{Level, Log, Setting};
+use galatea_c_objects::log::{ApiLogLevel, ApiLogSetting, Log};
 use galatea_c_objects::trace::TraceAddress;
 use galatea_capi::trace::*;
 
@@ -168,7 +168,7 @@ fn the_level_selects_the_callbacks() {
         let server_side = request.trace.take().unwrap();
         run(&server_side, &request);
         assert_eq!(calls.take(), expected, "level {level}");
-        sender.finish();
+        sender.finish_without_response();
         drop(request);
         assert_eq!(caller.events().len(), 1, "the trace keeps the request");
         drop(server_side);
@@ -183,15 +183,15 @@ static ERRORS: Mutex<Vec<(ThreadId, String)>> = Mutex::new(Vec::new());
 struct ErrorLog;
 
 impl Log for ErrorLog {
-    fn is_enabled(&self, level: Level) -> bool {
-        level == Level::Error
+    fn is_enabled(&self, level: ApiLogLevel) -> bool {
+        level == ApiLogLevel::Error
     }
 
-    fn write(&self, _: Level, _: Option<(&str, u32)>, text: &str) {
+    fn write(&self, _: ApiLogLevel, _: Option<(&str, u32)>, text: &str) {
         ERRORS.lock().unwrap().push((thread::current().id(), String::from(text)));
     }
 
-    fn set(&self, _: &Setting) -> Result<(), Status> {
+    fn set(&self, _: &ApiLogSetting) -> Result<(), Status> {
         Ok(())
     }
 }
@@ -216,7 +216,7 @@ fn a_trace_may_be_deleted_before_the_handover_returns() {
 fn a_child_calls_the_same_functions() {
     let (trace, calls) = trace(TRITONSERVER_TRACE_LEVEL_TIMESTAMPS);
     let (_caller, mut request, sender) = send(trace);
-    sender.finish();
+    sender.finish_without_response();
     let parent = request.trace.take().unwrap();
     let child = parent.child().unwrap();
     run(&child, &request);
@@ -243,7 +243,7 @@ fn a_backend_reports_custom_activities() {
     let subject =
         TraceSubject { model_name: "m", model_version: 3, request_id: "me", deadline: None };
     server_side.begin(&subject, Instant::now());
-    let origin = server_side.underlying().unwrap().downcast_ref::<TraceAddress>().unwrap();
+    let origin = server_side.backing_object().unwrap().downcast_ref::<TraceAddress>().unwrap();
     assert_eq!(origin.0, trace);
     unsafe {
         ok(TRITONSERVER_InferenceTraceSetContext(origin.0, c"{\"x\": 1}".as_ptr()));

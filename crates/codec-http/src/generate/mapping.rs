@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use galatea_codec::limits::Limits;
+use galatea_codec::limits::MessageLimits;
 use galatea_infer::{InferenceRequest, Parameter, ParameterValue, Status};
 use galatea_protocol::inference::{ModelConfig, ModelInput};
 
 use super::tensor::{MappedInput, read_input};
-use crate::bounds::DecodeBounds;
+use crate::bounds::DecodeContext;
 use crate::json::{JsonReader, JsonType};
 use crate::parameters::custom_value;
 use galatea_codec::limits;
@@ -25,7 +25,7 @@ pub(super) struct Mapping<'m> {
     has_batch: bool,
     /// The number of parameter bytes that may still be copied for repeated names.
     copies_left: usize,
-    bounds: &'m DecodeBounds<'m>,
+    bounds: &'m DecodeContext<'m>,
 }
 
 /// The earlier use of a name, in case the name is repeated. As in Triton, if several members have
@@ -45,7 +45,7 @@ impl<'m> Mapping<'m> {
         request: InferenceRequest,
         config: &'m ModelConfig,
         length: usize,
-        bounds: &'m DecodeBounds<'m>,
+        bounds: &'m DecodeContext<'m>,
     ) -> Self {
         let inputs = config.input.iter().map(|input| (input.name.as_str(), input));
         Self {
@@ -115,7 +115,7 @@ impl<'m> Mapping<'m> {
         input_bytes: &mut u64,
     ) -> Result<(), Status> {
         let Some(input) = self.inputs.get(name).copied() else {
-            limits::check_name("parameter", name.len())?;
+            limits::check_name_length("parameter", name.len())?;
             let value = custom_value(reader, name)?;
             return self.add_parameter(Parameter { name: name.to_owned(), value });
         };
@@ -149,16 +149,18 @@ impl<'m> Mapping<'m> {
                 ParameterValue::Bool(_) | ParameterValue::Int64(_) | ParameterValue::Double(_) => 0,
             };
             let bytes = parameter.name.len().saturating_add(text);
-            self.copies_left =
-                self.copies_left.checked_sub(bytes).ok_or_else(limits::too_many_parameters)?;
+            self.copies_left = self
+                .copies_left
+                .checked_sub(bytes)
+                .ok_or_else(limits::too_many_parameters_error)?;
             self.add_parameter(parameter.clone())?;
         }
         Ok(())
     }
 
     fn add_parameter(&mut self, parameter: Parameter) -> Result<(), Status> {
-        if self.request.parameters.len() >= Limits::PARAMETERS_MAX {
-            return Err(limits::too_many_parameters());
+        if self.request.parameters.len() >= MessageLimits::PARAMETERS_MAX {
+            return Err(limits::too_many_parameters_error());
         }
         self.request.parameters.push(parameter);
         Ok(())

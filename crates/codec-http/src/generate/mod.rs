@@ -18,12 +18,12 @@ use galatea_protocol::inference::ModelConfig;
 use prost::Message;
 
 use self::mapping::Mapping;
-use super::bounds::DecodeBounds;
+use super::bounds::DecodeContext;
 use super::decode::{TargetModel, check_json_size};
 use super::fields;
 use super::json::{JsonReader, JsonType};
 
-pub use response::{GenerateForm, encode_generate, encode_generate_error};
+pub use response::{GenerateBodyFormat, encode_generate_error, encode_generate_response};
 
 /// Decodes the body of a generate request to the model with this configuration.
 ///
@@ -35,7 +35,7 @@ pub fn decode_generate(
     body: &Bytes,
     target: TargetModel,
     config: &ModelConfigDocument,
-    bounds: &DecodeBounds<'_>,
+    bounds: &DecodeContext<'_>,
 ) -> Result<InferenceRequest, Status> {
     check_json_size(body.len(), bounds.limits)?;
     let mut request = InferenceRequest {

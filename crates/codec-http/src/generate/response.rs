@@ -3,26 +3,26 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{InferenceResponse, OutputTensor, ParameterValue, Status};
 use smallvec::{SmallVec, smallvec};
 
 use crate::encode::{json_bytes_estimate, push_elements, push_parameter_value};
-use crate::json::{push_signed, push_string};
-use crate::output::{OutputEncoding, OutputForm};
+use crate::json::{push_json_i64, push_json_string};
+use crate::output::{OutputFormat, OutputFormatMap};
 use crate::response_charge::ResponseCharge;
-use galatea_codec::documents::encode_error;
+use galatea_codec::documents::encode_error_json;
 
 /// The form in which a response is sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum GenerateForm {
+pub enum GenerateBodyFormat {
     /// As the whole body.
     Document,
     /// As one of the body's server-sent events.
     Event,
 }
 
-impl GenerateForm {
+impl GenerateBodyFormat {
     fn begin(self, text: &mut Vec<u8>) {
         if self == Self::Event {
             text.extend_from_slice(b"data: ");
@@ -50,12 +50,12 @@ enum MemberValue<'a> {
 ///
 /// `Exhausted` if there is no memory for it; `InvalidArgument` if the type of an output has no
 /// JSON form; `Internal` if an output's bytes don't fit its shape.
-pub fn encode_generate(
+pub fn encode_generate_response(
     response: &InferenceResponse,
-    form: GenerateForm,
-    account: &Arc<Account>,
+    form: GenerateBodyFormat,
+    account: &Arc<MemoryAccount>,
 ) -> Result<Bytes, Status> {
-    let encoding = OutputEncoding::uniform(OutputForm::Json);
+    let encoding = OutputFormatMap::uniform(OutputFormat::Json);
     let charge = ResponseCharge::new(response, &encoding, account)?;
     let capacity = match &charge {
         None => json_bytes_estimate(response, &encoding),
@@ -66,7 +66,7 @@ pub fn encode_generate(
     let mut separator = b'{';
     for (name, value) in members(response) {
         text.push(std::mem::replace(&mut separator, b','));
-        push_string(&mut text, name.as_bytes());
+        push_json_string(&mut text, name.as_bytes());
         text.push(b':');
         push_value(&mut text, &value)?;
     }
@@ -102,10 +102,10 @@ fn members(response: &InferenceResponse) -> SmallVec<[(&str, MemberValue<'_>); 8
 
 fn push_value(text: &mut Vec<u8>, value: &MemberValue<'_>) -> Result<(), Status> {
     match value {
-        MemberValue::Text(value) => push_string(text, value.as_bytes()),
+        MemberValue::Text(value) => push_json_string(text, value.as_bytes()),
         MemberValue::Version(version) => {
             text.push(b'"');
-            push_signed(text, *version);
+            push_json_i64(text, *version);
             text.push(b'"');
         }
         MemberValue::Parameter(value) => push_parameter_value(text, value),
@@ -116,7 +116,7 @@ fn push_value(text: &mut Vec<u8>, value: &MemberValue<'_>) -> Result<(), Status>
 
 /// Pushes the elements of an output. A single element is not wrapped in a list.
 fn push_output(text: &mut Vec<u8>, output: &OutputTensor) -> Result<(), Status> {
-    let data = output.data.host().ok_or_else(|| {
+    let data = output.data.host_bytes().ok_or_else(|| {
         Status::internal(format!("output '{}' is not in memory that the CPU can read", output.name))
     })?;
     let is_list = output.shape.element_count() != 1;
@@ -132,10 +132,10 @@ fn push_output(text: &mut Vec<u8>, output: &OutputTensor) -> Result<(), Status> 
 
 /// Encodes an error that replaces a response.
 #[must_use]
-pub fn encode_generate_error(message: &str, form: GenerateForm) -> Bytes {
+pub fn encode_generate_error(message: &str, form: GenerateBodyFormat) -> Bytes {
     let mut text = Vec::new();
     form.begin(&mut text);
-    text.extend_from_slice(&encode_error(message));
+    text.extend_from_slice(&encode_error_json(message));
     form.end(&mut text);
     Bytes::from(text)
 }

@@ -5,7 +5,7 @@ use galatea_protocol::inference::ModelInput;
 use galatea_tensor::{Buffer, DataType, Shape};
 use smallvec::SmallVec;
 
-use crate::bounds::DecodeBounds;
+use crate::bounds::DecodeContext;
 use crate::elements::{read_elements, read_strings};
 use crate::json::{JsonReader, JsonType};
 use galatea_codec::charged_vec::ChargedVec;
@@ -40,7 +40,7 @@ pub(super) fn read_input<'a, 'm>(
     reader: &mut JsonReader<'a>,
     input: &'m ModelInput,
     has_batch: bool,
-    bounds: &DecodeBounds<'_>,
+    bounds: &DecodeContext<'_>,
 ) -> Result<MappedInput<'a, 'm>, Status> {
     let datatype = DataType::from_config_number(input.data_type)
         .ok_or_else(|| Status::internal("model configuration with an unknown datatype"))?;
@@ -79,7 +79,7 @@ fn count_elements(reader: &mut JsonReader<'_>) -> Result<u64, Status> {
 
 impl PendingTensor<'_, '_> {
     /// Creates the tensor.
-    pub(super) fn finish(self, bounds: &DecodeBounds<'_>) -> Result<InputTensor, Status> {
+    pub(super) fn finish(self, bounds: &DecodeContext<'_>) -> Result<InputTensor, Status> {
         let name = &self.input.name;
         let (shape, data) = match self.data {
             // As in later releases of Triton, the tensor has no dimensions, which no model accepts.

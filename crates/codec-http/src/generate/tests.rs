@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::limits::Limits;
-use galatea_control::{ModelConfigDocument, Regions};
-use galatea_gate::ledger::Account;
+use galatea_codec::limits::MessageLimits;
+use galatea_control::{ModelConfigDocument, RequestShmRegions};
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{
     Code, InferenceRequest, InferenceResponse, OutputTensor, Parameter, ParameterValue, Status,
 };
@@ -14,8 +14,8 @@ use galatea_protocol::inference::{ModelConfig, ModelInput};
 use galatea_tensor::{Buffer, DataType, Shape};
 use prost::Message;
 
-use super::{GenerateForm, decode_generate, encode_generate, encode_generate_error};
-use crate::{DecodeBounds, TargetModel};
+use super::{GenerateBodyFormat, decode_generate, encode_generate_error, encode_generate_response};
+use crate::{DecodeContext, TargetModel};
 
 /// Creates a batching model with these inputs: `NAME:TYPE:DIM,DIM`.
 fn model(max_batch_size: i32, inputs: &str) -> ModelConfigDocument {
@@ -45,9 +45,10 @@ fn decode_within(
     input_bytes_max: u64,
 ) -> Result<InferenceRequest, Status> {
     let target = TargetModel { model_name: "m".into(), model_version: None };
-    let account = Arc::new(Account::unlimited());
-    let limits = Limits { input_bytes_max };
-    let bounds = DecodeBounds { limits: &limits, account: &account, regions: Regions::none() };
+    let account = Arc::new(MemoryAccount::unlimited());
+    let limits = MessageLimits { input_bytes_max };
+    let bounds =
+        DecodeContext { limits: &limits, account: &account, regions: RequestShmRegions::none() };
     decode_generate(&Bytes::copy_from_slice(json.as_bytes()), target, config, &bounds)
 }
 
@@ -66,7 +67,7 @@ fn shown(decoded: Result<InferenceRequest, Status>) -> String {
         write!(text, "id {} ", request.id).unwrap();
     }
     for input in &request.inputs {
-        let data = input.data.host().unwrap();
+        let data = input.data.host_bytes().unwrap();
         write!(text, "{}{:?}{:?} ", input.name, input.shape.dims(), &data[..]).unwrap();
     }
     for parameter in &request.parameters {
@@ -209,10 +210,10 @@ fn hostile_texts_are_refused() {
     for member in ["x", "y", "a", "parameters"] {
         assert!(refused(&deep(member)).contains("nesting depth"), "{member}");
     }
-    let names = (0..=Limits::PARAMETERS_MAX).map(|index| format!("\"{index}\":1"));
+    let names = (0..=MessageLimits::PARAMETERS_MAX).map(|index| format!("\"{index}\":1"));
     let many = format!("{{{}}}", names.collect::<Vec<_>>().join(","));
     assert!(refused(&many).contains("more than 65536 parameters"));
-    let again = format!("{{{}}}", vec!["\"a\":1"; Limits::PARAMETERS_MAX + 2].join(","));
+    let again = format!("{{{}}}", vec!["\"a\":1"; MessageLimits::PARAMETERS_MAX + 2].join(","));
     assert!(refused(&again).contains("more than 65536 parameters"));
     // A long value is not copied for each repetition of its name.
     let long = format!(
@@ -221,7 +222,7 @@ fn hostile_texts_are_refused() {
         r#","parameters":0"#.repeat(100)
     );
     assert!(refused(&long).contains("more than 65536 parameters"));
-    let name = format!("{{\"{}\":1}}", "n".repeat(Limits::NAME_BYTES_MAX + 1));
+    let name = format!("{{\"{}\":1}}", "n".repeat(MessageLimits::NAME_BYTES_MAX + 1));
     assert!(refused(&name).contains("longer than 4096 bytes"));
 }
 
@@ -247,27 +248,27 @@ fn responses_are_flat_and_sorted() {
             output("z", DataType::Uint8, &[1], &[9]),
         ],
     };
-    let account = Arc::new(Account::unlimited());
+    let account = Arc::new(MemoryAccount::unlimited());
     let encode = |response: &InferenceResponse, form| {
-        let text = encode_generate(response, form, &account).map(|bytes| bytes.to_vec());
+        let text = encode_generate_response(response, form, &account).map(|bytes| bytes.to_vec());
         text.map(|text| String::from_utf8(text).unwrap())
     };
     let flat = r#"{"Z":[],"a":[1,2],"b":5,"id":"7","model_name":"m","model_version":"3","z":1}"#;
-    assert_eq!(encode(&response, GenerateForm::Document).as_deref(), Ok(flat));
-    assert_eq!(encode(&response, GenerateForm::Event), Ok(format!("data: {flat}\n\n")));
+    assert_eq!(encode(&response, GenerateBodyFormat::Document).as_deref(), Ok(flat));
+    assert_eq!(encode(&response, GenerateBodyFormat::Event), Ok(format!("data: {flat}\n\n")));
     response.outputs = vec![output("h", DataType::Fp16, &[1], &[0, 0])];
-    let status = encode(&response, GenerateForm::Event).unwrap_err();
+    let status = encode(&response, GenerateBodyFormat::Event).unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().starts_with("sending FP16 data via JSON is not supported"));
     assert_eq!(
-        encode_generate_error("a \"b\"", GenerateForm::Event),
+        encode_generate_error("a \"b\"", GenerateBodyFormat::Event),
         "data: {\"error\":\"a \\\"b\\\"\"}\n\n"
     );
 }
 
 #[test]
 fn long_responses_are_charged_until_they_are_dropped() {
-    let account = Arc::new(Account::unlimited());
+    let account = Arc::new(MemoryAccount::unlimited());
     let response = InferenceResponse {
         model_name: "m".into(),
         model_version: 1,
@@ -280,7 +281,7 @@ fn long_responses_are_charged_until_they_are_dropped() {
             data: Buffer::from_vec(vec![200; 1 << 16]),
         }],
     };
-    let event = encode_generate(&response, GenerateForm::Event, &account).unwrap();
+    let event = encode_generate_response(&response, GenerateBodyFormat::Event, &account).unwrap();
     assert!(account.held() >= event.len(), "{} < {}", account.held(), event.len());
     drop(event);
     assert_eq!(account.held(), 0);

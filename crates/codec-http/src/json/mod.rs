@@ -11,6 +11,8 @@ mod reader;
 mod text;
 
 pub(crate) use cursor::JsonReader;
-pub(crate) use galatea_codec::json::{push_double, push_signed, push_string, push_unsigned};
+pub(crate) use galatea_codec::json::{
+    push_json_f64, push_json_i64, push_json_string, push_json_u64,
+};
 pub(crate) use number::Number;
 pub(crate) use reader::{JsonType, depth_exceeded};

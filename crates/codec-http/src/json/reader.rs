@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use galatea_codec::json::plain_length;
-use galatea_codec::limits::Limits;
+use galatea_codec::json::unescaped_prefix_length;
+use galatea_codec::limits::MessageLimits;
 use galatea_infer::Status;
 
 use super::cursor::JsonReader;
@@ -97,7 +97,7 @@ impl<'a> JsonReader<'a> {
             (ContainerPosition::Inside, [b',', b'"', rest @ ..]) => rest,
             _ => return None,
         };
-        let (name, rest) = rest.split_at_checked(plain_length(rest))?;
+        let (name, rest) = rest.split_at_checked(unescaped_prefix_length(rest))?;
         let [b'"', b':', rest @ ..] = rest else { return None };
         self.rest = rest;
         *position = ContainerPosition::Inside;
@@ -177,7 +177,7 @@ impl<'a> JsonReader<'a> {
         loop {
             match self.value_type()? {
                 kind @ (JsonType::Object | JsonType::Array) => {
-                    if open.len() >= Limits::JSON_DEPTH_MAX {
+                    if open.len() >= MessageLimits::JSON_DEPTH_MAX {
                         return Err(depth_exceeded());
                     }
                     let position = self.open();
@@ -215,6 +215,6 @@ impl<'a> JsonReader<'a> {
 pub(crate) fn depth_exceeded() -> Status {
     Status::invalid_argument(format!(
         "JSON nesting depth exceeds maximum allowed limit ({})",
-        Limits::JSON_DEPTH_MAX
+        MessageLimits::JSON_DEPTH_MAX
     ))
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use galatea_codec::json::plain_length;
+use galatea_codec::json::unescaped_prefix_length;
 use galatea_infer::Status;
 
 use super::cursor::JsonReader;
@@ -42,7 +42,7 @@ impl<'a> JsonReader<'a> {
 
     /// Reads up to the next quotation mark or backslash.
     fn plain_run(&mut self) -> Result<&'a [u8], Status> {
-        let length = plain_length(self.rest);
+        let length = unescaped_prefix_length(self.rest);
         let (run, rest) = self.rest.split_at_checked(length).unwrap_or((self.rest, &[]));
         self.rest = rest;
         match rest {

@@ -1,8 +1,8 @@
 //! Tests of the request and response bodies of the management endpoints.
 
 use galatea_codec::documents::{
-    encode_error, encode_model_metadata, encode_repository_index, encode_server_metadata,
-    encode_statistics,
+    encode_error_json, encode_model_metadata_json, encode_repository_index_json,
+    encode_server_metadata_json, encode_statistics_json,
 };
 use galatea_control::{
     BatchStatistics, DurationStatistic, InferenceStatistics, ModelMetadata, ModelState,
@@ -20,7 +20,7 @@ fn check(json: Vec<u8>, expected: &str) {
 
 #[test]
 fn errors_are_encoded() {
-    check(encode_error("say \"no\"\n"), r#"{"error":"say \"no\"\n"}"#);
+    check(encode_error_json("say \"no\"\n"), r#"{"error":"say \"no\"\n"}"#);
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn metadata_is_encoded() {
         extensions: vec!["classification", "sequence"],
     };
     check(
-        encode_server_metadata(&server),
+        encode_server_metadata_json(&server),
         r#"{"name":"triton","version":"1.0","extensions":["classification","sequence"]}"#,
     );
     let tensor =
@@ -44,7 +44,7 @@ fn metadata_is_encoded() {
         outputs: vec![tensor("y", DataType::Bytes)],
     };
     check(
-        encode_model_metadata(&model),
+        encode_model_metadata_json(&model),
         r#"{"name":"m","versions":["1","3"],"platform":"onnxruntime_onnx","inputs":[{"name":"x","datatype":"FP32","shape":[-1,16]}],"outputs":[{"name":"y","datatype":"BYTES","shape":[-1,16]}]}"#,
     );
 }
@@ -63,10 +63,10 @@ fn a_repository_index_is_encoded() {
         entry("c", None, None, ""),
     ];
     check(
-        encode_repository_index(&entries),
+        encode_repository_index_json(&entries),
         r#"[{"name":"a","version":"1","state":"READY"},{"name":"b","version":"2","state":"UNAVAILABLE","reason":"unloaded"},{"name":"c"}]"#,
     );
-    check(encode_repository_index(&[]), "[]");
+    check(encode_repository_index_json(&[]), "[]");
 }
 
 #[test]
@@ -112,15 +112,15 @@ fn statistics_are_encoded() {
         ..ModelStatistics::default()
     };
     check(
-        encode_statistics(&[model]),
+        encode_statistics_json(&[model]),
         r#"{"model_stats":[{"name":"m","version":"2","last_inference":5,"inference_count":6,"execution_count":7,"inference_stats":{"success":{"count":1,"ns":10},"fail":{"count":2,"ns":20},"queue":{"count":3,"ns":30},"compute_input":{"count":4,"ns":40},"compute_infer":{"count":5,"ns":50},"compute_output":{"count":6,"ns":60},"cache_hit":{"count":7,"ns":70},"cache_miss":{"count":8,"ns":80}},"response_stats":{"0":{"compute_infer":{"count":1,"ns":10},"compute_output":{"count":2,"ns":20},"success":{"count":3,"ns":30},"fail":{"count":4,"ns":40},"empty_response":{"count":5,"ns":50},"cancel":{"count":6,"ns":60}},"1":{"compute_infer":{"count":0,"ns":0},"compute_output":{"count":0,"ns":0},"success":{"count":0,"ns":0},"fail":{"count":0,"ns":0},"empty_response":{"count":0,"ns":0},"cancel":{"count":0,"ns":0}}},"batch_stats":[{"batch_size":4,"compute_input":{"count":1,"ns":10},"compute_infer":{"count":2,"ns":20},"compute_output":{"count":3,"ns":30}}],"memory_usage":[{"type":"CPU","id":0,"byte_size":9},{"type":"GPU","id":-1,"byte_size":18446744073709551615}]}]}"#,
     );
-    check(encode_statistics(&[]), r#"{"model_stats":[]}"#);
+    check(encode_statistics_json(&[]), r#"{"model_stats":[]}"#);
 }
 
 #[test]
 fn repository_requests_are_decoded() {
-    let limits = Limits::default();
+    let limits = MessageLimits::default();
     let index = |body: &str| IndexRequest::decode(body.as_bytes(), &limits);
     assert_eq!(index("").map(|r| r.only_ready), Ok(false));
     assert_eq!(index("[]").map(|r| r.only_ready), Ok(false));

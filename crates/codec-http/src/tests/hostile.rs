@@ -106,7 +106,8 @@ fn cve_2026_47477_nested_brackets_anywhere() {
     let too_deep = "JSON nesting depth exceeds maximum allowed limit (100)";
     for text in [&deep, &objects] {
         let unknown = format!(r#"{{"unknown":{text}"#);
-        let status = IndexRequest::decode(unknown.as_bytes(), &Limits::default()).unwrap_err();
+        let status =
+            IndexRequest::decode(unknown.as_bytes(), &MessageLimits::default()).unwrap_err();
         assert_eq!((status.code(), status.message()), (Code::InvalidArgument, too_deep));
         assert_eq!(refused(&unknown).message(), too_deep);
         let within = format!(r#"{{"inputs":[{{"parameters":{{"p":{text}"#);
@@ -141,7 +142,7 @@ fn cve_2026_24146_a_huge_number_of_outputs() {
 fn cve_2026_47479_millions_of_empty_strings() {
     let strings = vec![r#""""#; 1_000_000].join(",");
     let json = input(&format!(r#""datatype":"BYTES","shape":[1000000],"data":[{strings}]"#));
-    let limits = Limits { input_bytes_max: u64::try_from(json.len()).unwrap() };
+    let limits = MessageLimits { input_bytes_max: u64::try_from(json.len()).unwrap() };
     let body = Bytes::from(json);
     let status = decode_infer(&body, body.len(), target(), &limits).unwrap_err();
     assert!(status.message().contains("--http-max-input-size"), "{status}");
@@ -155,7 +156,7 @@ fn cve_2026_47481_reserved_keys() {
 
 #[test]
 fn cve_2024_0095_error_messages_are_escaped() {
-    let body = galatea_codec::documents::encode_error("a\r\n[E] forged \u{1b}[2J");
+    let body = galatea_codec::documents::encode_error_json("a\r\n[E] forged \u{1b}[2J");
     let text = String::from_utf8(body).unwrap();
     assert_eq!(text, r#"{"error":"a\r\n[E] forged \u001B[2J"}"#);
 }
@@ -168,17 +169,17 @@ fn dimensions_parameters_names_and_strings_are_limited() {
         assert!(status.message().len() < 500);
     };
     let shape = |dims: usize| format!("[{}]", vec!["1"; dims].join(","));
-    assert!(decode(&with_shape(&shape(Limits::DIMS_MAX))).is_ok());
-    limited(&with_shape(&shape(Limits::DIMS_MAX + 1)), "more than 256 dimensions");
+    assert!(decode(&with_shape(&shape(MessageLimits::DIMS_MAX))).is_ok());
+    limited(&with_shape(&shape(MessageLimits::DIMS_MAX + 1)), "more than 256 dimensions");
 
     let parameters = |count: usize| {
         let list: Vec<String> = (0..count).map(|number| format!("\"{number}\":0")).collect();
         format!(r#"{{"parameters":{{{}}},"inputs":[]}}"#, list.join(","))
     };
-    assert!(decode(&parameters(Limits::PARAMETERS_MAX)).is_ok());
-    limited(&parameters(Limits::PARAMETERS_MAX + 1), "more than 65536 parameters");
+    assert!(decode(&parameters(MessageLimits::PARAMETERS_MAX)).is_ok());
+    limited(&parameters(MessageLimits::PARAMETERS_MAX + 1), "more than 65536 parameters");
 
-    let long = "n".repeat(Limits::NAME_BYTES_MAX + 1);
+    let long = "n".repeat(MessageLimits::NAME_BYTES_MAX + 1);
     let named = format!(r#"{{"inputs":[{{"name":"{long}","data":[],"datatype":"","shape":[]}}]}}"#);
     limited(&named, "input name of 4097 bytes");
     limited(

@@ -12,20 +12,20 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_control::Regions;
-use galatea_gate::ledger::Account;
+use galatea_control::RequestShmRegions;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{Code, InferenceRequest, InferenceResponse, Status};
 
-use super::{DecodeBounds, EncodedResponse, OutputEncoding, TargetModel};
-use galatea_codec::limits::Limits;
+use super::{DecodeContext, EncodedResponse, OutputFormatMap, TargetModel};
+use galatea_codec::limits::MessageLimits;
 
 fn target() -> TargetModel {
     TargetModel { model_name: "m".into(), model_version: None }
 }
 
 /// An account that refuses nothing.
-fn account() -> Arc<Account> {
-    Arc::new(Account::unlimited())
+fn account() -> Arc<MemoryAccount> {
+    Arc::new(MemoryAccount::unlimited())
 }
 
 /// Decodes a request within these limits.
@@ -33,9 +33,9 @@ fn decode_infer(
     body: &Bytes,
     header_length: usize,
     target: TargetModel,
-    limits: &Limits,
-) -> Result<(InferenceRequest, OutputEncoding), Status> {
-    let bounds = DecodeBounds { limits, account: &account(), regions: Regions::none() };
+    limits: &MessageLimits,
+) -> Result<(InferenceRequest, OutputFormatMap), Status> {
+    let bounds = DecodeContext { limits, account: &account(), regions: RequestShmRegions::none() };
     let (request, encoding) = super::decode_infer(body, header_length, target, &bounds)?;
     Ok((*request, encoding))
 }
@@ -43,20 +43,20 @@ fn decode_infer(
 /// Encodes a response.
 fn encode_infer_response(
     response: &InferenceResponse,
-    encoding: &OutputEncoding,
+    encoding: &OutputFormatMap,
 ) -> Result<EncodedResponse, Status> {
     super::encode_infer_response(response, encoding, &account())
 }
 
 /// Decodes a body without binary tensors.
-fn decode(json: &str) -> Result<(InferenceRequest, OutputEncoding), Status> {
+fn decode(json: &str) -> Result<(InferenceRequest, OutputFormatMap), Status> {
     decode_parts(json, b"")
 }
 
 /// Decodes JSON followed by binary tensors.
-fn decode_parts(json: &str, binary: &[u8]) -> Result<(InferenceRequest, OutputEncoding), Status> {
+fn decode_parts(json: &str, binary: &[u8]) -> Result<(InferenceRequest, OutputFormatMap), Status> {
     let body = Bytes::from([json.as_bytes(), binary].concat());
-    decode_infer(&body, json.len(), target(), &Limits::default())
+    decode_infer(&body, json.len(), target(), &MessageLimits::default())
 }
 
 /// Checks the error for `json`.
@@ -75,7 +75,7 @@ fn input(members: &str) -> String {
 /// Returns the bytes of the input `x`, in hexadecimal.
 fn bytes_of(json: &str) -> String {
     match decode(json) {
-        Ok((request, _)) => hex(request.inputs[0].data.host().unwrap()),
+        Ok((request, _)) => hex(request.inputs[0].data.host_bytes().unwrap()),
         Err(status) => format!("{:?}: {status}", status.code()),
     }
 }

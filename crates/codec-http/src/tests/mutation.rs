@@ -95,7 +95,7 @@ fn mutated_bodies_cause_no_panic() {
             _ => body.len().saturating_sub(tail.len()),
         };
         let size = body.len();
-        let decoded = decode_infer(&Bytes::from(body), length, target(), &Limits::default());
+        let decoded = decode_infer(&Bytes::from(body), length, target(), &MessageLimits::default());
         let Ok((request, _)) = decoded else { continue };
         accepted += 1;
         for input in &request.inputs {

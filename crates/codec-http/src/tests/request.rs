@@ -4,7 +4,7 @@ use galatea_infer::{CorrelationId, Parameter, ParameterValue};
 use galatea_tensor::DataType;
 
 use super::*;
-use crate::{OutputForm, parse_header_length};
+use crate::{OutputFormat, parse_header_length};
 use galatea_codec::parse_version;
 
 fn data(datatype: &str, shape: &str, data: &str, expected: &str) {
@@ -82,8 +82,9 @@ fn strings_keep_every_byte() {
     ]
     .concat();
     let length = json.len();
-    let (request, _) = decode_infer(&json.into(), length, target(), &Limits::default()).unwrap();
-    assert_eq!(hex(request.inputs[0].data.host().unwrap()), "02000000fffe");
+    let (request, _) =
+        decode_infer(&json.into(), length, target(), &MessageLimits::default()).unwrap();
+    assert_eq!(hex(request.inputs[0].data.host_bytes().unwrap()), "02000000fffe");
 }
 
 #[test]
@@ -104,7 +105,7 @@ fn request_members_are_decoded() {
     assert_eq!(names, ["a", "b"]);
     assert_eq!(request.inputs[1].datatype, DataType::Fp16);
     assert_eq!(request.inputs[1].shape.dims(), [2, 2]);
-    assert_eq!(encoding.form("any"), OutputForm::Binary);
+    assert_eq!(encoding.format_of("any"), OutputFormat::Binary);
     let values: Vec<&ParameterValue> = request.parameters.iter().map(|p| &p.value).collect();
     assert_eq!(
         values[..5],
@@ -142,7 +143,7 @@ fn the_first_of_duplicate_members_counts() {
     let (request, _) = decode(json).unwrap();
     assert_eq!(request.id, "a");
     assert_eq!(request.inputs[0].name, "x");
-    assert_eq!(hex(request.inputs[0].data.host().unwrap()), "01");
+    assert_eq!(hex(request.inputs[0].data.host_bytes().unwrap()), "01");
 }
 
 #[test]
@@ -153,11 +154,12 @@ fn binary_inputs_are_slices_of_the_body() {
         {"name":"c","datatype":"UINT8","shape":[0],"parameters":{"binary_data_size":0}},
         {"name":"d","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":5}}]}"#;
     let body = Bytes::from([json.as_bytes(), b"\x01\x02\x01\x00\x00\x00z"].concat());
-    let (request, _) = decode_infer(&body, json.len(), target(), &Limits::default()).unwrap();
+    let (request, _) =
+        decode_infer(&body, json.len(), target(), &MessageLimits::default()).unwrap();
     let data: Vec<String> =
-        request.inputs.iter().map(|input| hex(input.data.host().unwrap())).collect();
+        request.inputs.iter().map(|input| hex(input.data.host_bytes().unwrap())).collect();
     assert_eq!(data, ["0102", "09", "", "010000007a"]);
-    let first = request.inputs[0].data.host().unwrap();
+    let first = request.inputs[0].data.host_bytes().unwrap();
     assert_eq!(first.as_ptr(), body[json.len()..].as_ptr());
 }
 
@@ -166,9 +168,9 @@ fn requested_outputs_select_their_form() {
     let forms = |outputs: &str, parameters: &str| {
         let json = format!(r#"{{"inputs":[],"outputs":{outputs},"parameters":{parameters}}}"#);
         let (request, encoding) = decode(&json).unwrap();
-        request.outputs.iter().map(|name| encoding.form(name)).collect::<Vec<_>>()
+        request.outputs.iter().map(|name| encoding.format_of(name)).collect::<Vec<_>>()
     };
-    use OutputForm::{Binary, Json};
+    use OutputFormat::{Binary, Json};
     let mixed = r#"[{"name":"a","parameters":{"binary_data":true}},{"name":"b"},
         {"name":"c","parameters":{"binary_data":false,"classification":0}}]"#;
     assert_eq!(forms(mixed, "{}"), [Binary, Json, Json]);
@@ -259,12 +261,12 @@ mod raw {
 
     fn check(config: &ModelConfigDocument, body: &'static [u8], expected: &str) {
         let body = Bytes::from_static(body);
-        let result = decode_raw(&body, config, &Limits::default());
+        let result = decode_raw(&body, config, &MessageLimits::default());
         let got = match result {
             Ok((request, encoding)) => {
-                assert_eq!(encoding.form("any"), OutputForm::Binary);
+                assert_eq!(encoding.format_of("any"), OutputFormat::Binary);
                 let input = &request.inputs[0];
-                let data = hex(input.data.host().unwrap());
+                let data = hex(input.data.host_bytes().unwrap());
                 format!("{} {} {} {data}", input.name, input.datatype, input.shape)
             }
             Err(status) => status.message().to_owned(),
@@ -310,7 +312,7 @@ mod raw {
 
     #[test]
     fn the_error_for_a_large_body_names_the_flag() {
-        let limits = Limits { input_bytes_max: 1 };
+        let limits = MessageLimits { input_bytes_max: 1 };
         let body = Bytes::from_static(b"ab");
         let status = decode_raw(&body, &document(0, &[(2, &[2])]), &limits).unwrap_err();
         assert_eq!(
@@ -330,9 +332,9 @@ fn a_tensor_without_dimensions_may_lack_its_element() {
 fn decode_raw(
     body: &Bytes,
     config: &galatea_control::ModelConfigDocument,
-    limits: &Limits,
-) -> Result<(InferenceRequest, OutputEncoding), Status> {
-    let bounds = DecodeBounds { limits, account: &account(), regions: Regions::none() };
+    limits: &MessageLimits,
+) -> Result<(InferenceRequest, OutputFormatMap), Status> {
+    let bounds = DecodeContext { limits, account: &account(), regions: RequestShmRegions::none() };
     let (request, encoding) = crate::decode_raw_infer(body, target(), config, &bounds)?;
     Ok((*request, encoding))
 }

@@ -243,7 +243,7 @@ fn binary_data_must_fit_the_body() {
     check(b"12345", "unexpected additional input data for model 'm'");
     assert!(decode_parts(&json, b"1234").is_ok());
     let body = Bytes::from_static(b"{}");
-    let status = decode_infer(&body, 5, target(), &Limits::default()).unwrap_err();
+    let status = decode_infer(&body, 5, target(), &MessageLimits::default()).unwrap_err();
     assert_eq!(status.message(), "unexpected size for request JSON, expecting 3 more bytes");
 }
 
@@ -319,7 +319,7 @@ fn invalid_class_counts_are_refused() {
 
 #[test]
 fn the_error_for_sizes_above_the_limit_names_the_flag() {
-    let limits = Limits { input_bytes_max: 100 };
+    let limits = MessageLimits { input_bytes_max: 100 };
     let check = |json: &str, message: &str| {
         let body = Bytes::copy_from_slice(json.as_bytes());
         let status = decode_infer(&body, body.len(), target(), &limits).unwrap_err();
@@ -337,7 +337,7 @@ fn the_error_for_sizes_above_the_limit_names_the_flag() {
     );
     let strings = vec![r#""""#; 26].join(",");
     let json = input(&format!(r#""datatype":"BYTES","shape":[26],"data":[{strings}]"#));
-    let limits = Limits { input_bytes_max: 160 };
+    let limits = MessageLimits { input_bytes_max: 160 };
     let body = Bytes::from(json);
     assert!(decode_infer(&body, body.len(), target(), &limits).is_ok());
 }

@@ -4,8 +4,8 @@ use galatea_infer::{InferenceResponse, OutputTensor, Parameter, ParameterValue};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use super::*;
-use crate::OutputForm;
-use crate::json::push_double;
+use crate::OutputFormat;
+use crate::json::push_json_f64;
 
 pub(super) fn response(outputs: Vec<OutputTensor>) -> InferenceResponse {
     InferenceResponse {
@@ -22,15 +22,15 @@ pub(super) fn output(datatype: DataType, dims: &[i64], data: Vec<u8>) -> OutputT
     OutputTensor { name: "y".into(), datatype, shape, data: Buffer::from_vec(data) }
 }
 
-fn encode(response: &InferenceResponse, form: OutputForm) -> String {
-    match encode_infer_response(response, &OutputEncoding::uniform(form)) {
+fn encode(response: &InferenceResponse, form: OutputFormat) -> String {
+    match encode_infer_response(response, &OutputFormatMap::uniform(form)) {
         Ok(encoded) => String::from_utf8(encoded.chunks.concat()).unwrap(),
         Err(status) => format!("{:?}: {status}", status.code()),
     }
 }
 
 fn data(datatype: DataType, data: Vec<u8>, count: i64, expected: &str) {
-    let got = encode(&response(vec![output(datatype, &[count], data)]), OutputForm::Json);
+    let got = encode(&response(vec![output(datatype, &[count], data)]), OutputFormat::Json);
     let prefix = format!(
         r#"{{"model_name":"m","model_version":"1","outputs":[{{"name":"y","datatype":"{datatype}","shape":[{count}],"data":["#
     );
@@ -65,7 +65,7 @@ fn every_datatype_with_a_json_form_is_encoded() {
 fn doubles_are_formatted_like_rapidjson() {
     let check = |value: f64, expected: &str| {
         let mut out = Vec::new();
-        push_double(&mut out, value);
+        push_json_f64(&mut out, value);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     };
     check(0.0, "0.0");
@@ -98,7 +98,7 @@ fn members_have_the_documented_order() {
     ]
     .into();
     assert_eq!(
-        encode(&response, OutputForm::Json),
+        encode(&response, OutputFormat::Json),
         r#"{"id":"r\"1","model_name":"m","model_version":"1","parameters":{"b":false,"i":-1,"d":2.0,"s":"x"},"outputs":[{"name":"y","datatype":"UINT8","shape":[1,1],"data":[7]}]}"#
     );
 }
@@ -111,13 +111,13 @@ fn binary_outputs_are_not_copied() {
     empty.name = "e".into();
     let response = response(vec![output(DataType::Fp16, &[2], vec![1, 2, 3, 4]), second, empty]);
     let names = ["y", "z", "e"].map(String::from);
-    let forms = [OutputForm::Binary, OutputForm::Json, OutputForm::Binary];
-    let encoding = OutputEncoding::new(OutputForm::Json, &names, &forms);
+    let forms = [OutputFormat::Binary, OutputFormat::Json, OutputFormat::Binary];
+    let encoding = OutputFormatMap::new(OutputFormat::Json, &names, &forms);
     let encoded = encode_infer_response(&response, &encoding).unwrap();
     let json = r#"{"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"FP16","shape":[2],"parameters":{"binary_data_size":4}},{"name":"z","datatype":"UINT8","shape":[1],"data":[9]},{"name":"e","datatype":"FP16","shape":[0],"parameters":{"binary_data_size":0}}]}"#;
     assert_eq!(encoded.header_length, Some(json.len()));
     assert_eq!(encoded.chunks[0], json);
-    let source = response.outputs[0].data.host().unwrap();
+    let source = response.outputs[0].data.host_bytes().unwrap();
     assert_eq!(encoded.chunks[1].as_ptr(), source.as_ptr(), "the tensor was copied");
     assert_eq!(encoded.chunks.len(), 2);
 }
@@ -149,7 +149,7 @@ fn classes_replace_outputs() {
 #[test]
 fn without_binary_bytes_a_response_is_json() {
     let response = response(vec![output(DataType::Fp32, &[0], vec![])]);
-    let binary = OutputEncoding::uniform(OutputForm::Binary);
+    let binary = OutputFormatMap::uniform(OutputFormat::Binary);
     assert_eq!(encode_infer_response(&response, &binary).unwrap().header_length, None);
 }
 
@@ -157,7 +157,7 @@ fn without_binary_bytes_a_response_is_json() {
 fn outputs_that_cannot_be_encoded_are_errors() {
     let check = |datatype, dims: &[i64], data: &[u8], expected: &str| {
         let response = response(vec![output(datatype, dims, data.to_vec())]);
-        assert_eq!(encode(&response, OutputForm::Json), expected);
+        assert_eq!(encode(&response, OutputFormat::Json), expected);
     };
     for datatype in [DataType::Fp16, DataType::Bf16] {
         check(

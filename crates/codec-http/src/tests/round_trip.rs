@@ -6,7 +6,7 @@ use galatea_tensor::elements::push_bytes_element;
 use super::mutation::Random;
 use super::response::{output, response};
 use super::*;
-use crate::OutputForm;
+use crate::OutputFormat;
 
 fn random_elements(random: &mut Random, datatype: DataType, count: usize) -> Vec<u8> {
     let mut data = Vec::new();
@@ -46,16 +46,16 @@ fn canonical(datatype: DataType, mut data: Vec<u8>) -> Vec<u8> {
 }
 
 /// Returns the body of a response, with `outputs` renamed so that it is a request.
-fn echoed(datatype: DataType, count: usize, data: Vec<u8>, form: OutputForm) -> Vec<u8> {
+fn echoed(datatype: DataType, count: usize, data: Vec<u8>, form: OutputFormat) -> Vec<u8> {
     let dims = [i64::try_from(count).unwrap()];
     let response = response(vec![output(datatype, &dims, data)]);
-    let encoded = encode_infer_response(&response, &OutputEncoding::uniform(form)).unwrap();
+    let encoded = encode_infer_response(&response, &OutputFormatMap::uniform(form)).unwrap();
     let length = encoded.header_length.unwrap_or(encoded.chunks[0].len());
     let body = encoded.chunks.concat();
     let at = body.windows(9).position(|window| window == b"\"outputs\"").unwrap();
     let request = Bytes::from([&body[..at], b"\"inputs\" ", &body[at + 9..]].concat());
-    let (request, _) = decode_infer(&request, length, target(), &Limits::default()).unwrap();
-    request.inputs[0].data.host().unwrap().to_vec()
+    let (request, _) = decode_infer(&request, length, target(), &MessageLimits::default()).unwrap();
+    request.inputs[0].data.host_bytes().unwrap().to_vec()
 }
 
 #[test]
@@ -65,12 +65,12 @@ fn tensors_survive_both_forms() {
         for _ in 0..300 {
             let count = random.below(12) as usize;
             let data = random_elements(&mut random, datatype, count);
-            assert_eq!(echoed(datatype, count, data.clone(), OutputForm::Binary), data);
+            assert_eq!(echoed(datatype, count, data.clone(), OutputFormat::Binary), data);
             if matches!(datatype, DataType::Fp16 | DataType::Bf16) {
                 continue;
             }
             let data = canonical(datatype, data);
-            let got = echoed(datatype, count, data.clone(), OutputForm::Json);
+            let got = echoed(datatype, count, data.clone(), OutputFormat::Json);
             assert_eq!(canonical(datatype, got), data, "{datatype}");
         }
     }

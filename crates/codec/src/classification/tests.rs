@@ -22,24 +22,24 @@ fn response(outputs: Vec<OutputTensor>) -> InferenceResponse {
 }
 
 /// A model whose output `y` has labels.
-fn model(batches: bool, labels: &str) -> Arc<ModelClasses> {
+fn model(batches: bool, labels: &str) -> Arc<ClassificationInfo> {
     let labels = ClassLabels::from_lines(labels.as_bytes().to_vec()).unwrap();
     let labels = BTreeMap::from([(String::from("y"), Arc::new(labels))]);
-    Arc::new(ModelClasses::new(batches, labels))
+    Arc::new(ClassificationInfo::new(batches, labels))
 }
 
-fn asked(counts: &[(&str, u32)], model: &Arc<ModelClasses>) -> Classification {
+fn asked(counts: &[(&str, u32)], model: &Arc<ClassificationInfo>) -> Classification {
     let asked = Classification::new(
         counts.iter().map(|&(name, count)| (name, (count > 0).then_some(count))),
     )
     .unwrap();
-    asked.cell().set_once(model);
+    asked.class_labels_cell().set_once(model);
     asked
 }
 
 fn texts(output: &OutputTensor) -> Vec<String> {
     assert_eq!(output.datatype, DataType::Bytes);
-    let elements = BytesElements::new(output.data.host().unwrap());
+    let elements = BytesElements::new(output.data.host_bytes().unwrap());
     let texts: Vec<String> =
         elements.map(|text| String::from_utf8_lossy(text.unwrap()).into_owned()).collect();
     assert_eq!(u64::try_from(texts.len()).unwrap(), output.shape.element_count());
@@ -49,7 +49,7 @@ fn texts(output: &OutputTensor) -> Vec<String> {
 fn classified(
     output: OutputTensor,
     count: u32,
-    model: &Arc<ModelClasses>,
+    model: &Arc<ClassificationInfo>,
 ) -> Result<OutputTensor, Status> {
     let response = asked(&[("y", count)], model).apply(response(vec![output]))?;
     Ok(response.outputs.into_iter().next().unwrap())

@@ -7,9 +7,9 @@ use super::ContentCoding;
 
 /// The compression level.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Level(u32);
+pub struct DeflateLevel(u32);
 
-impl Level {
+impl DeflateLevel {
     /// zlib's default level.
     pub const DEFAULT: Self = Self(6);
 
@@ -28,7 +28,7 @@ const GROWTH_BYTES: [usize; 2] = [512, 1 << 20];
 
 /// Compresses the parts of one body.
 #[must_use]
-pub fn deflate(parts: &[Bytes], coding: ContentCoding, level: Level) -> Vec<u8> {
+pub fn compress(parts: &[Bytes], coding: ContentCoding, level: DeflateLevel) -> Vec<u8> {
     let level = Compression::new(level.0);
     let mut stream = match coding {
         ContentCoding::Gzip => Compress::new_gzip(level, WINDOW_BITS),
@@ -68,20 +68,23 @@ fn run(stream: &mut Compress, mut input: &[u8], flush: FlushCompress, output: &m
 mod tests {
     use std::sync::Arc;
 
-    use galatea_gate::ledger::Account;
+    use galatea_gate::ledger::MemoryAccount;
 
-    use super::super::{Format, InflateProgress, Inflater, StreamEnd};
+    use super::super::{CompressedStreamEnd, CompressionFormat, InflateProgress, Inflater};
     use super::*;
 
     #[track_caller]
-    fn check(parts: &[Bytes], coding: ContentCoding, level: Level) -> usize {
+    fn check(parts: &[Bytes], coding: ContentCoding, level: DeflateLevel) -> usize {
         let whole = parts.concat();
-        let compressed = Bytes::from(deflate(parts, coding, level));
+        let compressed = Bytes::from(compress(parts, coding, level));
         let length = compressed.len();
-        let account = Arc::new(Account::unlimited());
-        let mut inflater = Inflater::new(compressed, Format::Either, u64::MAX, account);
-        assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(StreamEnd::Complete));
-        assert_eq!(inflater.unread(), 0);
+        let account = Arc::new(MemoryAccount::unlimited());
+        let mut inflater = Inflater::new(compressed, CompressionFormat::Either, u64::MAX, account);
+        assert_eq!(
+            inflater.advance(usize::MAX),
+            InflateProgress::Ended(CompressedStreamEnd::Complete)
+        );
+        assert_eq!(inflater.unread_len(), 0);
         assert_eq!(inflater.into_output(), whole);
         length
     }
@@ -101,22 +104,30 @@ mod tests {
         let zeros = Bytes::from(vec![0; 3 << 20]);
         let text = Bytes::from_static(b"{\"outputs\":[]}");
         for coding in [ContentCoding::Gzip, ContentCoding::Deflate] {
-            for level in [Level::new(0), Level::new(1), Level::DEFAULT, Level::new(99)] {
+            for level in [
+                DeflateLevel::new(0),
+                DeflateLevel::new(1),
+                DeflateLevel::DEFAULT,
+                DeflateLevel::new(99),
+            ] {
                 check(&[], coding, level);
                 check(&[Bytes::new(), text.clone(), Bytes::new()], coding, level);
                 check(&[text.clone(), noise(3 << 20), zeros.clone()], coding, level);
             }
         }
-        assert!(check(&[zeros], ContentCoding::Gzip, Level::DEFAULT) < 5000);
+        assert!(check(&[zeros], ContentCoding::Gzip, DeflateLevel::DEFAULT) < 5000);
     }
 
     #[test]
     fn the_formats_are_those_of_the_protocols() {
         let text = [Bytes::from_static(b"x")];
         assert_eq!(
-            deflate(&text, ContentCoding::Gzip, Level::DEFAULT).get(..2),
+            compress(&text, ContentCoding::Gzip, DeflateLevel::DEFAULT).get(..2),
             Some(&b"\x1f\x8b"[..])
         );
-        assert_eq!(deflate(&text, ContentCoding::Deflate, Level::DEFAULT).first(), Some(&0x78));
+        assert_eq!(
+            compress(&text, ContentCoding::Deflate, DeflateLevel::DEFAULT).first(),
+            Some(&0x78)
+        );
     }
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flate2::{Decompress, FlushDecompress};
-use galatea_gate::ledger::{Account, LedgerExhausted};
+use galatea_gate::ledger::{MemoryAccount, MemoryLimitExceeded};
 
 use crate::charged_vec::ChargedVec;
 
 /// The format that an [`Inflater`] expects.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum CompressionFormat {
     /// A gzip member.
     Gzip,
     /// A zlib stream.
@@ -21,7 +21,7 @@ pub enum Format {
 
 /// The way in which a stream ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum StreamEnd {
+pub enum CompressedStreamEnd {
     /// The stream is complete and its checksum is correct.
     Complete,
     /// The input ended before the stream did.
@@ -37,11 +37,11 @@ pub enum InflateProgress {
     /// The budget is used up, and there is more input.
     Paused,
     /// The stream has ended.
-    Ended(StreamEnd),
+    Ended(CompressedStreamEnd),
     /// The output would exceed its limit.
     TooLong,
     /// There is no memory left for the output.
-    Exhausted(LedgerExhausted),
+    Exhausted(MemoryLimitExceeded),
 }
 
 /// Inflates one stream. Input after the end of the stream is not read.
@@ -53,7 +53,7 @@ pub struct Inflater {
     read: usize,
     stream: Decompress,
     output: ChargedVec,
-    account: Arc<Account>,
+    account: Arc<MemoryAccount>,
     bytes_max: usize,
 }
 
@@ -74,11 +74,16 @@ impl Inflater {
     /// Creates an inflater for `input` with at most `bytes_max` bytes of output, which are charged
     /// to `account`.
     #[must_use]
-    pub fn new(input: Bytes, format: Format, bytes_max: u64, account: Arc<Account>) -> Self {
+    pub fn new(
+        input: Bytes,
+        format: CompressionFormat,
+        bytes_max: u64,
+        account: Arc<MemoryAccount>,
+    ) -> Self {
         let is_gzip = match format {
-            Format::Gzip => true,
-            Format::Zlib => false,
-            Format::Either => input.starts_with(&GZIP_MAGIC),
+            CompressionFormat::Gzip => true,
+            CompressionFormat::Zlib => false,
+            CompressionFormat::Either => input.starts_with(&GZIP_MAGIC),
         };
         let stream = if is_gzip {
             Decompress::new_gzip(WINDOW_BITS)
@@ -99,9 +104,9 @@ impl Inflater {
                 Ok(None) if read != self.read || length != self.output.len() => {}
                 // Nothing moves although there is room, so the input is too short.
                 Ok(None) if self.is_all_read() => {
-                    return InflateProgress::Ended(StreamEnd::Truncated);
+                    return InflateProgress::Ended(CompressedStreamEnd::Truncated);
                 }
-                Ok(None) => return InflateProgress::Ended(StreamEnd::Damaged),
+                Ok(None) => return InflateProgress::Ended(CompressedStreamEnd::Damaged),
                 Ok(Some(end)) => return InflateProgress::Ended(end),
                 Err(InflateStop::TooLong) => return InflateProgress::TooLong,
                 Err(InflateStop::Exhausted(exhausted)) => {
@@ -114,13 +119,13 @@ impl Inflater {
 
     /// The number of input bytes that have not been read.
     #[must_use]
-    pub fn unread(&self) -> usize {
+    pub fn unread_len(&self) -> usize {
         self.input.len().saturating_sub(self.read)
     }
 
     /// The number of bytes inflated so far.
     #[must_use]
-    pub const fn inflated(&self) -> usize {
+    pub const fn inflated_len(&self) -> usize {
         self.output.len()
     }
 
@@ -139,7 +144,7 @@ impl Inflater {
     }
 
     /// Inflates a piece of the input, as far as there is room.
-    fn step(&mut self) -> Result<Option<StreamEnd>, InflateStop> {
+    fn step(&mut self) -> Result<Option<CompressedStreamEnd>, InflateStop> {
         self.grow_if_full().map_err(InflateStop::Exhausted)?;
         let output = self.output.bytes_mut();
         let piece = self.input.get(self.read..).unwrap_or_default();
@@ -159,14 +164,14 @@ impl Inflater {
         let read = self.stream.total_in().saturating_sub(read);
         self.read = self.read.saturating_add(usize::try_from(read).unwrap_or(usize::MAX));
         match status {
-            Ok(flate2::Status::StreamEnd) => Ok(Some(StreamEnd::Complete)),
+            Ok(flate2::Status::StreamEnd) => Ok(Some(CompressedStreamEnd::Complete)),
             Ok(flate2::Status::Ok | flate2::Status::BufError) => Ok(None),
-            Err(_) => Ok(Some(StreamEnd::Damaged)),
+            Err(_) => Ok(Some(CompressedStreamEnd::Damaged)),
         }
     }
 
     /// Doubles the output's memory, up to its limit, if the memory is full.
-    fn grow_if_full(&mut self) -> Result<(), LedgerExhausted> {
+    fn grow_if_full(&mut self) -> Result<(), MemoryLimitExceeded> {
         if self.output.len() < self.output.bytes_mut().capacity() {
             return Ok(());
         }
@@ -178,27 +183,28 @@ impl Inflater {
 /// The reason why inflating stops before the end of the stream.
 enum InflateStop {
     TooLong,
-    Exhausted(LedgerExhausted),
+    Exhausted(MemoryLimitExceeded),
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ContentCoding, Level, deflate};
-    use galatea_gate::ledger::Ledger;
+    use super::super::{ContentCoding, DeflateLevel, compress};
+    use galatea_gate::ledger::MemoryLedger;
 
     use super::*;
 
     fn zeros(length: usize, coding: ContentCoding) -> Vec<u8> {
-        deflate(&[Bytes::from(vec![0; length])], coding, Level::DEFAULT)
+        compress(&[Bytes::from(vec![0; length])], coding, DeflateLevel::DEFAULT)
     }
 
-    fn inflater(input: Bytes, format: Format, bytes_max: u64) -> Inflater {
-        Inflater::new(input, format, bytes_max, Arc::new(Account::unlimited()))
+    fn inflater(input: Bytes, format: CompressionFormat, bytes_max: u64) -> Inflater {
+        Inflater::new(input, format, bytes_max, Arc::new(MemoryAccount::unlimited()))
     }
 
     /// Inflates everything. Returns the final state and the inflated bytes.
     fn inflate(input: &[u8], bytes_max: u64) -> (InflateProgress, Bytes) {
-        let mut inflater = inflater(Bytes::copy_from_slice(input), Format::Either, bytes_max);
+        let mut inflater =
+            inflater(Bytes::copy_from_slice(input), CompressionFormat::Either, bytes_max);
         let progress = inflater.advance(usize::MAX);
         assert_eq!(inflater.advance(0), InflateProgress::Paused);
         (progress, inflater.into_output())
@@ -211,13 +217,17 @@ mod tests {
                 let input = zeros(length, coding);
                 let limit = length as u64;
                 let (progress, output) = inflate(&input, limit);
-                assert_eq!(progress, InflateProgress::Ended(StreamEnd::Complete), "{length}");
+                assert_eq!(
+                    progress,
+                    InflateProgress::Ended(CompressedStreamEnd::Complete),
+                    "{length}"
+                );
                 assert_eq!(output, vec![0; length]);
                 assert_eq!(inflate(&input, limit - 1).0, InflateProgress::TooLong, "{length}");
             }
             let bomb = Bytes::from(zeros(64 << 20, coding));
             assert!(bomb.len() < 70_000);
-            let mut inflater = inflater(bomb, Format::Either, 1 << 20);
+            let mut inflater = inflater(bomb, CompressionFormat::Either, 1 << 20);
             assert_eq!(inflater.advance(usize::MAX), InflateProgress::TooLong);
             assert!(inflater.output.bytes_mut().capacity() <= 1 << 20);
         }
@@ -225,15 +235,16 @@ mod tests {
 
     #[test]
     fn output_is_charged_before_it_is_written() {
-        let ledger = Arc::new(Ledger::new(Some(1 << 20)));
-        let account = Arc::new(Account::new(ledger.clone()));
+        let ledger = Arc::new(MemoryLedger::new(Some(1 << 20)));
+        let account = Arc::new(MemoryAccount::new(ledger.clone()));
         let inflate = |length| {
             let input = Bytes::from(zeros(length, ContentCoding::Gzip));
-            let mut inflater = Inflater::new(input, Format::Gzip, u64::MAX, account.clone());
+            let mut inflater =
+                Inflater::new(input, CompressionFormat::Gzip, u64::MAX, account.clone());
             (inflater.advance(usize::MAX), inflater.into_output())
         };
         let (progress, output) = inflate(700_000);
-        assert_eq!(progress, InflateProgress::Ended(StreamEnd::Complete));
+        assert_eq!(progress, InflateProgress::Ended(CompressedStreamEnd::Complete));
         assert!((700_000..1_000_000).contains(&ledger.held()), "{}", ledger.held());
         assert!(matches!(inflate(700_000).0, InflateProgress::Exhausted(_)));
         drop(output);
@@ -244,14 +255,17 @@ mod tests {
     #[test]
     fn nothing_may_be_inflated_to_nothing() {
         let (progress, output) = inflate(&zeros(0, ContentCoding::Gzip), 0);
-        assert_eq!((progress, output), (InflateProgress::Ended(StreamEnd::Complete), Bytes::new()));
+        assert_eq!(
+            (progress, output),
+            (InflateProgress::Ended(CompressedStreamEnd::Complete), Bytes::new())
+        );
         assert_eq!(inflate(&zeros(1, ContentCoding::Gzip), 0).0, InflateProgress::TooLong);
     }
 
     #[test]
     fn slices_lead_to_the_same_end() {
         let input = Bytes::from(zeros(10 << 20, ContentCoding::Gzip));
-        let mut inflater = inflater(input, Format::Gzip, u64::MAX);
+        let mut inflater = inflater(input, CompressionFormat::Gzip, u64::MAX);
         let mut slices = 0;
         while inflater.advance(1 << 20) == InflateProgress::Paused {
             slices += 1;
@@ -265,43 +279,55 @@ mod tests {
     fn input_without_output_is_work_too() {
         let empty_block = [0, 0, 0, 0xff, 0xff];
         let input = [b"\x78\x9c", empty_block.repeat(1 << 18).as_slice()].concat();
-        let mut inflater = inflater(Bytes::from(input), Format::Zlib, 1);
+        let mut inflater = inflater(Bytes::from(input), CompressionFormat::Zlib, 1);
         assert_eq!(inflater.advance(1000), InflateProgress::Paused);
         assert!(inflater.read < 2000, "{}", inflater.read);
-        assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(StreamEnd::Truncated));
+        assert_eq!(
+            inflater.advance(usize::MAX),
+            InflateProgress::Ended(CompressedStreamEnd::Truncated)
+        );
     }
 
     #[test]
     fn damage_ends_the_output() {
         let text = b"some text, some text, some text";
-        let sound = deflate(&[Bytes::from_static(text)], ContentCoding::Gzip, Level::DEFAULT);
+        let sound =
+            compress(&[Bytes::from_static(text)], ContentCoding::Gzip, DeflateLevel::DEFAULT);
         let is = |input: &[u8], end, output: &[u8]| {
             assert_eq!(
                 inflate(input, 1000),
                 (InflateProgress::Ended(end), Bytes::copy_from_slice(output))
             );
         };
-        is(&sound, StreamEnd::Complete, text);
+        is(&sound, CompressedStreamEnd::Complete, text);
         for length in 0..sound.len() {
             let (progress, output) = inflate(&sound[..length], 1000);
-            assert_eq!(progress, InflateProgress::Ended(StreamEnd::Truncated), "{length}");
+            assert_eq!(
+                progress,
+                InflateProgress::Ended(CompressedStreamEnd::Truncated),
+                "{length}"
+            );
             assert!(text.starts_with(&output));
         }
         let mut wrong = sound.clone();
         *wrong.iter_mut().rev().nth(5).unwrap() ^= 1;
-        is(&wrong, StreamEnd::Damaged, text);
-        is(b"{\"inputs\": []}", StreamEnd::Damaged, b"");
-        is(b"\x78\xbb\x00\x00\x00\x01", StreamEnd::Damaged, b"");
-        is(b"", StreamEnd::Truncated, b"");
+        is(&wrong, CompressedStreamEnd::Damaged, text);
+        is(b"{\"inputs\": []}", CompressedStreamEnd::Damaged, b"");
+        is(b"\x78\xbb\x00\x00\x00\x01", CompressedStreamEnd::Damaged, b"");
+        is(b"", CompressedStreamEnd::Truncated, b"");
     }
 
     #[test]
     fn what_follows_the_stream_is_not_read() {
-        let first = deflate(&[Bytes::from_static(b"a")], ContentCoding::Gzip, Level::DEFAULT);
+        let first =
+            compress(&[Bytes::from_static(b"a")], ContentCoding::Gzip, DeflateLevel::DEFAULT);
         let input = [first.as_slice(), &first, b"rest"].concat();
-        let mut inflater = inflater(Bytes::from(input), Format::Gzip, 100);
-        assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(StreamEnd::Complete));
-        assert_eq!(inflater.unread(), first.len() + 4);
+        let mut inflater = inflater(Bytes::from(input), CompressionFormat::Gzip, 100);
+        assert_eq!(
+            inflater.advance(usize::MAX),
+            InflateProgress::Ended(CompressedStreamEnd::Complete)
+        );
+        assert_eq!(inflater.unread_len(), first.len() + 4);
         assert_eq!(inflater.into_output(), b"a"[..]);
     }
 }

@@ -1,7 +1,7 @@
 //! Compressed bodies and messages. HTTP and gRPC use gzip and deflate, which is the zlib format.
 //!
 //! [`Inflater`] works in slices, so that a caller decides how long a thread is occupied, and never
-//! holds more output than its limit. [`deflate`] compresses a body that consists of several parts.
+//! holds more output than its limit. [`compress`] compresses a body that consists of several parts.
 
 mod accepted;
 mod deflate;
@@ -9,8 +9,8 @@ mod inflater;
 mod weight;
 
 pub use accepted::accepted_coding;
-pub use deflate::{Level, deflate};
-pub use inflater::{Format, InflateProgress, Inflater, StreamEnd};
+pub use deflate::{DeflateLevel, compress};
+pub use inflater::{CompressedStreamEnd, CompressionFormat, InflateProgress, Inflater};
 
 /// A coding of bodies and messages.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

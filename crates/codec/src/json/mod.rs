@@ -7,5 +7,5 @@ mod double;
 mod plain;
 mod writer;
 
-pub use plain::plain_length;
-pub use writer::{push_double, push_list, push_signed, push_string, push_unsigned};
+pub use plain::unescaped_prefix_length;
+pub use writer::{push_json_array, push_json_f64, push_json_i64, push_json_string, push_json_u64};

@@ -4,7 +4,7 @@
 /// backslashes and control characters are special.
 #[inline]
 #[must_use]
-pub fn plain_length(text: &[u8]) -> usize {
+pub fn unescaped_prefix_length(text: &[u8]) -> usize {
     let (words, tail) = text.as_chunks::<8>();
     let mut length: usize = 0;
     for word in words {
@@ -55,13 +55,13 @@ mod tests {
                 for fill in [b'a', b' ', b'!', b'#', b'[', b']', 0x7f, 0x80, 0xff] {
                     let mut text = [fill; 20];
                     text[index] = byte;
-                    assert_eq!(plain_length(&text), one_by_one(&text), "{text:?}");
-                    assert_eq!(plain_length(&text[..index]), index);
+                    assert_eq!(unescaped_prefix_length(&text), one_by_one(&text), "{text:?}");
+                    assert_eq!(unescaped_prefix_length(&text[..index]), index);
                     text[19] = b'"';
-                    assert_eq!(plain_length(&text), one_by_one(&text), "{text:?}");
+                    assert_eq!(unescaped_prefix_length(&text), one_by_one(&text), "{text:?}");
                 }
             }
         }
-        assert_eq!(plain_length(b""), 0);
+        assert_eq!(unescaped_prefix_length(b""), 0);
     }
 }

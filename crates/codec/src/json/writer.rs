@@ -1,20 +1,20 @@
 //! Writes JSON in RapidJSON's format.
 
 use super::double;
-use super::plain::plain_length;
+use super::plain::unescaped_prefix_length;
 
 /// Appends a whole number.
-pub fn push_unsigned(out: &mut Vec<u8>, value: u64) {
+pub fn push_json_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// Appends a whole number.
-pub fn push_signed(out: &mut Vec<u8>, value: i64) {
+pub fn push_json_i64(out: &mut Vec<u8>, value: i64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// Appends an array of `items`.
-pub fn push_list<T>(json: &mut Vec<u8>, items: &[T], mut push: impl FnMut(&mut Vec<u8>, &T)) {
+pub fn push_json_array<T>(json: &mut Vec<u8>, items: &[T], mut push: impl FnMut(&mut Vec<u8>, &T)) {
     json.push(b'[');
     for (index, item) in items.iter().enumerate() {
         if index > 0 {
@@ -26,7 +26,7 @@ pub fn push_list<T>(json: &mut Vec<u8>, items: &[T], mut push: impl FnMut(&mut V
 }
 
 /// Appends a double with a point or an exponent, or as `NaN` or `Infinity`.
-pub fn push_double(out: &mut Vec<u8>, value: f64) {
+pub fn push_json_f64(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         out.extend_from_slice(b"NaN");
     } else if value.is_infinite() {
@@ -37,10 +37,11 @@ pub fn push_double(out: &mut Vec<u8>, value: f64) {
 }
 
 /// Appends a string between quotation marks. Bytes above 0x7f are not escaped.
-pub fn push_string(out: &mut Vec<u8>, mut text: &[u8]) {
+pub fn push_json_string(out: &mut Vec<u8>, mut text: &[u8]) {
     out.push(b'"');
     loop {
-        let (plain, rest) = text.split_at_checked(plain_length(text)).unwrap_or((text, &[]));
+        let (plain, rest) =
+            text.split_at_checked(unescaped_prefix_length(text)).unwrap_or((text, &[]));
         out.extend_from_slice(plain);
         let [byte, after @ ..] = rest else { break };
         push_escape(out, *byte);

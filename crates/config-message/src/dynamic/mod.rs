@@ -5,7 +5,7 @@ mod wire;
 
 use std::collections::BTreeMap;
 
-use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
+use galatea_protocol::schema::{FieldCardinality, FieldDescriptor, FieldKind, MessageDescriptor};
 
 /// The maximum number of objects in a JSON configuration, such as inputs, instance groups and
 /// ensemble steps. An empty object takes three bytes of JSON and hundreds of bytes of memory.
@@ -14,7 +14,7 @@ const CONFIG_MESSAGES_MAX: usize = 1 << 16;
 /// A counter that limits the number of messages in a text: an empty message takes three bytes of
 /// text and hundreds of bytes of memory.
 #[derive(Debug)]
-pub struct MessageCount {
+pub struct MessageLimiter {
     read: usize,
     /// The limit.
     pub most: usize,
@@ -22,7 +22,7 @@ pub struct MessageCount {
 
 /// The position of a message relative to the limit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum CountedMessage {
+pub enum MessageLimitCheck {
     /// The message is within the limit.
     Within,
     /// The message is the first beyond the limit, which must be reported.
@@ -31,7 +31,7 @@ pub enum CountedMessage {
     Beyond,
 }
 
-impl MessageCount {
+impl MessageLimiter {
     /// A lower bound for the text of a non-empty message: even `{key:"a" value:""}` is longer.
     const BYTES_MIN: usize = 16;
     /// The number of messages that any text may have, regardless of its length.
@@ -45,12 +45,12 @@ impl MessageCount {
     }
 
     /// Counts the next message.
-    pub fn add(&mut self) -> CountedMessage {
+    pub fn add(&mut self) -> MessageLimitCheck {
         self.read = self.read.saturating_add(1);
         match self.read.saturating_sub(self.most) {
-            0 => CountedMessage::Within,
-            1 => CountedMessage::First,
-            _ => CountedMessage::Beyond,
+            0 => MessageLimitCheck::Within,
+            1 => MessageLimitCheck::First,
+            _ => MessageLimitCheck::Beyond,
         }
     }
 }
@@ -131,7 +131,7 @@ impl DynamicMessage {
     }
 
     /// Returns true if another field of the same `oneof` is set.
-    pub fn has_other_choice(&self, field: &FieldDescriptor) -> bool {
+    pub fn has_other_oneof_field(&self, field: &FieldDescriptor) -> bool {
         let is_other = |other: &FieldDescriptor| {
             other.oneof == field.oneof && other.number != field.number && self.get(other).is_some()
         };
@@ -166,8 +166,8 @@ impl DynamicMessage {
     }
 
     /// Converts a map entry to its key and value.
-    pub fn into_entry(mut self) -> Option<(MapKey, DynamicValue)> {
-        let (key, value) = entry_fields(self.descriptor)?;
+    pub fn into_map_entry(mut self) -> Option<(MapKey, DynamicValue)> {
+        let (key, value) = map_entry_fields(self.descriptor)?;
         let mut take = |field: &FieldDescriptor| {
             self.fields
                 .remove(&field.number)
@@ -183,7 +183,7 @@ impl DynamicMessage {
 }
 
 /// The key field and the value field of a map entry.
-pub fn entry_fields(
+pub fn map_entry_fields(
     entry: &'static MessageDescriptor,
 ) -> Option<(&'static FieldDescriptor, &'static FieldDescriptor)> {
     Some((entry.field_by_number(1)?, entry.field_by_number(2)?))
@@ -211,9 +211,9 @@ impl DynamicValue {
     /// The default value of a field.
     pub fn default_of_field(field: &FieldDescriptor) -> Self {
         match field.arity {
-            Arity::One => Self::default_of(field.kind),
-            Arity::List => Self::List(Box::default()),
-            Arity::Map => Self::Map(Box::default()),
+            FieldCardinality::One => Self::default_of(field.kind),
+            FieldCardinality::List => Self::List(Box::default()),
+            FieldCardinality::Map => Self::Map(Box::default()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Converts dynamic messages to generated messages and back, through the wire format.
 
-use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
+use galatea_protocol::schema::{FieldCardinality, FieldDescriptor, FieldKind, MessageDescriptor};
 use prost::Message;
 use prost::bytes::Buf as _;
 
@@ -49,7 +49,8 @@ impl DynamicMessage {
         wire_type: u64,
         bytes: &mut &[u8],
     ) -> Option<()> {
-        let is_packed = field.arity == Arity::List && is_number(field.kind) && wire_type == LENGTH;
+        let is_packed =
+            field.arity == FieldCardinality::List && is_number(field.kind) && wire_type == LENGTH;
         if is_packed {
             let mut packed = length_delimited(bytes)?;
             while !packed.is_empty() {
@@ -67,13 +68,13 @@ impl DynamicMessage {
             kind => number(kind, bytes)?,
         };
         match (field.arity, value) {
-            (Arity::One, value) => self.set(field, value),
-            (Arity::List, value) => self.push(field, value),
-            (Arity::Map, DynamicValue::Message(entry)) => {
-                let (key, value) = entry.into_entry()?;
+            (FieldCardinality::One, value) => self.set(field, value),
+            (FieldCardinality::List, value) => self.push(field, value),
+            (FieldCardinality::Map, DynamicValue::Message(entry)) => {
+                let (key, value) = entry.into_map_entry()?;
                 self.insert(field, key, value);
             }
-            (Arity::Map, _) => return None,
+            (FieldCardinality::Map, _) => return None,
         }
         Some(())
     }
@@ -184,7 +185,7 @@ fn length_delimited<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use galatea_protocol::inference::ModelConfig;
-    use galatea_protocol::schema::model_config;
+    use galatea_protocol::schema::model_config_descriptor;
 
     use super::*;
 
@@ -196,12 +197,16 @@ mod tests {
             ..ModelConfig::default()
         };
         let bytes = message.encode_to_vec();
-        assert!(DynamicMessage::decode(model_config(), &bytes).is_some());
+        assert!(DynamicMessage::decode(model_config_descriptor(), &bytes).is_some());
         for end in [1, 3, bytes.len() - 1] {
-            assert_eq!(DynamicMessage::decode(model_config(), &bytes[..end]), None, "{end}");
+            assert_eq!(
+                DynamicMessage::decode(model_config_descriptor(), &bytes[..end]),
+                None,
+                "{end}"
+            );
         }
-        assert_eq!(DynamicMessage::decode(model_config(), &[0xff; 11]), None);
+        assert_eq!(DynamicMessage::decode(model_config_descriptor(), &[0xff; 11]), None);
         // This is an unknown field.
-        assert_eq!(DynamicMessage::decode(model_config(), &[0xf8, 0x7f, 0]), None);
+        assert_eq!(DynamicMessage::decode(model_config_descriptor(), &[0xf8, 0x7f, 0]), None);
     }
 }

@@ -3,9 +3,11 @@
 mod float;
 
 use galatea_protocol::inference::ModelConfig;
-use galatea_protocol::schema::{FieldDescriptor, FieldKind, MessageDescriptor, model_config};
+use galatea_protocol::schema::{
+    FieldDescriptor, FieldKind, MessageDescriptor, model_config_descriptor,
+};
 
-use crate::dynamic::{DynamicMessage, DynamicValue, MapKey, entry_fields};
+use crate::dynamic::{DynamicMessage, DynamicValue, MapKey, map_entry_fields};
 
 /// The 64-bit fields that are printed as strings, as Protocol Buffers does. Triton converts all
 /// other 64-bit fields to numbers but misses these.
@@ -21,7 +23,7 @@ const QUOTED_INTEGERS: [&str; 3] = [
 pub fn to_json(config: &ModelConfig) -> String {
     let mut out = String::new();
     // This is never `None`: the message and its schema come from the same crate.
-    if let Some(message) = DynamicMessage::from_message(model_config(), config) {
+    if let Some(message) = DynamicMessage::from_message(model_config_descriptor(), config) {
         write_message(&mut out, &message);
     }
     out
@@ -74,7 +76,7 @@ fn write_field(out: &mut String, field: &FieldDescriptor, value: &DynamicValue) 
         DynamicValue::Map(map) => {
             // A map's value kind is the kind of field 2 of its entry.
             let FieldKind::Message(entry) = field.kind else { return };
-            let Some((_, of_entry)) = entry_fields(entry) else { return };
+            let Some((_, of_entry)) = map_entry_fields(entry) else { return };
             out.push('{');
             for (index, (key, element)) in map.iter().enumerate() {
                 if index > 0 {

@@ -21,10 +21,10 @@ use galatea_tensor::DataType;
 
 use crate::spec::{
     Accelerator, DynamicBatching, InputFormat, InputSpec, InstanceGroup, InstanceKind,
-    ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec, ResourceNeed,
-    SchedulingChoice, SecondaryDevice, TimeoutAction, VersionPolicy,
+    ModelPriority, ModelSpec, Optimization, OutputSpec, QueuePolicy, RateLimiterSpec,
+    RequiredResource, SchedulingChoice, SecondaryDevice, TimeoutAction, VersionPolicy,
 };
-use crate::{OwnSettings, warmup};
+use crate::{NonTritonSettings, warmup};
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics};
 
 /// Converts the message, or returns `None` and adds a diagnostic.
@@ -39,7 +39,7 @@ pub(crate) fn model_spec(
         Err(path) => {
             if diagnostics.is_empty() {
                 let text = "has a value that can not be represented";
-                diagnostics.push(|| Diagnostic::about(BoundedText::quote(&path), text));
+                diagnostics.push(|| Diagnostic::about(BoundedText::truncated(&path), text));
             }
             None
         }
@@ -64,7 +64,7 @@ fn convert(message: &ModelConfig) -> Result<ModelSpec, String> {
             .unwrap_or_default(),
         parameters: parameters(message),
         scheduling: scheduling(message)?,
-        own: OwnSettings::of(message).ok_or_else(|| String::from("parameters"))?,
+        own: NonTritonSettings::of(message).ok_or_else(|| String::from("parameters"))?,
         batch_inputs: indexed(&message.batch_input, "batch_input", ragged::batch_input)?,
         batch_outputs: indexed(&message.batch_output, "batch_output", ragged::batch_output)?,
         optimization: optimization(message.optimization.as_ref())?,
@@ -168,7 +168,7 @@ fn secondary_devices(message: &ModelInstanceGroup) -> Result<Vec<SecondaryDevice
 }
 
 fn rate_limiter(message: &ModelRateLimiter) -> RateLimiterSpec {
-    let resources = message.resources.iter().map(|resource| ResourceNeed {
+    let resources = message.resources.iter().map(|resource| RequiredResource {
         name: resource.name.clone(),
         global: resource.global,
         count: resource.count,

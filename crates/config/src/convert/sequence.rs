@@ -11,7 +11,7 @@ use galatea_tensor::DataType;
 
 use super::{datatype, indexed, unsigned};
 use crate::spec::{
-    ControlKind, ControlSpec, ControlValues, InitialState, SequenceBatching, SequenceStrategy,
+    ControlInputSpec, ControlKind, ControlValues, InitialState, SequenceBatching, SequenceStrategy,
     StateSpec,
 };
 
@@ -69,7 +69,7 @@ fn oldest_strategy(
     })
 }
 
-fn control(message: &ControlInput) -> Result<ControlSpec, &'static str> {
+fn control(message: &ControlInput) -> Result<ControlInputSpec, &'static str> {
     // A control input has one element per request, and therefore one kind.
     let [control] = message.control.as_slice() else { return Err("control") };
     let kind = Kind::try_from(control.kind).map_err(|_| "control[0].kind")?;
@@ -86,7 +86,7 @@ fn control(message: &ControlInput) -> Result<ControlSpec, &'static str> {
             (datatype, ControlKind::CorrelationId)
         }
     };
-    Ok(ControlSpec { name: message.name.clone(), datatype, kind })
+    Ok(ControlInputSpec { name: message.name.clone(), datatype, kind })
 }
 
 /// The two values and their type, if exactly one pair is set.

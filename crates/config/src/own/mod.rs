@@ -2,7 +2,7 @@
 //! also loads models that have these.
 //!
 //! Each parameter consists of a file in this directory that reads and checks it, a row in
-//! [`OWN_PARAMETERS`] and a field in [`OwnSettings`]. `galatea check` and `galatea tune` read the
+//! [`OWN_PARAMETERS`] and a field in [`NonTritonSettings`]. `galatea check` and `galatea tune` read the
 //! table. Every parameter changes how requests are batched, and none is accepted without a batcher.
 
 mod objective;
@@ -11,11 +11,11 @@ mod padding;
 use galatea_config_message::Diagnostics;
 use galatea_protocol::inference::ModelConfig;
 
-pub use self::padding::{CutOutput, PaddedInput, Padding, PaddingMask};
+pub use self::padding::{BatchPaddingSettings, PaddedInput, PaddingMaskInput, UnpaddedOutput};
 
 /// A parameter, or a group of parameters, that Triton lacks.
 #[derive(Copy, Clone, Debug)]
-pub struct OwnParameter {
+pub struct NonTritonParameter {
     /// The name, which is also the prefix of related parameters.
     pub name: &'static str,
     /// The effect here and in Triton, described for operators.
@@ -23,22 +23,22 @@ pub struct OwnParameter {
 }
 
 /// Every parameter that Triton lacks.
-pub const OWN_PARAMETERS: [OwnParameter; 2] = [
-    OwnParameter {
+pub const OWN_PARAMETERS: [NonTritonParameter; 2] = [
+    NonTritonParameter {
         name: objective::PARAMETER,
         effect: "latency_objective_us forms batches by deadlines, and refuses what can't be \
                  answered in time; Triton ignores it",
     },
-    OwnParameter {
+    NonTritonParameter {
         name: padding::INPUTS,
         effect: "batch_padding lets requests of unequal lengths share a batch; Triton ignores it",
     },
 ];
 
-impl OwnParameter {
+impl NonTritonParameter {
     /// Returns true if this is the name of the parameter or of a related parameter.
     #[must_use]
-    pub fn includes(&self, parameter: &str) -> bool {
+    pub fn matches_name(&self, parameter: &str) -> bool {
         let rest = parameter.strip_prefix(self.name);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
     }
@@ -46,17 +46,17 @@ impl OwnParameter {
 
 /// The settings from these parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OwnSettings {
+pub struct NonTritonSettings {
     /// The maximum time from the arrival of a request to its response. With the dynamic batcher,
     /// this setting turns on deadline batching; 0 does so without an objective, for requests that
     /// have their own deadlines.
     pub latency_objective_microseconds: Option<u64>,
     /// The padding that lets requests of unequal lengths share a batch; `None` if they don't.
     /// Requires the dynamic batcher.
-    pub padding: Option<Padding>,
+    pub padding: Option<BatchPaddingSettings>,
 }
 
-impl OwnSettings {
+impl NonTritonSettings {
     /// Reads the settings of a configuration; `None` if they have errors, which the check reports.
     pub(crate) fn of(config: &ModelConfig) -> Option<Self> {
         let mut diagnostics = Diagnostics::default();

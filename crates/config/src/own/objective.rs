@@ -81,7 +81,7 @@ fn check_batching(
             "'{path}' contradicts parameter '{PARAMETER}' of model '{}', {reason}",
             config.name
         );
-        diagnostics.push(|| Diagnostic::about(BoundedText::quote(path), message));
+        diagnostics.push(|| Diagnostic::about(BoundedText::truncated(path), message));
     };
     let decides = "whose batches wait as long as deadlines and load demand";
     if batching.max_queue_delay_microseconds != 0 {
@@ -127,8 +127,10 @@ mod tests {
     fn finish(text: &str) -> Result<ModelSpec, String> {
         let text = format!("backend: 'b' max_batch_size: 8 {text}");
         let mut draft = read_config("f", &text).unwrap();
-        draft.resolve_identity("m", &[]).unwrap();
-        draft.finish(&SupportedFeatures::default()).map_err(|errors| errors.to_string())
+        draft.resolve_name_and_backend("m", &[]).unwrap();
+        draft
+            .into_validated_spec(&SupportedFeatures::default())
+            .map_err(|errors| errors.to_string())
     }
 
     fn with_objective(value: &str, scheduler: &str) -> Result<ModelSpec, String> {
@@ -183,8 +185,10 @@ mod tests {
                 format!("key: 'latency_objective_us' value {{ string_value: '{value}' }}");
             let text = format!("platform: 'ensemble' parameters {{ {parameter} }} {steps}");
             let mut draft = read_config("f", &text).unwrap();
-            draft.resolve_identity("m", &[]).unwrap();
-            draft.finish(&SupportedFeatures::default()).map_err(|errors| errors.to_string())
+            draft.resolve_name_and_backend("m", &[]).unwrap();
+            draft
+                .into_validated_spec(&SupportedFeatures::default())
+                .map_err(|errors| errors.to_string())
         };
         assert_eq!(errors("7").unwrap().own.latency_objective_microseconds, Some(7));
         assert!(errors("0").unwrap_err().contains("has no meaning for an ensemble"));

@@ -25,7 +25,7 @@ use galatea_tensor::DataType;
 
 use self::element::element;
 use crate::BATCH_STRATEGY;
-use galatea_config_message::nearest;
+use galatea_config_message::nearest_name;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 pub(super) const INPUTS: &str = "batch_padding";
@@ -45,13 +45,13 @@ const ANY: i64 = -1;
 
 /// The settings with which requests of unequal lengths share a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Padding {
+pub struct BatchPaddingSettings {
     /// The padded inputs, including the mask if there is one.
     pub inputs: Vec<PaddedInput>,
     /// The mask input, which is generated if a request omits it.
-    pub mask: Option<PaddingMask>,
+    pub mask: Option<PaddingMaskInput>,
     /// The outputs that are cut back. No other output has a size that depends on the padding.
-    pub outputs: Vec<CutOutput>,
+    pub outputs: Vec<UnpaddedOutput>,
     /// The maximum number of elements in a padded batch: rows times length.
     pub budget: Option<u64>,
 }
@@ -71,7 +71,7 @@ pub struct PaddedInput {
 
 /// An input that marks a request's own elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PaddingMask {
+pub struct PaddingMaskInput {
     /// The tensor's name.
     pub name: String,
     /// The element type.
@@ -82,7 +82,7 @@ pub struct PaddingMask {
 
 /// An output that is cut back to the request's length.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CutOutput {
+pub struct UnpaddedOutput {
     /// The tensor's name.
     pub name: String,
     /// The indices of the dimensions that are as long as the padded inputs; the batch dimension is
@@ -91,7 +91,10 @@ pub struct CutOutput {
 }
 
 /// Parses the settings from a normalized configuration; `None` if it has no such parameter.
-pub(super) fn parse(config: &ModelConfig, diagnostics: &mut Diagnostics) -> Option<Padding> {
+pub(super) fn parse(
+    config: &ModelConfig,
+    diagnostics: &mut Diagnostics,
+) -> Option<BatchPaddingSettings> {
     let inputs = config.input.iter().map(|input| (input.name.as_str(), input));
     let outputs = config.output.iter().map(|output| (output.name.as_str(), output));
     // If two entries have the same name, the first wins.
@@ -107,7 +110,7 @@ struct PaddingReader<'a> {
 }
 
 impl<'a> PaddingReader<'a> {
-    fn read(&mut self) -> Option<Padding> {
+    fn read(&mut self) -> Option<BatchPaddingSettings> {
         self.check_keys();
         if self.value(INPUTS).is_none() {
             for key in KEYS {
@@ -132,7 +135,7 @@ impl<'a> PaddingReader<'a> {
         }
         let outputs = self.outputs();
         let budget = self.value(BUDGET).and_then(|text| self.budget(text.trim()));
-        Some(Padding { inputs, mask, outputs, budget })
+        Some(BatchPaddingSettings { inputs, mask, outputs, budget })
     }
 
     fn value(&self, key: &str) -> Option<&'a str> {
@@ -152,7 +155,7 @@ impl<'a> PaddingReader<'a> {
         let value = self.value(key).unwrap_or_default();
         self.diagnostics.push(|| {
             // The reason must stay readable after a value of any length.
-            let shown = text::start_of(value.escape_debug(), SHOWN_BYTES_MAX, 64 << 10);
+            let shown = text::format_prefix(value.escape_debug(), SHOWN_BYTES_MAX, 64 << 10);
             let name = &self.config.name;
             let text = bounded!("parameter '{key}' of {name} is '{shown}': {reason}");
             let path = bounded!("parameters[\"{key}\"]");
@@ -167,7 +170,7 @@ impl<'a> PaddingReader<'a> {
         let known = KEYS.join(", ");
         for key in self.config.parameters.keys().filter(unknown) {
             let reason = format_args!("no such parameter; those of padding are {known}");
-            self.refuse_with(key, reason, || nearest(key, KEYS.into_iter()));
+            self.refuse_with(key, reason, || nearest_name(key, KEYS.into_iter()));
         }
     }
 
@@ -293,7 +296,7 @@ impl<'a> PaddingReader<'a> {
         let Some(input) = self.inputs.get(name).copied() else {
             let known = self.config.input.iter().map(|input| input.name.as_str());
             let reason = format_args!("the model has no input '{shown}'");
-            self.refuse_with(key, reason, || nearest(name, known));
+            self.refuse_with(key, reason, || nearest_name(name, known));
             return None;
         };
         let problem = if input.allow_ragged_batch {
@@ -321,7 +324,7 @@ impl<'a> PaddingReader<'a> {
         Some((input, datatype))
     }
 
-    fn mask(&mut self, name: &str) -> Option<PaddingMask> {
+    fn mask(&mut self, name: &str) -> Option<PaddingMaskInput> {
         let (input, datatype) = self.find_input(MASK, name)?;
         if input.dims != [ANY] {
             let reason = format_args!(
@@ -333,11 +336,11 @@ impl<'a> PaddingReader<'a> {
             return None;
         }
         let one = element(datatype, "1")?;
-        Some(PaddingMask { name: name.to_owned(), datatype, one })
+        Some(PaddingMaskInput { name: name.to_owned(), datatype, one })
     }
 
-    fn outputs(&mut self) -> Vec<CutOutput> {
-        let mut outputs: Vec<CutOutput> = Vec::new();
+    fn outputs(&mut self) -> Vec<UnpaddedOutput> {
+        let mut outputs: Vec<UnpaddedOutput> = Vec::new();
         // The named outputs, each with the index of its entry above if it is cut.
         let mut named: BTreeMap<&str, Option<usize>> = BTreeMap::new();
         let pairs = if self.value(OUTPUTS).is_some() { self.pairs(OUTPUTS) } else { Vec::new() };
@@ -358,7 +361,7 @@ impl<'a> PaddingReader<'a> {
                 (Some(axis), Some(cut), _) if !cut.axes.contains(&axis) => cut.axes.push(axis),
                 (Some(axis), None, None) => {
                     named.insert(name, Some(outputs.len()));
-                    outputs.push(CutOutput { name: name.to_owned(), axes: vec![axis] });
+                    outputs.push(UnpaddedOutput { name: name.to_owned(), axes: vec![axis] });
                 }
                 (Some(_), Some(_) | None, _) => self.refuse_twice(name),
             }
@@ -378,7 +381,7 @@ impl<'a> PaddingReader<'a> {
             let known = self.config.output.iter().map(|output| output.name.as_str());
             let shown = name.escape_debug();
             let reason = format_args!("the model has no output '{shown}'");
-            self.refuse_with(OUTPUTS, reason, || nearest(name, known));
+            self.refuse_with(OUTPUTS, reason, || nearest_name(name, known));
         }
         found
     }

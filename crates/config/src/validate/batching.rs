@@ -116,13 +116,13 @@ fn check_utilization(name: &str, utilization: f32, diagnostics: &mut Diagnostics
         "sequence batching minimum slot utilization must be in range (0.0, 1.0] for {name}"
     );
     if utilization.is_nan() {
-        return diagnostics.push(|| Diagnostic::tolerated(PATH, text));
+        return diagnostics.push(|| Diagnostic::new_tolerated(PATH, text));
     }
     // The most frequent mistake is a percentage.
     let percentage =
         (2.0..=100.0).contains(&utilization).then(|| (utilization / 100.0).to_string());
     diagnostics.push(|| Diagnostic {
-        suggestion: percentage.as_deref().map(BoundedText::quote),
+        suggestion: percentage.as_deref().map(BoundedText::truncated),
         ..Diagnostic::at_poll(PATH, text)
     });
 }

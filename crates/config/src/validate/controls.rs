@@ -54,7 +54,7 @@ fn check_input(model: &str, input: &ControlInput, path: &str, diagnostics: &mut 
         let text = bounded!(
             "sequence batching control tensor '{name}' must specify a 'control' for {model}"
         );
-        diagnostics.push(|| Diagnostic::tolerated(bounded!("{path}.control"), text));
+        diagnostics.push(|| Diagnostic::new_tolerated(bounded!("{path}.control"), text));
     }
     if input.control.len() > 1 {
         let text = bounded!(
@@ -62,7 +62,7 @@ fn check_input(model: &str, input: &ControlInput, path: &str, diagnostics: &mut 
         );
         diagnostics.push(|| Diagnostic {
             expected: Some("a control input for each".into()),
-            ..Diagnostic::tolerated(bounded!("{path}.control[1]"), text)
+            ..Diagnostic::new_tolerated(bounded!("{path}.control[1]"), text)
         });
     }
 }
@@ -121,7 +121,7 @@ impl ControlCheck<'_> {
                 self.model
             );
             let path = bounded!("{}.data_type", self.path);
-            diagnostics.push(|| Diagnostic::tolerated(path, text));
+            diagnostics.push(|| Diagnostic::new_tolerated(path, text));
         }
     }
 

@@ -67,7 +67,7 @@ fn check_other_settings(config: &ModelConfig, diagnostics: &mut Diagnostics) {
     if config.parameters.contains_key(BATCH_STRATEGY) {
         let text = bounded!("{BATCH_STRATEGY} should not be specified for ensemble '{name}'");
         let path = bounded!("parameters[\"{BATCH_STRATEGY}\"]");
-        diagnostics.push(|| Diagnostic::tolerated(path, text));
+        diagnostics.push(|| Diagnostic::new_tolerated(path, text));
     }
 }
 
@@ -155,7 +155,7 @@ impl<'a> TensorGraph<'a> {
                     "ensemble tensor '{tensor}' is an input of ensemble '{name}' and is made by \
                      step {index} as well, so that requests fail"
                 );
-                diagnostics.push(|| Diagnostic::tolerated(path(), text));
+                diagnostics.push(|| Diagnostic::new_tolerated(path(), text));
             }
         }
     }

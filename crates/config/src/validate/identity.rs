@@ -99,7 +99,7 @@ fn check_versions(config: &ModelConfig, diagnostics: &mut Diagnostics) {
                 if *version < 0 {
                     let text = bounded!("there is no version {version} of {}", config.name);
                     let path = bounded!("version_policy.specific.versions[{index}]");
-                    diagnostics.push(|| Diagnostic::tolerated(path, text));
+                    diagnostics.push(|| Diagnostic::new_tolerated(path, text));
                 }
             }
         }

@@ -41,9 +41,11 @@ mod tests {
         let text =
             format!("backend: 'identity' model_metrics {{ metric_control {{ {control} }} }}");
         let mut draft = read_config("f", &text).unwrap();
-        draft.resolve_identity("m", &[]).unwrap();
-        let error =
-            draft.finish(&SupportedFeatures::default()).err().map(|errors| errors.to_string());
+        draft.resolve_name_and_backend("m", &[]).unwrap();
+        let error = draft
+            .into_validated_spec(&SupportedFeatures::default())
+            .err()
+            .map(|errors| errors.to_string());
         match (&error, expected) {
             (None, None) => {}
             (Some(error), Some(expected)) if error.ends_with(expected) => {}

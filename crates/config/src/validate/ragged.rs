@@ -5,7 +5,7 @@ use galatea_protocol::inference::{
 };
 
 use super::tensors::ANY;
-use galatea_config_message::nearest;
+use galatea_config_message::nearest_name;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
@@ -41,7 +41,7 @@ fn check_input(
                 "{subject} needs a model with batches, 'max_batch_size' is 0 for {}",
                 config.name
             );
-            diagnostics.push(|| Diagnostic::tolerated(bounded!("{path}.kind"), text));
+            diagnostics.push(|| Diagnostic::new_tolerated(bounded!("{path}.kind"), text));
         }
         batch_input::Kind::BatchElementCount
         | batch_input::Kind::BatchAccumulatedElementCount
@@ -71,7 +71,7 @@ fn check_output(
             let shown = target.escape_debug();
             let text = bounded!("unknown target output name '{shown}' for {}", config.name);
             diagnostics.push(|| Diagnostic {
-                suggestion: nearest(target, names),
+                suggestion: nearest_name(target, names),
                 ..Diagnostic::about(path, text)
             });
         }
@@ -96,7 +96,7 @@ fn check_sources(
             let shown = source.escape_debug();
             let text = bounded!("unknown source input name '{shown}' for {}", config.name);
             diagnostics.push(|| Diagnostic {
-                suggestion: nearest(source, names),
+                suggestion: nearest_name(source, names),
                 ..Diagnostic::about(bounded!("{path}.source_input[{index}]"), text)
             });
         }
@@ -112,7 +112,7 @@ fn check_targets(
 ) {
     if targets.is_empty() || targets.iter().any(String::is_empty) {
         let text = bounded!("{subject} must specify 'target_name' for {}", config.name);
-        diagnostics.push(|| Diagnostic::tolerated(bounded!("{path}.target_name"), text));
+        diagnostics.push(|| Diagnostic::new_tolerated(bounded!("{path}.target_name"), text));
     }
 }
 
@@ -137,6 +137,6 @@ fn check_rank(
             input.name.escape_debug(),
             config.name
         );
-        diagnostics.push(|| Diagnostic::tolerated(path, text));
+        diagnostics.push(|| Diagnostic::new_tolerated(path, text));
     }
 }

@@ -7,7 +7,7 @@ use galatea_tensor::DataType;
 
 use super::identity::is_path_beneath;
 use super::tensors::{ANY, fixed_runs};
-use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, Stage, bounded};
+use galatea_config_message::{BoundedText, DetectionStage, Diagnostic, Diagnostics, bounded};
 
 pub(super) fn check(
     config: &ModelConfig,
@@ -53,7 +53,7 @@ impl StateCheck<'_> {
 
     /// Reports a mistake that makes the state useless. Triton detects no such mistake.
     fn report_useless(&mut self, field: &str, text: &str) {
-        let diagnostic = Diagnostic { stage: Stage::Never, ..self.about(field, text) };
+        let diagnostic = Diagnostic { stage: DetectionStage::Never, ..self.about(field, text) };
         self.diagnostics.push(|| diagnostic);
     }
 
@@ -177,7 +177,7 @@ impl StateCheck<'_> {
         let last = file.rsplit('/').next().filter(|last| is_path_beneath(last));
         let diagnostic = Diagnostic {
             expected: Some("a file in the model's directory 'initial_state'".into()),
-            suggestion: last.filter(|last| !last.is_empty()).map(BoundedText::quote),
+            suggestion: last.filter(|last| !last.is_empty()).map(BoundedText::truncated),
             ..self.about("initial_state[0].data_file", &text)
         };
         self.diagnostics.push(|| diagnostic);

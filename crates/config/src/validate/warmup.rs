@@ -6,7 +6,7 @@ use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_warmup::Input;
 use galatea_protocol::inference::{DataType, ModelConfig, ModelWarmup};
 
-use galatea_config_message::nearest;
+use galatea_config_message::nearest_name;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
 /// The maximum number of executions of `model_warmup` samples, per instance.
@@ -55,14 +55,14 @@ fn check_sample(
             sample.batch_size,
             config.name
         );
-        diagnostics.push(|| Diagnostic::tolerated(bounded!("{path}.batch_size"), text));
+        diagnostics.push(|| Diagnostic::new_tolerated(bounded!("{path}.batch_size"), text));
     } else if sample.batch_size > REQUESTS_MAX {
         let text = bounded!(
             "warmup sample '{}' has batch size {}, at most {REQUESTS_MAX} are allowed",
             sample.name,
             sample.batch_size
         );
-        diagnostics.push(|| Diagnostic::tolerated(bounded!("{path}.batch_size"), text));
+        diagnostics.push(|| Diagnostic::new_tolerated(bounded!("{path}.batch_size"), text));
     }
     for (name, input) in &sample.inputs {
         check_input(
@@ -121,10 +121,10 @@ fn check_input(
     if !known.contains(name) {
         let text =
             bounded!("warmup setting has input '{name}', which model '{}' hasn't", config.name);
-        let path = BoundedText::quote(path);
+        let path = BoundedText::truncated(path);
         diagnostics.push(|| {
-            let suggestion = nearest(name, known.iter().copied());
-            Diagnostic { suggestion, ..Diagnostic::tolerated(path, text) }
+            let suggestion = nearest_name(name, known.iter().copied());
+            Diagnostic { suggestion, ..Diagnostic::new_tolerated(path, text) }
         });
     }
 }

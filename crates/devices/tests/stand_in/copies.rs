@@ -31,7 +31,7 @@ fn bytes_go_to_a_device_and_come_back() {
             let memory = device.allocate_pooled(6).unwrap();
             stream.fill(&memory, 9).unwrap();
             stream.upload(vec![1, 2, 3], &memory.slice(1..5).unwrap()).unwrap();
-            let whole = stream.download(&memory, devices.host_memory(6)).unwrap();
+            let whole = stream.download(&memory, devices.allocate_host_buffer(6)).unwrap();
             let parts = [(1..3), (4..6)].map(|range| memory.slice(range).unwrap());
             let parts = parts.each_ref().map(|part| (part, HostBuffer::pageable(part.len())));
             let parts = stream.download_all(parts).unwrap();
@@ -59,7 +59,7 @@ fn work_is_done_later_and_holds_what_it_uses() {
         assert_eq!((event.is_done(), dropped.load(Ordering::SeqCst)), (Ok(false), false));
         // The memory is released only after it has been copied. Otherwise, the stand-in would
         // report an error.
-        let download = stream.download(&memory, devices.host_memory(4)).unwrap();
+        let download = stream.download(&memory, devices.allocate_host_buffer(4)).unwrap();
         drop(memory);
         event.wait().unwrap();
         assert_eq!(download.wait().unwrap()[..], [5; 4]);
@@ -77,8 +77,8 @@ fn memory_of_a_dropped_download_is_not_given_away_before_its_copy() {
         let stream = device.stream().unwrap();
         let memory = device.allocate(4).unwrap();
         stream.fill(&memory, 1).unwrap();
-        drop(stream.download(&memory, devices.host_memory(4)).unwrap());
-        let mut next = devices.host_memory(4);
+        drop(stream.download(&memory, devices.allocate_host_buffer(4)).unwrap());
+        let mut next = devices.allocate_host_buffer(4);
         next.fill(2);
         stream.synchronize().unwrap();
         assert_eq!(next[..], [2; 4]);
@@ -97,7 +97,7 @@ fn a_stream_waits_for_the_event_of_another() {
             writing.upload(vec![byte; 3], &here).unwrap();
             reading.wait_for(&writing.record().unwrap()).unwrap();
             reading.copy(&here, &there).unwrap();
-            let download = reading.download(&there, devices.host_memory(3)).unwrap();
+            let download = reading.download(&there, devices.allocate_host_buffer(3)).unwrap();
             writing.wait_for(download.event()).unwrap();
             assert_eq!(download.wait().unwrap()[..], [byte; 3]);
         }
@@ -115,14 +115,14 @@ fn copies_stay_within_memory() {
             stream.upload(vec![0; 5], &memory).map_err(text),
             Err("a copy of 5 bytes to or from 4".to_owned())
         );
-        assert!(stream.download(&memory, devices.host_memory(5)).is_err());
+        assert!(stream.download(&memory, devices.allocate_host_buffer(5)).is_err());
         assert!(stream.copy(&memory, &device.allocate(5).unwrap()).is_err());
         assert_eq!(memory.slice(3..5).map(drop).map_err(text), Err("bytes 3 to 5 of 4".into()));
         let empty = memory.slice(4..4).unwrap();
         stream.upload(Vec::new(), &empty).unwrap();
         stream.fill(&empty, 1).unwrap();
         assert_eq!(
-            stream.download(&empty, devices.host_memory(0)).unwrap().wait().unwrap()[..],
+            stream.download(&empty, devices.allocate_host_buffer(0)).unwrap().wait().unwrap()[..],
             []
         );
     });
@@ -159,9 +159,9 @@ fn the_stand_in_sees_a_copy_that_is_read_before_its_event() {
         let (early, late) = (device.allocate(4).unwrap(), device.allocate(4).unwrap());
         writing.upload(vec![1; 4], &late).unwrap();
         reading.wait_for(&writing.record().unwrap()).unwrap();
-        reading.download(&late, devices.host_memory(4)).unwrap().wait().unwrap();
+        reading.download(&late, devices.allocate_host_buffer(4)).unwrap().wait().unwrap();
         writing.upload(vec![1; 4], &early).unwrap();
-        reading.download(&early, devices.host_memory(4)).unwrap().wait().unwrap();
+        reading.download(&early, devices.allocate_host_buffer(4)).unwrap().wait().unwrap();
         writing.synchronize().unwrap();
     });
 }
@@ -183,7 +183,8 @@ fn single_copies_share_streams_and_are_done_when_they_return() {
                         devices.copy(&first, &second).unwrap();
                         // The other stream doesn't wait for the stream that is copying.
                         let other = second.device().stream().unwrap();
-                        let copied = other.download(&second, devices.host_memory(4)).unwrap();
+                        let copied =
+                            other.download(&second, devices.allocate_host_buffer(4)).unwrap();
                         assert_eq!(copied.wait().unwrap()[..], [value, round, 0, 0]);
                     }
                     let short = first.slice(1..3).unwrap();

@@ -20,9 +20,9 @@ fn a_loss_is_told_once() {
         let devices = devices();
         let heard = listen(&devices);
         let [first, second] = [0, 1].map(|number| devices.device(number).unwrap());
-        assert!(first.memory().is_ok() && heard.lock().unwrap().is_empty());
+        assert!(first.memory_use().is_ok() && heard.lock().unwrap().is_empty());
         lose(0);
-        assert!(first.memory().is_err() && first.memory().is_err());
+        assert!(first.memory_use().is_err() && first.memory_use().is_err());
         first.declare_lost("a library found it");
         second.declare_lost("a library found it");
         let expected = ["0: unspecified launch failure", "1: a library found it"];
@@ -38,7 +38,7 @@ fn what_measures_devices_tells_of_losses_and_so_does_a_late_handler() {
         let [lost, good] = [0, 1].map(|number| devices.device(number).unwrap());
         lose(0);
         assert!(!lost.is_lost());
-        assert!(devices.read(lost).is_some() && devices.read(good).is_some());
+        assert!(devices.measure(lost).is_some() && devices.measure(good).is_some());
         assert!(lost.is_lost() && !good.is_lost());
         assert_eq!(*listen(&devices).lock().unwrap(), ["0: GPU is lost"]);
     });
@@ -57,8 +57,9 @@ fn a_failure_that_goes_away_is_that_of_one_call() {
         assert_eq!(error.to_string(), "invalid argument");
         stream.record().unwrap();
         // The copy is queued, but recording the event that should follow it fails.
-        assert!(stream.download(&memory, devices.host_memory(4)).is_err());
-        let read = stream.download(&memory, devices.host_memory(4)).unwrap().wait().unwrap();
+        assert!(stream.download(&memory, devices.allocate_host_buffer(4)).is_err());
+        let read =
+            stream.download(&memory, devices.allocate_host_buffer(4)).unwrap().wait().unwrap();
         assert_eq!((&read[..], device.is_lost()), (&[1; 4][..], false));
     });
 }
@@ -73,10 +74,10 @@ fn a_lost_device_says_so_and_others_go_on() {
         let streams = [lost, good].map(|device| device.stream().unwrap());
         let downloads = [0, 1].map(|index| {
             streams[index].fill(&memories[index], 3).unwrap();
-            streams[index].download(&memories[index], devices.host_memory(4)).unwrap()
+            streams[index].download(&memories[index], devices.allocate_host_buffer(4)).unwrap()
         });
         lose(0);
-        let [first, second] = downloads.map(galatea_devices::DownloadBuffers::wait);
+        let [first, second] = downloads.map(galatea_devices::PendingDownload::wait);
         let error = first.unwrap_err();
         assert!(error.is_lost());
         assert_eq!(error.to_string(), "GPU 0 is lost: unspecified launch failure");
@@ -85,9 +86,9 @@ fn a_lost_device_says_so_and_others_go_on() {
         // Every later call returns the same error without calling the driver.
         assert_eq!(lost.allocate(1).unwrap_err(), error);
         assert_eq!(lost.stream().unwrap_err(), error);
-        assert_eq!(lost.memory().unwrap_err(), error);
+        assert_eq!(lost.memory_use().unwrap_err(), error);
         assert_eq!(streams[0].upload(vec![1; 4], &memories[0]).unwrap_err(), error);
-        assert!(devices.read(lost).unwrap().unwrap().utilization_percent.unwrap_err().lost);
+        assert!(devices.measure(lost).unwrap().unwrap().utilization_percent.unwrap_err().lost);
         good.allocate(1).unwrap();
     });
 }

@@ -69,7 +69,7 @@ fn build(directory: &Path, name: &str) {
 
 /// The stand-in's devices with pools of the usual size.
 pub(crate) fn devices() -> Devices {
-    let DeviceSearchResult { devices, notes } = Devices::find(0.0);
+    let DeviceSearchResult { devices, notes } = Devices::discover(0.0);
     assert_eq!(notes, []);
     devices.allocate_pools(&PoolSizes::default());
     devices

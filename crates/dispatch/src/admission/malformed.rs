@@ -114,7 +114,7 @@ fn format_dims(dims: &[i64]) -> String {
 mod tests {
     use galatea_config::SupportedFeatures;
     use galatea_infer::InferenceRequest;
-    use galatea_pbtxt::read_config;
+    use galatea_pbtxt::parse_config_draft;
     use galatea_tensor::{Buffer, Shape};
 
     use super::*;
@@ -122,8 +122,9 @@ mod tests {
     /// The error for a request with such an input of eight zero bytes.
     fn refused(model: &str, datatype: Option<DataType>, dims: &[i64]) -> String {
         let text = format!("name: 'm' backend: 'b' {model}");
-        let draft = read_config("config.pbtxt", &text).unwrap();
-        let admission = Admission::new(&draft.finish(&SupportedFeatures::default()).unwrap());
+        let draft = parse_config_draft("config.pbtxt", &text).unwrap();
+        let admission =
+            Admission::new(&draft.into_validated_spec(&SupportedFeatures::default()).unwrap());
         let name = String::from("I");
         let input = InputTensor {
             name: name.clone(),

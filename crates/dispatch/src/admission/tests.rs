@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use galatea_backend::InputMemory;
+use galatea_backend::AcceptedInputMemory;
 use galatea_config::SupportedFeatures;
 use galatea_infer::{Code, DeviceOutputs, InferenceRequest, InputTensor};
-use galatea_pbtxt::read_config;
-use galatea_tensor::{Buffer, DataType, ForeignError, ForeignMemory, ForeignRegion, Shape};
+use galatea_pbtxt::parse_config_draft;
+use galatea_tensor::{Buffer, DataType, ForeignMemory, ForeignMemoryError, ForeignRegion, Shape};
 
 use super::Admission;
 
@@ -18,17 +18,17 @@ use super::Admission;
 struct Counted(AtomicUsize, Option<u64>);
 
 impl ForeignMemory for Counted {
-    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError> {
+    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignMemoryError> {
         let count = self.0.fetch_add(1, Ordering::Relaxed);
         match offset {
             0 => Ok(vec![u8::try_from(count).unwrap(); byte_size].into()),
-            1 => Err(ForeignError::Lost(String::from("gone"))),
-            _ => Err(ForeignError::NoMemory(byte_size)),
+            1 => Err(ForeignMemoryError::Lost(String::from("gone"))),
+            _ => Err(ForeignMemoryError::NoMemory(byte_size)),
         }
     }
 
-    fn write(&self, _: usize, _: &Buffer) -> Result<(), ForeignError> {
-        Err(ForeignError::NotReadable)
+    fn write(&self, _: usize, _: &Buffer) -> Result<(), ForeignMemoryError> {
+        Err(ForeignMemoryError::NotReadable)
     }
 
     fn device_address(&self) -> Option<u64> {
@@ -46,8 +46,8 @@ fn admission(kind: &str, extra: &str) -> Admission {
         input [ {{ name: 'I' data_type: TYPE_{kind} dims: [ -1 ] }} ]
         output [ {{ name: 'O' data_type: TYPE_{kind} dims: [ -1 ] }} ]"
     );
-    let draft = read_config("config.pbtxt", &text).unwrap();
-    Admission::new(&draft.finish(&SupportedFeatures::default()).unwrap())
+    let draft = parse_config_draft("config.pbtxt", &text).unwrap();
+    Admission::new(&draft.into_validated_spec(&SupportedFeatures::default()).unwrap())
 }
 
 /// A request whose only input, with four elements, is in shared memory.
@@ -80,19 +80,20 @@ fn shared_memory_is_copied_once_before_it_is_checked() {
     // The first copy contains zeros: four empty strings.
     let memory = Arc::new(Counted::default());
     let admitted = admission("STRING", "").admit(request(&memory, DataType::Bytes, 0, 16)).unwrap();
-    assert_eq!(admitted.request.inputs[0].data.host().unwrap()[..], [0; 16]);
+    assert_eq!(admitted.request.inputs[0].data.host_bytes().unwrap()[..], [0; 16]);
 }
 
 #[test]
 fn only_what_stays_unread_is_not_copied() {
-    let repeating = |kind, extra| admission(kind, extra).with_memory(InputMemory::Unread, false);
+    let repeating =
+        |kind, extra| admission(kind, extra).with_memory(AcceptedInputMemory::Unread, false);
     assert_eq!(copies(&repeating("FP32", ""), DataType::Fp32, 16), (0, true));
     for (kind, datatype, byte_size) in
         [("BOOL", DataType::Bool, 4), ("STRING", DataType::Bytes, 16)]
     {
         assert_eq!(copies(&repeating(kind, ""), datatype, byte_size), (1, false));
     }
-    let cached = admission("FP32", "").with_memory(InputMemory::Unread, true);
+    let cached = admission("FP32", "").with_memory(AcceptedInputMemory::Unread, true);
     assert_eq!(copies(&cached, DataType::Fp32, 16), (1, false));
     assert_eq!(copies(&repeating("FP32", "sequence_batching { }"), DataType::Fp32, 16), (1, false));
 }
@@ -108,7 +109,7 @@ fn backends_that_take_a_devices_memory_get_it() {
         let on_device = admitted.device_outputs.include("O");
         (foreign.0.load(Ordering::Relaxed), on_device)
     };
-    let (device, host) = (InputMemory::Device, InputMemory::Host);
+    let (device, host) = (AcceptedInputMemory::Device, AcceptedInputMemory::Host);
     let fp32 = |memory, is_cached, address| {
         admitted("FP32", DataType::Fp32, 16, memory, is_cached, address)
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{ExpectedFileSize, ModelFiles};
+use galatea_backend::{FileReadLimit, ModelFiles};
 use galatea_config::{InitialState, ModelSpec, StateSpec};
 use galatea_infer::{StateTensor, Status};
 use galatea_stdx::len64;
@@ -21,7 +21,7 @@ pub(crate) fn initial_states(
     spec: &ModelSpec,
     files: &dyn ModelFiles,
 ) -> Result<Vec<StateTensor>, Status> {
-    spec.states().iter().map(|state| initial_state(spec, state, files)).collect()
+    spec.sequence_states().iter().map(|state| initial_state(spec, state, files)).collect()
 }
 
 fn initial_state(
@@ -76,8 +76,8 @@ fn read(
     files: &dyn ModelFiles,
 ) -> Result<Vec<u8>, Status> {
     let size = match datatype {
-        DataType::Bytes => ExpectedFileSize::AtMost(STRING_FILE_BYTES_MAX),
-        _ => ExpectedFileSize::Beginning(shape.byte_size(datatype).ok_or_else(|| {
+        DataType::Bytes => FileReadLimit::AtMost(STRING_FILE_BYTES_MAX),
+        _ => FileReadLimit::Beginning(shape.byte_size(datatype).ok_or_else(|| {
             Status::invalid_argument(format!("shape {shape} is larger than any file"))
         })?),
     };

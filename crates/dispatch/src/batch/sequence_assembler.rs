@@ -9,7 +9,7 @@ use galatea_backend::ModelFiles;
 use galatea_config::{ControlKind, ControlValues, ModelSpec, SchedulingChoice, SequenceBatching};
 use galatea_infer::{
     CorrelationId, InferenceRequest, InputTensor, PendingRequest, SequenceContext, SequenceFlags,
-    SequenceOwner, StateTensor, Status,
+    SequenceReleaseHook, StateTensor, Status,
 };
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -116,18 +116,18 @@ impl SequenceAssembler {
     pub(crate) fn assemble(
         &self,
         rows: Vec<Option<SequenceRow>>,
-        owner: &Arc<dyn SequenceOwner>,
+        owner: &Arc<dyn SequenceReleaseHook>,
     ) -> Vec<PendingRequest> {
         let rows: Vec<Option<PendingRequest>> =
             rows.into_iter().map(|row| row.map(|row| self.begin_step(row, owner))).collect();
         let padding = self.padding(&rows).unwrap_or_default();
         rows.into_iter()
-            .map(|row| row.unwrap_or_else(|| PendingRequest::padding(padding.clone())))
+            .map(|row| row.unwrap_or_else(|| PendingRequest::new_padding(padding.clone())))
             .collect()
     }
 
     /// Turns the request into a step of its sequence.
-    fn begin_step(&self, row: SequenceRow, owner: &Arc<dyn SequenceOwner>) -> PendingRequest {
+    fn begin_step(&self, row: SequenceRow, owner: &Arc<dyn SequenceReleaseHook>) -> PendingRequest {
         let SequenceRow { mut request, key, flags, mut states } = row;
         // A continuing sequence has states. If they are missing, initial states are better than
         // missing inputs.
@@ -139,7 +139,7 @@ impl SequenceAssembler {
         inputs.reserve(self.added_input_count());
         inputs.extend(self.control_inputs(Some((&correlation_id, flags))));
         inputs.extend(states.iter().map(state_input));
-        request.begin_step(Box::new(SequenceContext {
+        request.begin_sequence_step(Box::new(SequenceContext {
             correlation_id,
             flags,
             states,

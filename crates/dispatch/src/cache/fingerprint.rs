@@ -117,10 +117,10 @@ mod tests {
     use galatea_config::SupportedFeatures;
 
     use super::*;
-    use crate::testing::{ECHO, draft};
+    use crate::testing::{ECHO, resolved_draft};
 
     fn spec(text: &str) -> ModelSpec {
-        draft(text).finish(&SupportedFeatures::default()).unwrap()
+        resolved_draft(text).into_validated_spec(&SupportedFeatures::default()).unwrap()
     }
 
     /// A file that was modified `changed_ns` nanoseconds after a fixed time.
@@ -131,7 +131,7 @@ mod tests {
 
     fn inputs(spec: &ModelSpec, version: i64, changed_ns: i64) -> FingerprintInputs<'_> {
         let files = FilesFingerprint { version, files: Some(vec![file("1/model", changed_ns)]) };
-        let backend = Some(BackendFingerprint::of_version("1"));
+        let backend = Some(BackendFingerprint::from_version("1"));
         FingerprintInputs { spec, files, backend, composing: Vec::new() }
     }
 

@@ -48,7 +48,7 @@ fn add_tensor(hasher: &mut Hasher, input: &InputTensor) -> Option<()> {
     for dim in input.shape.dims() {
         hasher.update(&dim.to_le_bytes());
     }
-    add_bytes(hasher, input.data.host()?);
+    add_bytes(hasher, input.data.host_bytes()?);
     Some(())
 }
 

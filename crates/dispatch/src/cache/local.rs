@@ -131,7 +131,7 @@ fn byte_size(response: &InferenceResponse) -> usize {
 fn copy(response: &InferenceResponse) -> Option<InferenceResponse> {
     // The data may be a slice of a whole batch's tensor, which must not be kept alive.
     let copy_output = |output: &OutputTensor| {
-        let data = Buffer::from_vec(output.data.host()?.to_vec());
+        let data = Buffer::from_vec(output.data.host_bytes()?.to_vec());
         Some(OutputTensor { data, ..output.clone() })
     };
     Some(InferenceResponse {

@@ -10,9 +10,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use galatea_backend::{ExpectedFileSize, ModelFiles};
+use galatea_backend::{FileReadLimit, ModelFiles};
 use galatea_config::{ModelSpec, OutputSpec};
-use galatea_infer::{ClassLabels, ModelClasses, Status};
+use galatea_infer::{ClassLabels, ClassificationInfo, Status};
 
 use crate::version::ComposingVersions;
 
@@ -26,7 +26,7 @@ pub(crate) fn read_classes(
     spec: &ModelSpec,
     files: &dyn ModelFiles,
     composing: Option<&dyn ComposingVersions>,
-) -> Result<Arc<ModelClasses>, Status> {
+) -> Result<Arc<ClassificationInfo>, Status> {
     let mut labels = BTreeMap::new();
     for output in &spec.outputs {
         if !output.label_filename.is_empty() {
@@ -39,11 +39,11 @@ pub(crate) fn read_classes(
     if let Some(composing) = composing {
         inherit(&mut labels, spec, composing);
     }
-    Ok(Arc::new(ModelClasses::new(spec.max_batch_size > 0, labels)))
+    Ok(Arc::new(ClassificationInfo::new(spec.max_batch_size > 0, labels)))
 }
 
 fn read(output: &OutputSpec, files: &dyn ModelFiles) -> Result<ClassLabels, Status> {
-    let size = ExpectedFileSize::AtMost(ClassLabels::BYTES_MAX);
+    let size = FileReadLimit::AtMost(ClassLabels::BYTES_MAX);
     let text = files.read_in_model_directory(&output.label_filename, size)?;
     ClassLabels::from_lines(text)
         .ok_or_else(|| Status::invalid_argument(format!("'{}' is too long", output.label_filename)))
@@ -61,7 +61,7 @@ fn inherit(
         for (inner, outer) in &step.output_map {
             let is_output = || spec.outputs.iter().any(|output| output.name == *outer);
             if !labels.contains_key(outer)
-                && let Some(inherited) = model.classes().labels(inner)
+                && let Some(inherited) = model.class_labels().labels(inner)
                 && is_output()
             {
                 labels.insert(outer.clone(), inherited.clone());

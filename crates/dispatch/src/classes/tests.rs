@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use galatea_backend::ExecutionPolicy;
-use galatea_infer::{ClassesCell, Code, InferenceRequest};
+use galatea_infer::{ClassificationCell, Code, InferenceRequest};
 
 use crate::LocalCache;
-use crate::testing::{ECHO, FakeBackend, Files, ServerSetup, request, send};
+use crate::testing::{ECHO, FakeBackend, FakeModelFiles, ServerSetup, echo_request, send};
 
 const LABELLED: &str = r#"
     name: "echo" backend: "fake" max_batch_size: 8
@@ -16,13 +16,13 @@ const LABELLED: &str = r#"
 
 fn setup(text: &str, labels: &str) -> ServerSetup {
     let in_model_directory = vec![("labels.txt", labels.as_bytes().to_vec())];
-    let files = Files { version: 1, in_model_directory, ..Files::default() };
+    let files = FakeModelFiles { version: 1, in_model_directory, ..FakeModelFiles::default() };
     ServerSetup::new(text, FakeBackend::new(ExecutionPolicy::Inline)).files(vec![files])
 }
 
-fn request_with_classes() -> (InferenceRequest, ClassesCell) {
-    let slot = ClassesCell::default();
-    (InferenceRequest { classes: Some(slot.clone()), ..request(&[1, 2]) }, slot)
+fn request_with_classes() -> (InferenceRequest, ClassificationCell) {
+    let slot = ClassificationCell::default();
+    (InferenceRequest { classes: Some(slot.clone()), ..echo_request(&[1, 2]) }, slot)
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_request_gets_the_labels_of_the_version_that_executes_it() {
     let (request, slot) = request_with_classes();
     send(&server, request).recv().unwrap().unwrap();
     let classes = slot.get().unwrap();
-    assert!(classes.batches());
+    assert!(classes.has_batch_dimension());
     let labels = classes.labels("OUT").unwrap();
     assert_eq!((labels.get(0).unwrap(), labels.get(2).unwrap()), (c"cat", c"dog"));
     assert_eq!((labels.get(1), labels.count()), (None, 3));
@@ -44,10 +44,10 @@ fn a_model_without_labels_reports_whether_it_has_batches() {
         let text = ECHO.replace("max_batch_size: 8", &format!("max_batch_size: {max_batch_size}"));
         let text = if batches { text } else { text.replace("-1", "-1, -1") };
         let server = setup(&text, "").serve();
-        let slot = ClassesCell::default();
-        let request = InferenceRequest { classes: Some(slot.clone()), ..request(&dims) };
+        let slot = ClassificationCell::default();
+        let request = InferenceRequest { classes: Some(slot.clone()), ..echo_request(&dims) };
         send(&server, request).recv().unwrap().unwrap();
-        assert_eq!(slot.get().unwrap().batches(), batches);
+        assert_eq!(slot.get().unwrap().has_batch_dimension(), batches);
         assert!(slot.get().unwrap().labels("OUT").is_none());
     }
 }
@@ -69,9 +69,9 @@ fn a_cached_response_serves_requests_with_and_without_classes() {
     let server = ServerSetup::new(format!("{ECHO} response_cache {{ enable: true }}"), backend)
         .cache(cache)
         .serve();
-    send(&server, request(&[1, 2])).recv().unwrap().unwrap();
+    send(&server, echo_request(&[1, 2])).recv().unwrap().unwrap();
     let (request, slot) = request_with_classes();
     send(&server, request).recv().unwrap().unwrap();
-    assert!(slot.get().unwrap().batches());
+    assert!(slot.get().unwrap().has_batch_dimension());
     assert_eq!(*batches.lock().unwrap(), [1], "the second was not executed");
 }

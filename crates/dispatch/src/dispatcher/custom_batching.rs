@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use galatea_backend::{BatchRule, LogLevel};
+use galatea_backend::{CustomBatchStrategy, LogLevel};
 use galatea_infer::{InferenceRequest, PendingRequest, Status};
-use galatea_policy::{BatchStrategy, Inclusion, RequestKey};
+use galatea_policy::{BatchInclusion, BatchStrategy, RequestKey};
 use galatea_stdx::Lock;
 
 use crate::LogSink;
@@ -44,16 +44,19 @@ impl QueueMirror {
 /// The rule, which can be removed while the dispatcher is still referenced. The lock is only taken
 /// under the dispatcher's lock.
 #[derive(Clone)]
-pub(super) struct SharedRule(Arc<Lock<Option<Box<dyn BatchRule>>>>);
+pub(super) struct SharedRule(Arc<Lock<Option<Box<dyn CustomBatchStrategy>>>>);
 
 impl SharedRule {
     /// Removes the rule. Dropping the rule may take a long time.
-    pub(super) fn remove_rule(&self) -> Option<Box<dyn BatchRule>> {
+    pub(super) fn remove_rule(&self) -> Option<Box<dyn CustomBatchStrategy>> {
         self.0.lock("take the rule").take()
     }
 
     /// Calls the rule; returns `None` if it has been removed.
-    fn call<T>(&self, call: impl FnOnce(&mut (dyn BatchRule + 'static)) -> T) -> Option<T> {
+    fn call<T>(
+        &self,
+        call: impl FnOnce(&mut (dyn CustomBatchStrategy + 'static)) -> T,
+    ) -> Option<T> {
         let mut rule = self.0.lock("call the rule");
         rule.as_mut().map(|rule| call(rule.as_mut()))
     }
@@ -77,7 +80,7 @@ pub(crate) struct CustomBatching {
 }
 
 impl CustomBatching {
-    pub(crate) fn new(rule: Box<dyn BatchRule>, log: LogSink, model: String) -> Self {
+    pub(crate) fn new(rule: Box<dyn CustomBatchStrategy>, log: LogSink, model: String) -> Self {
         let rule = SharedRule(Arc::new(Lock::new(Some(rule))));
         Self { rule, mirror: QueueMirror::default(), is_open: false, log, model }
     }
@@ -106,16 +109,16 @@ impl std::fmt::Debug for CustomBatching {
 
 impl BatchStrategy for CustomBatching {
     fn open(&mut self) {
-        let opened = self.rule.call(BatchRule::open);
+        let opened = self.rule.call(CustomBatchStrategy::open);
         self.is_open = matches!(opened, Some(Ok(())));
         if let Some(Err(status)) = opened {
             self.log_failure("begin a batch", &status);
         }
     }
 
-    fn include(&mut self, key: RequestKey) -> Inclusion {
+    fn include(&mut self, key: RequestKey) -> BatchInclusion {
         if !self.is_open {
-            return Inclusion::Include;
+            return BatchInclusion::Include;
         }
         let included = match self.mirror.0.lock("show a request").get(&key) {
             Some((request, batch_size)) => {
@@ -125,18 +128,18 @@ impl BatchStrategy for CustomBatching {
             None => Err(Status::internal("a request that is not queued was to be included")),
         };
         match included {
-            Ok(true) => Inclusion::Include,
-            Ok(false) => Inclusion::CloseBefore,
+            Ok(true) => BatchInclusion::Include,
+            Ok(false) => BatchInclusion::CloseBefore,
             Err(status) => {
                 self.log_failure("look at a request", &status);
-                Inclusion::Include
+                BatchInclusion::Include
             }
         }
     }
 
     fn close(&mut self) {
         if std::mem::take(&mut self.is_open)
-            && let Some(Err(status)) = self.rule.call(BatchRule::close)
+            && let Some(Err(status)) = self.rule.call(CustomBatchStrategy::close)
         {
             self.log_failure("end a batch", &status);
         }
@@ -162,7 +165,7 @@ mod tests {
         }
     }
 
-    impl BatchRule for RecordingRule {
+    impl CustomBatchStrategy for RecordingRule {
         fn open(&mut self) -> Result<(), Status> {
             self.record("open")
         }
@@ -178,7 +181,7 @@ mod tests {
     }
 
     /// The result of a batch of two requests: calls, inclusions and log lines.
-    fn batch(failing: &'static str) -> (Vec<String>, [Inclusion; 2], usize) {
+    fn batch(failing: &'static str) -> (Vec<String>, [BatchInclusion; 2], usize) {
         let calls = Arc::default();
         let lines = Arc::new(Mutex::new(0));
         let counted = lines.clone();
@@ -188,7 +191,7 @@ mod tests {
         let mirror = batching.mirror();
         for (key, size) in [(1, 1), (2, 2)] {
             let request = InferenceRequest { id: key.to_string(), ..InferenceRequest::default() };
-            mirror.add(RequestKey(key), &PendingRequest::for_inspection(request, size));
+            mirror.add(RequestKey(key), &PendingRequest::read_only_copy(request, size));
         }
         batching.open();
         let included = [1, 2].map(|key| batching.include(RequestKey(key)));
@@ -205,7 +208,7 @@ mod tests {
     fn the_rule_decides_which_requests_share_a_batch() {
         let (calls, included, lines) = batch("");
         assert_eq!(calls, ["open", "1", "2", "close"]);
-        assert_eq!(included, [Inclusion::Include, Inclusion::CloseBefore]);
+        assert_eq!(included, [BatchInclusion::Include, BatchInclusion::CloseBefore]);
         assert_eq!(lines, 0);
     }
 
@@ -214,12 +217,12 @@ mod tests {
         let (calls, included, lines) = batch("open");
         assert_eq!(
             (calls, included, lines),
-            (vec![String::from("open")], [Inclusion::Include; 2], 1)
+            (vec![String::from("open")], [BatchInclusion::Include; 2], 1)
         );
         let (_, included, lines) = batch("2");
-        assert_eq!((included, lines), ([Inclusion::Include; 2], 1));
+        assert_eq!((included, lines), ([BatchInclusion::Include; 2], 1));
         let (_, included, lines) = batch("close");
-        assert_eq!((included, lines), ([Inclusion::Include, Inclusion::CloseBefore], 1));
+        assert_eq!((included, lines), ([BatchInclusion::Include, BatchInclusion::CloseBefore], 1));
     }
 
     #[test]
@@ -229,11 +232,11 @@ mod tests {
         let log = LogSink::new(|_, _, _| {});
         let mut batching = CustomBatching::new(rule, log, String::from("m"));
         let mirror = batching.mirror();
-        let request = PendingRequest::for_inspection(InferenceRequest::default(), 1);
+        let request = PendingRequest::read_only_copy(InferenceRequest::default(), 1);
         mirror.add(RequestKey(1), &request);
         mirror.remove(RequestKey(1));
         batching.open();
-        assert_eq!(batching.include(RequestKey(1)), Inclusion::Include);
+        assert_eq!(batching.include(RequestKey(1)), BatchInclusion::Include);
         assert_eq!(*calls.lock().unwrap(), ["open"]);
     }
 }

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use galatea_policy::{Event, InstanceId};
+use galatea_policy::{InstanceId, SchedulerEvent};
 
 use super::effect::{Effect, Effects};
 use super::state::DispatcherState;
@@ -106,7 +106,7 @@ impl Dispatcher {
         match result {
             Ok(InlineExecution::Ended) => {
                 self.settle_losses();
-                let free = Event::LaneFree(instance);
+                let free = SchedulerEvent::LaneFree(instance);
                 self.step_at(&mut self.lock("step the scheduler"), self.now(), free, effects);
             }
             Ok(InlineExecution::InProgress) => {}
@@ -128,7 +128,7 @@ impl Dispatcher {
         self.settle_losses();
         let mut state = self.lock("step the scheduler");
         threadless.executing.fetch_sub(1, Ordering::Relaxed);
-        self.step_at(&mut state, self.now(), Event::LaneFree(instance), effects);
+        self.step_at(&mut state, self.now(), SchedulerEvent::LaneFree(instance), effects);
         state.unpark(effects);
     }
 

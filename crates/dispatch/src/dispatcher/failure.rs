@@ -90,7 +90,8 @@ fn missing_start(content: &InferenceRequest) -> Status {
 /// with that much more time, or if sent that much later.
 fn too_late(request: &PendingRequest, late: Duration, now: Instant) -> Status {
     let content = request.request();
-    let (arrival, deadline) = (request.times().map(|times| times.arrival), content.deadline.at());
+    let (arrival, deadline) =
+        (request.admission_times().map(|times| times.arrival), content.deadline.instant());
     let (arrival, deadline) = (arrival.unwrap_or(now), deadline.unwrap_or(now));
     let allowed = deadline.saturating_duration_since(arrival);
     let code = if deadline <= now { Code::DeadlineExceeded } else { Code::Exhausted };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use galatea_infer::Status;
-use galatea_policy::{Event, InstanceId};
+use galatea_policy::{InstanceId, SchedulerEvent};
 use galatea_stdx::{Condvar, Lock};
 
 use super::Dispatcher;
@@ -109,7 +109,7 @@ impl Dispatcher {
         self.lanes.insert(&lanes);
         let instances: Vec<InstanceId> = lanes.into_iter().map(|(instance, _)| instance).collect();
         for instance in &instances {
-            self.step_and_perform(Event::AddInstance(*instance));
+            self.step_and_perform(SchedulerEvent::AddInstance(*instance));
         }
         Ok(instances)
     }
@@ -131,7 +131,7 @@ impl Dispatcher {
                 if !self.lanes.begin_removal(*instance) {
                     continue;
                 }
-                self.step(&mut state, Event::RemoveInstance(*instance))
+                self.step(&mut state, SchedulerEvent::RemoveInstance(*instance))
             };
             self.perform(effects);
         }
@@ -180,7 +180,7 @@ impl Dispatcher {
             if !self.lock("look whether it is broken").is_broken
                 && self.lanes.begin_removal(instance)
             {
-                self.step_and_perform(Event::RemoveInstance(instance));
+                self.step_and_perform(SchedulerEvent::RemoveInstance(instance));
             }
             // This event itself may have broken the scheduler.
             if self.lock("look whether it is broken").is_broken {

@@ -51,10 +51,10 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use galatea_backend::LogLevel;
-use galatea_infer::{PendingRequest, ResponseSender, SequenceOwner, StateTensor, Status};
+use galatea_infer::{PendingRequest, ResponseSender, SequenceReleaseHook, StateTensor, Status};
 use galatea_policy::{
-    Event, InstanceId, MeasuredExecution, Release, ReplyNumber, RequestKey, SchedulingMode,
-    SchedulingSpec, Time,
+    ArrivalNumber, InstanceId, RequestKey, RequestRelease, SchedulerEvent, SchedulingMode,
+    SchedulingSpec, Time, WarmupMeasurement,
 };
 use galatea_stdx::{Guard, Lock};
 
@@ -69,7 +69,7 @@ pub(crate) use self::observation::{SchedulingCounts, VariableDims};
 use self::ordered_replies::{OrderedReplies, ReplyNumbers};
 use self::rate_limiting::RateLimiterClient;
 pub(crate) use self::reports::ReportSubject;
-pub use self::reports::has_report;
+pub use self::reports::is_model_report;
 pub(crate) use self::state::AdmittedRequest;
 use self::state::DispatcherState;
 pub(crate) use self::watching::DispatcherReading;
@@ -191,7 +191,7 @@ impl Dispatcher {
     }
 
     /// Learns the cost of executions from warmup, before any request arrives.
-    pub(crate) fn learn(&self, executions: &[MeasuredExecution]) {
+    pub(crate) fn learn(&self, executions: &[WarmupMeasurement]) {
         let mut state = self.lock("learn from the warmup");
         executions.iter().for_each(|one| state.learn(one));
     }
@@ -217,9 +217,9 @@ impl Dispatcher {
     }
 
     /// Prepares a request for queueing: its replies are sent in order, if the model promises that.
-    pub(crate) fn order_replies(&self, sender: ResponseSender) -> (ResponseSender, ReplyNumber) {
+    pub(crate) fn order_replies(&self, sender: ResponseSender) -> (ResponseSender, ArrivalNumber) {
         match &self.reply_numbers {
-            None => (sender, ReplyNumber::default()),
+            None => (sender, ArrivalNumber::default()),
             Some(numbers) => {
                 let number = numbers.next_number();
                 (ordered_replies::order(sender, number, self.this.clone()), number)
@@ -228,7 +228,7 @@ impl Dispatcher {
     }
 
     /// Assigns a place in the order to the reply for a request that is not queued.
-    pub(crate) fn start_reply(&self, number: ReplyNumber) {
+    pub(crate) fn start_reply(&self, number: ArrivalNumber) {
         if let Some(replies) = &mut self.lock("start a reply").replies {
             replies.order.start_request(number);
         }
@@ -240,7 +240,7 @@ impl Dispatcher {
         let is_explained = observation::explanation(&admitted.request).is_some();
         let deadline = self.deadline_of(&admitted.request);
         // The clock has just been read.
-        let queued = admitted.request.times().map(|times| self.time_of(times.queued));
+        let queued = admitted.request.admission_times().map(|times| self.time_of(times.queued));
         let now = queued.unwrap_or_else(|| self.now());
         let mut state = self.lock("enqueue a request");
         let mut effects = Effects::new();
@@ -255,7 +255,7 @@ impl Dispatcher {
             let line = state.sequence_begin_line(&self.model, &inserted.info);
             effects.extend(line.map(Effect::Log));
         }
-        self.step_at(&mut state, now, Event::Enqueue(inserted.info), &mut effects);
+        self.step_at(&mut state, now, SchedulerEvent::Enqueue(inserted.info), &mut effects);
         state.unpark(&mut effects);
         let may_cancel = state.may_cancel(key);
         drop(state);
@@ -278,7 +278,7 @@ impl Dispatcher {
     fn cancel(&self, key: RequestKey) {
         let mut state = self.lock("cancel a request");
         if state.knows(key) {
-            let effects = self.step(&mut state, Event::Cancel(key));
+            let effects = self.step(&mut state, SchedulerEvent::Cancel(key));
             drop(state);
             self.perform(effects);
         }
@@ -300,9 +300,10 @@ impl Dispatcher {
             drop((rescheduled, states));
             return;
         }
-        let release = if rescheduled.is_some() { Release::Reschedule } else { Release::Done };
+        let release =
+            if rescheduled.is_some() { RequestRelease::Reschedule } else { RequestRelease::Done };
         let superseded = state.take_back(key, rescheduled, states);
-        let mut effects = self.step(&mut state, Event::Released { key, release });
+        let mut effects = self.step(&mut state, SchedulerEvent::Released { key, release });
         self.park_released(&mut state, &mut effects);
         drop(state);
         drop(superseded);
@@ -314,7 +315,7 @@ impl Dispatcher {
     pub(crate) fn drain_and_notify(&self, on_drained: impl Fn() + Send + Sync + 'static) {
         // A dispatcher is drained only once.
         let _ = self.on_drained.set(Box::new(on_drained));
-        self.step_and_perform(Event::Drain);
+        self.step_and_perform(SchedulerEvent::Drain);
     }
 
     /// Returns true if every request has been executed and every lane is being stopped.
@@ -346,7 +347,7 @@ impl Dispatcher {
 
     /// The states of the lanes.
     #[cfg(test)]
-    pub(crate) fn lane_states(&self) -> Vec<galatea_policy::LaneStatus> {
+    pub(crate) fn lane_states(&self) -> Vec<galatea_policy::InstanceStatus> {
         self.lock("look at the lanes").scheduler.status().lanes
     }
 
@@ -366,11 +367,11 @@ impl Dispatcher {
 
     /// The deadline of a request, if deadlines are used here.
     fn deadline_of(&self, request: &PendingRequest) -> Time {
-        let deadline = request.request().deadline.at().filter(|_| self.uses_deadlines);
+        let deadline = request.request().deadline.instant().filter(|_| self.uses_deadlines);
         deadline.map_or(Time::MAX, |at| self.time_of(at))
     }
 
-    fn step_and_perform(&self, event: Event) {
+    fn step_and_perform(&self, event: SchedulerEvent) {
         let effects = {
             let mut state = self.lock("step the scheduler");
             self.step(&mut state, event)
@@ -386,12 +387,12 @@ impl Dispatcher {
             && !state.is_broken
             && state.scheduler.next_wakeup().is_some_and(|wakeup| wakeup <= now);
         if is_due {
-            self.step_at(state, now, Event::Tick, effects);
+            self.step_at(state, now, SchedulerEvent::Tick, effects);
         }
     }
 
     /// Steps the scheduler, and turns its actions into effects.
-    fn step(&self, state: &mut DispatcherState, event: Event) -> Effects {
+    fn step(&self, state: &mut DispatcherState, event: SchedulerEvent) -> Effects {
         let mut effects = Effects::new();
         self.step_at(state, self.now(), event, &mut effects);
         effects
@@ -399,8 +400,14 @@ impl Dispatcher {
 
     /// Like [`Self::step`], but follows the effects of an earlier step. An instance whose permit is
     /// delayed triggers another event, because the scheduler may want to try another instance.
-    fn step_at(&self, state: &mut DispatcherState, now: Time, event: Event, effects: &mut Effects) {
-        state.is_draining |= matches!(event, Event::Drain);
+    fn step_at(
+        &self,
+        state: &mut DispatcherState,
+        now: Time,
+        event: SchedulerEvent,
+        effects: &mut Effects,
+    ) {
+        state.is_draining |= matches!(event, SchedulerEvent::Drain);
         let mut delayed = Vec::new();
         let mut next = Some(event);
         while let Some(event) = next {
@@ -412,7 +419,7 @@ impl Dispatcher {
                 self.reclaim_permit(event, effects);
                 return;
             }
-            next = delayed.pop().map(Event::PermitDelayed);
+            next = delayed.pop().map(SchedulerEvent::PermitDelayed);
         }
         self.set_next_alarm(state);
     }
@@ -422,10 +429,10 @@ impl Dispatcher {
         &self,
         state: &mut DispatcherState,
         now: Time,
-        event: Event,
+        event: SchedulerEvent,
         effects: &mut Effects,
     ) -> Vec<InstanceId> {
-        if let Event::LaneFree(instance) = event {
+        if let SchedulerEvent::LaneFree(instance) = event {
             state.views.observe(now, &Observation::Freed(instance));
         }
         let mut actions = std::mem::take(&mut state.actions);
@@ -474,7 +481,7 @@ impl AlarmHandler for Dispatcher {
     fn alarm_fired(&self) {
         let mut state = self.lock("handle an alarm");
         state.alarm_at = None;
-        let mut effects = self.step(&mut state, Event::Tick);
+        let mut effects = self.step(&mut state, SchedulerEvent::Tick);
         state.unpark(&mut effects);
         drop(state);
         self.perform(effects);
@@ -501,7 +508,7 @@ impl LaneOwner for Dispatcher {
         let (Some(assembler), Some(this)) = (&self.sequence_assembler, self.this.upgrade()) else {
             unreachable!("only a sequence batcher makes rows, and a dispatcher lives while it runs")
         };
-        let owner: Arc<dyn SequenceOwner> = this;
+        let owner: Arc<dyn SequenceReleaseHook> = this;
         AssembledBatch::Together(assembler.assemble(rows, &owner))
     }
 
@@ -509,7 +516,7 @@ impl LaneOwner for Dispatcher {
         self.settle_losses();
         let mut effects = {
             let mut state = self.lock("step the scheduler");
-            self.step(&mut state, Event::LaneFree(instance))
+            self.step(&mut state, SchedulerEvent::LaneFree(instance))
         };
         let own = effects.iter().position(
             |effect| matches!(effect, Effect::Execute { instance: i, .. } if *i == instance),
@@ -529,7 +536,7 @@ impl LaneOwner for Dispatcher {
     }
 }
 
-impl SequenceOwner for Dispatcher {
+impl SequenceReleaseHook for Dispatcher {
     fn released(&self, key: u64, states: Vec<StateTensor>) {
         self.release(RequestKey(key), None, states);
     }

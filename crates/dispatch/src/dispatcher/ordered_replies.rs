@@ -1,6 +1,6 @@
 //! Delivery of replies in request order.
 //!
-//! [`ReplyOrder`] decides under the dispatcher's lock which reply may be sent next. The reply is
+//! [`ReplyReorderBuffer`] decides under the dispatcher's lock which reply may be sent next. The reply is
 //! delivered without the lock, by the thread that has taken the driver slot: that thread delivers
 //! until no more replies may be sent, and a thread that finds the slot taken only adds its reply.
 //! As a result, sinks are called in order and by one thread at a time.
@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 
 use galatea_backend::LogLevel;
 use galatea_infer::{Reply, ResponseSender, ResponseSink, Status};
-use galatea_policy::{ReplyKind, ReplyNumber, ReplyOrder};
+use galatea_policy::{ArrivalNumber, ReplyFinality, ReplyReorderBuffer};
 use galatea_stdx::{DriverSlot, Lock};
 
 use super::Dispatcher;
@@ -24,22 +24,22 @@ use super::Dispatcher;
 pub(super) struct ReplyNumbers(AtomicU64);
 
 impl ReplyNumbers {
-    pub(super) fn next_number(&self) -> ReplyNumber {
-        ReplyNumber(self.0.fetch_add(1, Ordering::Relaxed))
+    pub(super) fn next_number(&self) -> ArrivalNumber {
+        ArrivalNumber(self.0.fetch_add(1, Ordering::Relaxed))
     }
 }
 
 /// The replies waiting for their turn, guarded by the dispatcher's lock.
 #[derive(Debug)]
 pub(super) struct OrderedReplies {
-    pub(super) order: ReplyOrder<AddressedReply>,
+    pub(super) order: ReplyReorderBuffer<AddressedReply>,
     /// The driver slot, taken by the delivering thread.
     slot: DriverSlot<()>,
 }
 
 impl Default for OrderedReplies {
     fn default() -> Self {
-        Self { order: ReplyOrder::default(), slot: DriverSlot::Idle(()) }
+        Self { order: ReplyReorderBuffer::default(), slot: DriverSlot::Idle(()) }
     }
 }
 
@@ -80,7 +80,7 @@ impl std::fmt::Debug for AddressedReply {
 /// Adds a request's replies to the order.
 struct OrderedSink {
     dispatcher: Weak<Dispatcher>,
-    number: ReplyNumber,
+    number: ArrivalNumber,
     sink: SharedSink,
 }
 
@@ -107,7 +107,7 @@ impl ResponseSink for OrderedSink {
 /// A sender whose replies are delivered in the order of the request numbers.
 pub(super) fn order(
     sender: ResponseSender,
-    number: ReplyNumber,
+    number: ArrivalNumber,
     dispatcher: Weak<Dispatcher>,
 ) -> ResponseSender {
     sender.wrap(|sink| {
@@ -117,8 +117,9 @@ pub(super) fn order(
 }
 
 impl Dispatcher {
-    fn deliver_in_order(&self, number: ReplyNumber, addressed: AddressedReply) {
-        let kind = if addressed.reply.is_final() { ReplyKind::Last } else { ReplyKind::More };
+    fn deliver_in_order(&self, number: ArrivalNumber, addressed: AddressedReply) {
+        let kind =
+            if addressed.reply.is_final() { ReplyFinality::Last } else { ReplyFinality::More };
         let mut state = self.lock("add a reply");
         let passed = match &mut state.replies {
             Some(replies) => replies.order.add_reply(number, addressed, kind),
@@ -155,6 +156,6 @@ impl Dispatcher {
         let mut state = self.lock("find the next reply");
         let replies = state.replies.as_mut()?;
         let next = replies.order.next_reply();
-        replies.slot.proceed((), next).map(|((), addressed)| addressed)
+        replies.slot.next_or_release((), next).map(|((), addressed)| addressed)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use galatea_infer::Status;
-use galatea_policy::{Event, InstanceId, PermitUse};
+use galatea_policy::{InstanceId, PermitUse, SchedulerEvent};
 
 use super::Dispatcher;
 use super::effect::{Effect, Effects};
@@ -35,7 +35,7 @@ impl Drop for RateLimiterClient {
 
 impl PermitReceiver for Dispatcher {
     fn permit_granted(&self, instance: InstanceId) -> GrantedPermits {
-        let event = Event::PermitGranted(instance);
+        let event = SchedulerEvent::PermitGranted(instance);
         let mut effects = self.step(&mut self.lock("step the scheduler"), event);
         let mut granted = GrantedPermits::new();
         effects.retain(|effect| match effect {
@@ -106,19 +106,19 @@ impl Dispatcher {
     }
 
     /// Takes a permit back from a broken scheduler, which doesn't return any itself.
-    pub(super) fn reclaim_permit(&self, event: Event, effects: &mut Effects) {
+    pub(super) fn reclaim_permit(&self, event: SchedulerEvent, effects: &mut Effects) {
         let Some(RateLimiterClient { driver, id }) = &self.rate_limiter else { return };
         let (instance, used_for) = match event {
-            Event::LaneFree(instance) => (instance, PermitUse::Executed),
-            Event::PermitGranted(instance) => (instance, PermitUse::Unused),
-            Event::Enqueue(_)
-            | Event::Cancel(_)
-            | Event::Released { .. }
-            | Event::AddInstance(_)
-            | Event::RemoveInstance(_)
-            | Event::PermitDelayed(_)
-            | Event::Drain
-            | Event::Tick => return,
+            SchedulerEvent::LaneFree(instance) => (instance, PermitUse::Executed),
+            SchedulerEvent::PermitGranted(instance) => (instance, PermitUse::Unused),
+            SchedulerEvent::Enqueue(_)
+            | SchedulerEvent::Cancel(_)
+            | SchedulerEvent::Released { .. }
+            | SchedulerEvent::AddInstance(_)
+            | SchedulerEvent::RemoveInstance(_)
+            | SchedulerEvent::PermitDelayed(_)
+            | SchedulerEvent::Drain
+            | SchedulerEvent::Tick => return,
         };
         effects.push(Effect::DeliverPermits(driver.reclaim(*id, instance, used_for)));
     }

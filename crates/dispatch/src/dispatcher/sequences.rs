@@ -12,7 +12,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use galatea_infer::{CorrelationId, SequenceFlags, StateTensor};
-use galatea_policy::{ReplyNumber, SequenceKey, SequencePosition};
+use galatea_policy::{ArrivalNumber, SequenceKey, SequencePosition};
 use slab::Slab;
 
 use super::keys::{index_of, key_of};
@@ -53,7 +53,7 @@ struct OpenSequence {
 #[derive(Debug)]
 enum ReplyGuarantee {
     /// No guarantee: the sequence may wait for a slot, and thus for clients.
-    None(BTreeSet<ReplyNumber>),
+    None(BTreeSet<ArrivalNumber>),
     /// Each of the requests will execute, because the sequence has a slot.
     Executes,
 }
@@ -157,7 +157,7 @@ impl Sequences {
     }
 
     /// Records that a request in the sequence is queued. Returns true if it is certain to execute.
-    pub(super) fn expect_reply(&mut self, key: SequenceKey, number: ReplyNumber) -> bool {
+    pub(super) fn expect_reply(&mut self, key: SequenceKey, number: ArrivalNumber) -> bool {
         match self.get(key).map(|sequence| &mut sequence.replies) {
             Some(ReplyGuarantee::None(numbers)) => {
                 numbers.insert(number);
@@ -170,7 +170,7 @@ impl Sequences {
 
     /// Records that a request in the sequence executes, which guarantees that all of them will.
     /// Returns the requests that were not guaranteed before.
-    pub(super) fn guarantee_replies(&mut self, key: SequenceKey) -> BTreeSet<ReplyNumber> {
+    pub(super) fn guarantee_replies(&mut self, key: SequenceKey) -> BTreeSet<ArrivalNumber> {
         let Some(sequence) = self.get(key) else { return BTreeSet::new() };
         match std::mem::replace(&mut sequence.replies, ReplyGuarantee::Executes) {
             ReplyGuarantee::None(numbers) => numbers,
@@ -179,7 +179,7 @@ impl Sequences {
     }
 
     /// Records that a queued request in the sequence failed without being executed.
-    pub(super) fn forget_reply(&mut self, key: SequenceKey, number: ReplyNumber) {
+    pub(super) fn forget_reply(&mut self, key: SequenceKey, number: ArrivalNumber) {
         if let Some(ReplyGuarantee::None(numbers)) = self.get(key).map(|known| &mut known.replies) {
             numbers.remove(&number);
         }

@@ -3,13 +3,13 @@
 
 use std::time::Instant;
 
-use galatea_backend::BatchRule;
+use galatea_backend::CustomBatchStrategy;
 use galatea_explain::QueueSnapshot;
 use galatea_infer::{PendingRequest, SequenceFlags, StateTensor};
 use galatea_policy::{
-    Action, Actions, Batch, BatchEntry, Event, FailReason, InstanceId, MeasuredExecution,
-    ReplyNumber, RequestInfo, RequestKey, Scheduler, SchedulingMode, SchedulingSpec, SequenceKey,
-    ShapeClassId, Time,
+    ArrivalNumber, Batch, BatchEntry, FailReason, InstanceId, RequestInfo, RequestKey, Scheduler,
+    SchedulerAction, SchedulerActions, SchedulerEvent, SchedulingMode, SchedulingSpec, SequenceKey,
+    ShapeClassId, Time, WarmupMeasurement,
 };
 use galatea_stdx::len64;
 use slab::Slab;
@@ -36,7 +36,7 @@ pub(crate) struct AdmittedRequest {
     /// The length used for padding batches; 0 for a model without padding.
     pub(crate) length: u32,
     /// The number returned by [`Dispatcher::order_replies`](super::Dispatcher::order_replies).
-    pub(crate) reply_number: ReplyNumber,
+    pub(crate) reply_number: ArrivalNumber,
 }
 
 /// A dispatcher's state.
@@ -74,7 +74,7 @@ pub(super) struct DispatcherState {
     /// Views of the requests.
     pub(super) views: Views,
     /// A buffer for actions, reused across steps.
-    pub(super) actions: Actions,
+    pub(super) actions: SchedulerActions,
     /// The permits that the scheduler requests and returns in this step.
     pub(super) permit_operations: Vec<PermitOperation>,
     /// Batches for threadless instances that are waiting for a thread.
@@ -90,7 +90,7 @@ struct RequestEntry {
     request: Option<PendingRequest>,
     shape_class: ShapeClassId,
     sequence: Option<SequenceKey>,
-    reply_number: ReplyNumber,
+    reply_number: ArrivalNumber,
 }
 
 /// A request inserted into the slab.
@@ -142,19 +142,19 @@ impl DispatcherState {
             is_drained: false,
             is_broken: false,
             views: Views::new(batching),
-            actions: Actions::default(),
+            actions: SchedulerActions::default(),
             permit_operations: Vec::new(),
             parked: Vec::new(),
         }
     }
 
     /// Removes the custom batching rule, if there is one.
-    pub(super) fn take_rule(&self) -> Option<Box<dyn BatchRule>> {
+    pub(super) fn take_rule(&self) -> Option<Box<dyn CustomBatchStrategy>> {
         self.rule.as_ref().and_then(SharedRule::remove_rule)
     }
 
     /// Learns the cost of a warmup execution.
-    pub(super) fn learn(&mut self, execution: &MeasuredExecution) {
+    pub(super) fn learn(&mut self, execution: &WarmupMeasurement) {
         self.scheduler.learn(execution);
     }
 
@@ -216,9 +216,9 @@ impl DispatcherState {
         }
         let end = self.views.get::<Recorder>().is_some().then(RequestEnd::default);
         if let Some(end) = &end {
-            request.observe(|inner| end.observer(inner));
+            request.wrap_observer(|inner| end.observer(inner));
         }
-        let lanes = self.scheduler.lane_counts();
+        let lanes = self.scheduler.instance_state_counts();
         let found = QueueSnapshot {
             requests_ahead: len64(self.scheduler.queued()),
             instances: len64(lanes.total),
@@ -236,7 +236,8 @@ impl DispatcherState {
     fn observe_close(&mut self, now: Time, instance: InstanceId, batch: &Batch) {
         let entries = batch.entries();
         let is_watched = self.views.is_watched();
-        let queued = |key| self.entry(key)?.request.as_ref()?.times().map(|times| times.queued);
+        let queued =
+            |key| self.entry(key)?.request.as_ref()?.admission_times().map(|times| times.queued);
         let closing = ClosingBatch {
             instance,
             entries,
@@ -254,14 +255,14 @@ impl DispatcherState {
     /// Records the reasons why requests wait after a scheduler step.
     pub(super) fn observe_step(&mut self, now: Time) {
         let (scheduler, batching) = (&self.scheduler, self.batching);
-        let wait_of = |key| batching.wait(scheduler.wait_of(key));
+        let wait_of = |key| batching.wait(scheduler.wait_reason_of(key));
         let waiting = WaitingRequests { count: len64(scheduler.queued()), wait_of: &wait_of };
         self.views.observe(now, &Observation::Stepped(waiting));
     }
 
     /// Makes later replies wait for the reply to a queued request if the request is certain to
     /// execute.
-    fn expect_reply(&mut self, sequence: Option<SequenceKey>, number: ReplyNumber) {
+    fn expect_reply(&mut self, sequence: Option<SequenceKey>, number: ArrivalNumber) {
         let Some(replies) = &mut self.replies else { return };
         let is_certain = match (&mut self.sequences, sequence) {
             (Some(sequences), Some(sequence)) => sequences.expect_reply(sequence, number),
@@ -281,15 +282,16 @@ impl DispatcherState {
     pub(super) fn sequence_line(
         &self,
         model: &str,
-        event: &Event,
-        action: &Action,
+        event: &SchedulerEvent,
+        action: &SchedulerAction,
     ) -> Option<String> {
-        let (Action::SequenceClosed(key) | Action::SequenceEnded(key)) = action else {
+        let (SchedulerAction::SequenceClosed(key) | SchedulerAction::SequenceEnded(key)) = action
+        else {
             return None;
         };
         let id = self.sequences.as_ref()?.correlation_id_if_started(*key)?;
         let sequence = request_log::sequence_name(id, model);
-        if matches!(action, Action::SequenceEnded(_)) {
+        if matches!(action, SchedulerAction::SequenceEnded(_)) {
             return Some(format!("{sequence} has ended; its slot is free"));
         }
         let why = request_log::close_reason(event);
@@ -360,9 +362,9 @@ impl DispatcherState {
     }
 
     /// Applies an action to the requests and sequences, and adds any remaining effects.
-    pub(super) fn apply(&mut self, now: Time, action: Action, effects: &mut Effects) {
+    pub(super) fn apply(&mut self, now: Time, action: SchedulerAction, effects: &mut Effects) {
         match action {
-            Action::Dispatch { instance, batch } => {
+            SchedulerAction::Dispatch { instance, batch } => {
                 self.observe_close(now, instance, &batch);
                 let batch = match &self.sequences {
                     None => ClosedBatch::Requests(self.take_requests(batch)),
@@ -370,29 +372,29 @@ impl DispatcherState {
                 };
                 effects.push(Effect::Execute { instance, batch });
             }
-            Action::Fail { key, reason } => self.fail(now, key, reason, effects),
-            Action::SequenceClosed(key) => {
+            SchedulerAction::Fail { key, reason } => self.fail(now, key, reason, effects),
+            SchedulerAction::SequenceClosed(key) => {
                 if let Some(sequences) = &mut self.sequences {
                     sequences.close(key);
                 }
             }
-            Action::SequenceEnded(key) => {
+            SchedulerAction::SequenceEnded(key) => {
                 let ended = self.sequences.as_mut().map(|known| known.end(key));
                 if let Some(states) = ended.filter(|states| !states.is_empty()) {
                     effects.push(Effect::DropStates(states));
                 }
             }
-            Action::RequestPermit(instance) => {
+            SchedulerAction::RequestPermit(instance) => {
                 self.permit_operations.push(PermitOperation::Request(instance));
             }
-            Action::ReturnPermit { instance, used } => {
+            SchedulerAction::ReturnPermit { instance, used } => {
                 self.permit_operations.push(PermitOperation::Return { instance, used });
             }
-            Action::WithdrawPermit(instance) => {
+            SchedulerAction::WithdrawPermit(instance) => {
                 self.permit_operations.push(PermitOperation::Withdraw(instance));
             }
-            Action::InstanceRemoved(instance) => effects.push(Effect::StopLane(instance)),
-            Action::Drained => self.add_drained_effect(effects),
+            SchedulerAction::InstanceRemoved(instance) => effects.push(Effect::StopLane(instance)),
+            SchedulerAction::Drained => self.add_drained_effect(effects),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use galatea_control::{WatchedInstance, WatchedQueue, WatchedSequences};
+use galatea_control::{InstanceActivity, QueueActivity, SequenceActivity};
 use galatea_policy::{QueueWaitReason, SchedulerStatus, Time};
 
 use super::Dispatcher;
@@ -11,9 +11,9 @@ use super::observation::Timeline;
 /// A dispatcher's state, and the executions of its instances.
 #[derive(Debug)]
 pub(crate) struct DispatcherReading {
-    pub(crate) queue: WatchedQueue,
-    pub(crate) sequences: Option<WatchedSequences>,
-    pub(crate) instances: Vec<WatchedInstance>,
+    pub(crate) queue: QueueActivity,
+    pub(crate) sequences: Option<SequenceActivity>,
+    pub(crate) instances: Vec<InstanceActivity>,
 }
 
 impl Dispatcher {
@@ -35,7 +35,7 @@ impl Dispatcher {
         drop(state);
         let reading = DispatcherReading {
             queue: queue(&status, now),
-            sequences: status.sequences.as_ref().map(|sequences| WatchedSequences {
+            sequences: status.sequences.as_ref().map(|sequences| SequenceActivity {
                 taken_slots: sequences.taken_slots,
                 free_slots: sequences.free_slots,
                 backlog: sequences.backlogged,
@@ -58,10 +58,10 @@ impl Dispatcher {
     }
 }
 
-fn queue(status: &SchedulerStatus, now: Time) -> WatchedQueue {
+fn queue(status: &SchedulerStatus, now: Time) -> QueueActivity {
     let oldest = status.queues.iter().map(|queue| queue.oldest).min();
     let first = status.queues.first();
-    WatchedQueue {
+    QueueActivity {
         waiting: status.queues.iter().map(|queue| queue.waiting).sum(),
         oldest: oldest
             .map_or(Duration::ZERO, |oldest| Duration::from_nanos(now.saturating_since(oldest))),

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
 
 use galatea_backend::{
-    Backend, ExecutionPolicy, Host, Instance, InstanceCreation, Model, ModelFiles, Placement,
+    Backend, ExecutionPolicy, Instance, InstanceCreation, Model, ModelFiles, ModelHost, Placement,
 };
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::testing::LONG;
-use crate::testing::{ECHO, FakeBackend, ServerSetup, request, send};
+use crate::testing::{ECHO, FakeBackend, ServerSetup, echo_request, send};
 use crate::{HostPolicies, HostPolicySetting};
 
 /// A point where executions meet: each waits until the expected number is present.
@@ -71,7 +71,7 @@ fn each_instance_executes_a_request_concurrently() {
     let meeting = Arc::new(Meeting::default());
     let text = format!("{ECHO} instance_group {{ count: 3 }}");
     let server = ServerSetup::new(text, meeting.backend()).serve();
-    let inboxes: Vec<_> = (0..4).map(|_| send(&server, request(&[1, 1]))).collect();
+    let inboxes: Vec<_> = (0..4).map(|_| send(&server, echo_request(&[1, 1]))).collect();
     meeting.wait_for(3);
     // The fourth request waits until one of the other three is done.
     let statistics = server.statistics(Some("echo"), None).unwrap();
@@ -88,7 +88,7 @@ fn each_instance_executes_a_request_concurrently() {
 fn one_instance_executes_one_request_after_another() {
     let meeting = Arc::new(Meeting::default());
     let server = ServerSetup::new(ECHO, meeting.backend()).serve();
-    let inboxes: Vec<_> = (0..3).map(|_| send(&server, request(&[1, 1]))).collect();
+    let inboxes: Vec<_> = (0..3).map(|_| send(&server, echo_request(&[1, 1]))).collect();
     meeting.wait_for(1);
     meeting.end();
     for inbox in inboxes {
@@ -102,7 +102,7 @@ fn groups_add_up_without_passive_ones() {
     let meeting = Arc::new(Meeting::default());
     let groups = "instance_group [ { count: 2 }, { count: 3 passive: true }, { count: 1 } ]";
     let server = ServerSetup::new(format!("{ECHO} {groups}"), meeting.backend()).serve();
-    let inboxes: Vec<_> = (0..6).map(|_| send(&server, request(&[1, 1]))).collect();
+    let inboxes: Vec<_> = (0..6).map(|_| send(&server, echo_request(&[1, 1]))).collect();
     meeting.wait_for(3);
     let status = server.scheduler_status("echo", None).unwrap();
     for name in ["echo_0_0", "echo_0_1", "echo_2_0"] {
@@ -137,7 +137,7 @@ fn executes_on(policy: ExecutionPolicy, name: &str, groups: &str) -> Vec<usize> 
         inputs { key: 'IN' value { data_type: TYPE_FP32 dims: 1 zero_data: true } } }";
     let text = format!("{ECHO} {sample} {groups}");
     let server = ServerSetup::new(text, backend).host_policies(policies).serve();
-    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
+    send(&server, echo_request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
     let mut seen = seen.lock().unwrap().clone();
     assert_eq!(seen.len(), 2);
     assert_eq!(seen[0], seen[1], "warmup runs where requests do");
@@ -195,7 +195,7 @@ impl Backend for Maker {
         &self,
         spec: Arc<ModelSpec>,
         files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         let model = self.backend.load(spec, files, host)?;
         Ok(Box::new(Made { making: self.making, make: self.make.clone(), model }))
@@ -236,7 +236,7 @@ fn instances_are_created_in_parallel_if_the_backend_allows_it() {
     let status = server.scheduler_status("echo", None).unwrap();
     let places = ["echo_0_0", "echo_0_1", "echo_0_2"].map(|name| status.find(name).unwrap());
     assert!(places.is_sorted(), "in the configuration's order: {status}");
-    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
+    send(&server, echo_request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
 }
 
 #[test]

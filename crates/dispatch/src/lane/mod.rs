@@ -37,7 +37,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{
-    BeginResult, ExecutionGuarantee, ExecutionPolicy, ExecutionTerminator, Instance, LogLevel,
+    BeginResult, ExecutionPolicy, ExecutionPredictability, ExecutionTerminator, Instance, LogLevel,
     RefusedBatch,
 };
 use galatea_infer::{FailureReason, PendingRequest, Status};
@@ -95,7 +95,7 @@ enum LaneKind {
     Threaded {
         inbox: Arc<Inbox<LaneTask>>,
         instance: Arc<Lock<LaneInstance>>,
-        guarantee: ExecutionGuarantee,
+        guarantee: ExecutionPredictability,
         is_resumable: bool,
         terminator: Option<Arc<dyn ExecutionTerminator>>,
         thread: Lock<Option<JoinHandle<()>>>,
@@ -280,7 +280,7 @@ impl Lane {
         };
         // A host policy requires execution on its own processors.
         if self.binding.is_some()
-            || !(*is_resumable || *guarantee == ExecutionGuarantee::Predictable)
+            || !(*is_resumable || *guarantee == ExecutionPredictability::Predictable)
             || self.lost.get().is_some()
         {
             return Err(batch);

@@ -13,7 +13,7 @@ use galatea_infer::{
     InferenceResponse, PendingRequest, Reply, RequestObserver, ResponseSender,
 };
 use galatea_policy::{InstanceId, SchedulingMode, SchedulingSpec};
-use galatea_stdx::IoThread;
+use galatea_stdx::IoThreadGuard;
 use galatea_stdx::sync::atomic::{AtomicU32, Ordering};
 use galatea_stdx::sync::thread;
 
@@ -143,7 +143,7 @@ fn trusting_lane(name: &str, counts: &Arc<EventCounts>) -> Lane {
     let LaneKind::Threaded { instance, .. } = &lane.kind else { unreachable!("it has a thread") };
     let mut state = instance.lock("learn");
     let predictor = &mut state.predictor;
-    let batch = ClosedBatch::Requests(vec![PendingRequest::for_inspection(content(""), 1)]);
+    let batch = ClosedBatch::Requests(vec![PendingRequest::read_only_copy(content(""), 1)]);
     let profile = predictor.inline_profile(&batch);
     (0..100).for_each(|_| predictor.observe(profile, Duration::ZERO));
     drop(state);
@@ -205,8 +205,8 @@ impl LaneStage {
     fn io_thread(&self, id: &'static str) -> thread::JoinHandle<()> {
         let stage = self.clone();
         thread::spawn(move || {
-            let _io_thread = IoThread::enter(Duration::from_hours(24));
-            IoThread::refill();
+            let _io_thread = IoThreadGuard::enter(Duration::from_hours(24));
+            IoThreadGuard::refill_inline_budget();
             stage.send(id);
         })
     }

@@ -9,7 +9,7 @@
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::time::Duration;
 
-use galatea_backend::ExecutionGuarantee;
+use galatea_backend::ExecutionPredictability;
 use galatea_infer::InputTensor;
 use galatea_tensor::DataType;
 
@@ -45,7 +45,7 @@ const LONG_FACTOR: u32 = 10;
 /// Learns from a lane's executions.
 #[derive(Debug)]
 pub(super) struct LatencyPredictor {
-    guarantee: ExecutionGuarantee,
+    guarantee: ExecutionPredictability,
     /// The maximum duration of a short execution.
     short_max: Duration,
     /// True if kinds of requests are distinguished.
@@ -84,11 +84,11 @@ pub(super) struct BatchProfile {
 impl LatencyPredictor {
     /// Creates a predictor without knowledge. The instance's guarantee determines which predictions
     /// are possible.
-    pub(super) fn new(guarantee: ExecutionGuarantee) -> Self {
+    pub(super) fn new(guarantee: ExecutionPredictability) -> Self {
         Self {
             guarantee,
             short_max: SHORT_EXECUTION_MAX,
-            knows_kinds: guarantee >= ExecutionGuarantee::Predictable,
+            knows_kinds: guarantee >= ExecutionPredictability::Predictable,
             streak: 0,
             streak_byte_size_max: 0,
             hasher: RandomState::default(),
@@ -110,7 +110,7 @@ impl LatencyPredictor {
 
     /// The profile of a batch for the lane's thread.
     pub(super) fn profile(&self, batch: &ClosedBatch) -> BatchProfile {
-        let never_waits = self.guarantee >= ExecutionGuarantee::NonBlocking;
+        let never_waits = self.guarantee >= ExecutionPredictability::NonBlocking;
         BatchProfile {
             byte_size: never_waits.then(|| batch.input_byte_size()),
             ..self.inline_profile(batch)
@@ -162,7 +162,7 @@ impl LatencyPredictor {
     /// Returns true if the batch can't take long: it will probably be short, and the values of its
     /// inputs can't prolong it.
     pub(super) fn is_surely_short(&self, profile: BatchProfile) -> bool {
-        self.guarantee >= ExecutionGuarantee::Predictable && self.predicts_short_batch(profile)
+        self.guarantee >= ExecutionPredictability::Predictable && self.predicts_short_batch(profile)
     }
 
     /// Learns from an execution.
@@ -219,7 +219,7 @@ mod tests {
     }
 
     fn predictor() -> LatencyPredictor {
-        LatencyPredictor::new(ExecutionGuarantee::Predictable)
+        LatencyPredictor::new(ExecutionPredictability::Predictable)
     }
 
     fn of_kind(number: u64) -> BatchProfile {
@@ -293,7 +293,7 @@ mod tests {
             (0..99).for_each(|_| predictor.observe(kind, SHORT_WAIT_MAX));
             assert_eq!(predictor.allows_inline_execution(kind), expected);
         }
-        let unspecified = LatencyPredictor::new(ExecutionGuarantee::Unspecified);
+        let unspecified = LatencyPredictor::new(ExecutionPredictability::Unspecified);
         assert!(unspecified.for_resumable().knows_kinds);
     }
 
@@ -313,9 +313,9 @@ mod tests {
     fn predictions_are_limited_by_the_guarantee() {
         let batch = ClosedBatch::Requests(Vec::new());
         let size = |guarantee| LatencyPredictor::new(guarantee).profile(&batch).byte_size;
-        assert_eq!(size(ExecutionGuarantee::Unspecified), None);
-        assert_eq!(size(ExecutionGuarantee::NonBlocking), Some(0));
-        assert_eq!(size(ExecutionGuarantee::Predictable), Some(0));
+        assert_eq!(size(ExecutionPredictability::Unspecified), None);
+        assert_eq!(size(ExecutionPredictability::NonBlocking), Some(0));
+        assert_eq!(size(ExecutionPredictability::Predictable), Some(0));
     }
 
     #[test]

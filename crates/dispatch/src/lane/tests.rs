@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use galatea_backend::{ExecutionGuarantee, ExecutionPolicy, Instance, RefusedBatch};
+use galatea_backend::{ExecutionPolicy, ExecutionPredictability, Instance, RefusedBatch};
 use galatea_infer::{InferenceRequest, InputTensor, PendingRequest};
-use galatea_policy::{InstanceId, LaneStatus};
-use galatea_stdx::{InlineBudget, IoThread};
+use galatea_policy::{InstanceId, InstanceStatus};
+use galatea_stdx::{InlineBudget, IoThreadGuard};
 use galatea_tensor::{Buffer, DataType, Shape};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -18,7 +18,7 @@ use crate::batch::ClosedBatch;
 use crate::testing::TestServer;
 use crate::testing::sequences::{ScriptedBackend, int, reply_with, step, value, wait_until};
 use crate::testing::{LONG, ServerSetup, send};
-use crate::{HostPolicies, HostPolicySetting, LogSink, RateLimit};
+use crate::{HostPolicies, HostPolicySetting, LogSink, RateLimiterMode};
 
 fn model(more: &str) -> String {
     format!(
@@ -51,7 +51,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(text: &str, guarantee: ExecutionGuarantee) -> Self {
+    fn new(text: &str, guarantee: ExecutionPredictability) -> Self {
         Self::with(text, guarantee, |setup| setup)
     }
 
@@ -64,7 +64,7 @@ impl Stage {
 
     fn with(
         text: &str,
-        guarantee: ExecutionGuarantee,
+        guarantee: ExecutionPredictability,
         change: impl FnOnce(ServerSetup) -> ServerSetup,
     ) -> Self {
         Self::of(text, |scripted| scripted.with_guarantee(guarantee), change)
@@ -101,8 +101,9 @@ impl Stage {
     /// The thread that executes this request while all instances are idle.
     fn thread_of(&self, request: InferenceRequest) -> ThreadId {
         self.ran.lock().unwrap().clear();
-        let task =
-            i32::from_le_bytes(*request.inputs[0].data.host().unwrap().first_chunk().unwrap());
+        let task = i32::from_le_bytes(
+            *request.inputs[0].data.host_bytes().unwrap().first_chunk().unwrap(),
+        );
         assert_eq!(value(&send(&self.server, request)), task);
         self.wait_until_free();
         self.ran.lock().unwrap()[0]
@@ -110,7 +111,7 @@ impl Stage {
 
     fn wait_until_free(&self) {
         wait_until(&self.server, "all are free", |dispatcher| {
-            let is_free = |lane: &LaneStatus| matches!(lane, LaneStatus::Free { .. });
+            let is_free = |lane: &InstanceStatus| matches!(lane, InstanceStatus::Free { .. });
             dispatcher.queued() == 0 && dispatcher.lane_states().iter().all(is_free)
         });
     }
@@ -160,15 +161,15 @@ fn wider(width: i64) -> InferenceRequest {
 const PLENTY: Duration = Duration::from_hours(24);
 
 /// Makes this thread an I/O thread with a full inline budget.
-fn io_thread(budget: Duration) -> IoThread {
-    let io_thread = IoThread::enter(budget);
-    IoThread::refill();
+fn io_thread(budget: Duration) -> IoThreadGuard {
+    let io_thread = IoThreadGuard::enter(budget);
+    IoThreadGuard::refill_inline_budget();
     io_thread
 }
 
 /// Uses up this thread's inline budget of [`PLENTY`] except for one nanosecond.
 fn leave_one_nanosecond() {
-    IoThread::refill();
+    IoThreadGuard::refill_inline_budget();
     InlineBudget::take().unwrap().charge(PLENTY.saturating_sub(Duration::from_nanos(1)));
 }
 
@@ -185,7 +186,7 @@ fn with_budget(test: impl FnOnce() + Send) {
 #[test]
 fn a_kind_that_was_short_many_times_is_executed_inline() {
     with_budget(|| {
-        let stage = Stage::new(&model(ONE), ExecutionGuarantee::Predictable);
+        let stage = Stage::new(&model(ONE), ExecutionPredictability::Predictable);
         for number in 0..FEW {
             assert!(!stage.is_inline(short()), "the first ones tell nothing: {number}");
         }
@@ -229,7 +230,7 @@ fn a_client_of_a_request_that_goes_on_is_answered_once() {
 #[test]
 fn long_and_differently_shaped_requests_are_not_executed_inline() {
     with_budget(|| {
-        let stage = Stage::new(&model(ONE), ExecutionGuarantee::Predictable);
+        let stage = Stage::new(&model(ONE), ExecutionPredictability::Predictable);
         stage.warm_up();
         for number in 0..FEW {
             assert!(!stage.is_inline(wider(2)), "{number}");
@@ -248,7 +249,7 @@ fn long_and_differently_shaped_requests_are_not_executed_inline() {
 #[test]
 fn a_thread_without_budget_executes_nothing() {
     with_budget(|| {
-        let stage = Stage::new(&model(ONE), ExecutionGuarantee::Predictable);
+        let stage = Stage::new(&model(ONE), ExecutionPredictability::Predictable);
         stage.warm_up();
         let here = std::thread::current().id();
         std::thread::scope(|scope| {
@@ -270,7 +271,7 @@ fn a_thread_without_budget_executes_nothing() {
                 break;
             }
             // The last execution of the warm-up was long.
-            IoThread::refill();
+            IoThreadGuard::refill_inline_budget();
             assert!(Instant::now() < deadline, "no request is executed on this thread");
         }
     });
@@ -278,7 +279,7 @@ fn a_thread_without_budget_executes_nothing() {
 
 #[test]
 fn instances_without_the_guarantee_are_executed_by_their_threads() {
-    for guarantee in [ExecutionGuarantee::Unspecified, ExecutionGuarantee::NonBlocking] {
+    for guarantee in [ExecutionPredictability::Unspecified, ExecutionPredictability::NonBlocking] {
         with_budget(|| Stage::new(&model(ONE), guarantee).check_never());
     }
 }
@@ -287,12 +288,14 @@ fn instances_without_the_guarantee_are_executed_by_their_threads() {
 fn batches_and_permits_exclude_inline_execution() {
     with_budget(|| {
         let batching = model("dynamic_batching { } instance_group { kind: KIND_CPU count: 1 }");
-        Stage::new(&batching, ExecutionGuarantee::Predictable).check_never();
-        let limit = RateLimit::ExecutionCount(Vec::new());
+        Stage::new(&batching, ExecutionPredictability::Predictable).check_never();
+        let limit = RateLimiterMode::ExecutionCount(Vec::new());
         let limiter = "rate_limiter { resources { name: 'R' count: 1 } }";
         let limited = model(&ONE.replace('}', &format!("{limiter} }}")));
-        Stage::with(&limited, ExecutionGuarantee::Predictable, |setup| setup.rate_limit(limit))
-            .check_never();
+        Stage::with(&limited, ExecutionPredictability::Predictable, |setup| {
+            setup.rate_limit(limit)
+        })
+        .check_never();
     });
 }
 
@@ -304,14 +307,14 @@ fn a_bound_instance_is_executed_by_its_thread() {
         let core = (0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap();
         policies.set("cpu", HostPolicySetting::CpuCores, &format!("{core}-{core}"));
         let change = |setup: ServerSetup| setup.host_policies(policies);
-        Stage::with(&model(ONE), ExecutionGuarantee::Predictable, change).check_never();
+        Stage::with(&model(ONE), ExecutionPredictability::Predictable, change).check_never();
     });
 }
 
 #[test]
 fn inline_executions_are_not_nested() {
     with_budget(|| {
-        let stage = Stage::new(&model(TWO), ExecutionGuarantee::Predictable);
+        let stage = Stage::new(&model(TWO), ExecutionPredictability::Predictable);
         stage.warm_up();
         let here = std::thread::current().id();
         let is_seen = AtomicBool::new(false);
@@ -333,7 +336,7 @@ fn inline_executions_are_not_nested() {
 /// Has many threads use one model, some with an inline budget and some without.
 #[test]
 fn every_request_gets_its_reply_on_whatever_thread_it_is_executed() {
-    let stage = Stage::new(&model(TWO), ExecutionGuarantee::Predictable);
+    let stage = Stage::new(&model(TWO), ExecutionPredictability::Predictable);
     std::thread::scope(|scope| {
         for number in 0..8 {
             let stage = &stage;
@@ -379,7 +382,7 @@ fn requests_that_can_not_be_one_batch_are_executed_one_by_one() {
     let log = LogSink::new(|_, _, _| {});
     let lost = OnceLock::new();
     let run = |instance: &mut Panicking| {
-        let request = || PendingRequest::for_inspection(InferenceRequest::default(), 1);
+        let request = || PendingRequest::read_only_copy(InferenceRequest::default(), 1);
         let batch = ClosedBatch::Requests(vec![request(), request(), request()]);
         let of = ExecutionLane { lost: &lost, gpu: None, watch: None, name: "m_0_0", log: &log };
         execute(instance, batch, &WithoutMemory, of);

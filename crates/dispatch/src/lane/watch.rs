@@ -1,6 +1,6 @@
 //! Termination of executions that no client is waiting for any more.
 //!
-//! [`ExecutionWatch`] decides; this is its driver. The timer's thread checks an executing lane, and
+//! [`CancellationWatch`](galatea_policy::CancellationWatch) decides; this is its driver. The timer's thread checks an executing lane, and
 //! asks the instance to terminate a long execution whose requests are all cancelled.
 //!
 //! The lock is held during that request to the instance, and the lane's thread takes the lock after

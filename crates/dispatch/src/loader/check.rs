@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use galatea_backend::{AutoCompletePermission, Host, LoadedVersion, LogLevel, ModelFiles};
+use galatea_backend::{AutoCompletePermission, LoadedVersion, LogLevel, ModelFiles, ModelHost};
 use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice};
 use galatea_infer::{ExecutionTimes, Status};
 use galatea_policy::InstanceId;
@@ -13,12 +13,12 @@ use crate::batch::SequenceAssembler;
 use crate::classes::read_classes;
 use crate::dispatcher::Dispatcher;
 use crate::instances::distinct_requirements;
-use crate::rate_limiter::{RateLimit, RateLimiterDriver};
+use crate::rate_limiter::{RateLimiterDriver, RateLimiterMode};
 use crate::warmup::Warmup;
 
 /// The result of checking a version.
 #[derive(Debug, Default)]
-pub struct TrialLoad {
+pub struct LoadCheckResult {
     /// The completed configuration, if it has no errors.
     pub spec: Option<Arc<ModelSpec>>,
     /// The problems.
@@ -44,7 +44,7 @@ pub struct ResourceLimitCheck {
 impl ResourceLimitCheck {
     /// Creates a check without any models.
     #[must_use]
-    pub fn new(limit: &RateLimit) -> Self {
+    pub fn new(limit: &RateLimiterMode) -> Self {
         Self { driver: RateLimiterDriver::new(limit, &LogSink::new(|_, _, _| {})) }
     }
 
@@ -53,7 +53,7 @@ impl ResourceLimitCheck {
     /// # Errors
     ///
     /// The reason why the model would be refused. It is not added in that case.
-    pub fn add(&self, spec: &ModelSpec) -> Result<(), Status> {
+    pub fn try_add(&self, spec: &ModelSpec) -> Result<(), Status> {
         let Some(driver) = &self.driver else { return Ok(()) };
         let requirements = distinct_requirements(spec)?;
         let receiver = driver.add_receiver(Weak::<Dispatcher>::new());
@@ -76,7 +76,7 @@ struct DiscardingHost {
     version: i64,
 }
 
-impl Host for DiscardingHost {
+impl ModelHost for DiscardingHost {
     fn record_batch(&self, _: u64, _: &ExecutionTimes) {}
 
     fn model_version(&self) -> i64 {
@@ -93,8 +93,8 @@ impl ModelDefinition {
     ///
     /// For an ensemble, checks only the configuration.
     #[must_use]
-    pub fn check(&self, files: &dyn ModelFiles) -> TrialLoad {
-        let mut checked = TrialLoad::default();
+    pub fn check_load(&self, files: &dyn ModelFiles) -> LoadCheckResult {
+        let mut checked = LoadCheckResult::default();
         if let Err(status) = files.fetch() {
             checked.problems.push(LoadProblem::Load(status));
             return checked;
@@ -111,7 +111,7 @@ impl ModelDefinition {
         } else {
             self.backend.begin_load(&mut draft, files, auto_complete)
         };
-        let spec = match (draft.finish(&self.support), &unconfigured) {
+        let spec = match (draft.into_validated_spec(&self.support), &unconfigured) {
             (Ok(spec), _) => Arc::new(spec),
             (Err(errors), Ok(_)) => {
                 checked.problems.push(LoadProblem::Config(errors));
@@ -134,7 +134,7 @@ impl ModelDefinition {
         let assembler = SequenceAssembler::new(&spec, files).map(drop);
         let warmup = Warmup::new(&spec, files, &discarded).map(drop);
         let classes = read_classes(&spec, files, None).map(drop);
-        let host: Arc<dyn Host> = Arc::new(DiscardingHost { version: files.version() });
+        let host: Arc<dyn ModelHost> = Arc::new(DiscardingHost { version: files.version() });
         let loaded = unconfigured.and_then(|unconfigured| {
             let model = match unconfigured {
                 _ if is_ensemble => return Ok(()),

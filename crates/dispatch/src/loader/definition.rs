@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{Backend, ModelAgents, ModelFiles};
+use galatea_backend::{Backend, ModelFiles, ModelRepositoryAgents};
 use galatea_config::{ConfigDraft, SupportedFeatures};
 use galatea_infer::{CancelToken, Status};
-use galatea_policy::{ModelName, model_id};
+use galatea_policy::{ModelId, model_id};
 
 /// A model's configuration, files and backend. This is the input to
 /// [`Loader::load`](super::Loader::load).
@@ -25,7 +25,7 @@ pub struct ModelDefinition {
     /// The features that this server supports.
     pub support: SupportedFeatures,
     /// The repository agents that have approved the load, if the model has any.
-    pub agents: Option<Box<dyn ModelAgents>>,
+    pub agents: Option<Box<dyn ModelRepositoryAgents>>,
     /// Cancelled when the load is no longer wanted. This ends warmup, which may take long.
     pub stop: CancelToken,
 }
@@ -53,7 +53,7 @@ impl ModelDefinition {
 
     /// The model's id: its name, preceded by its namespace if it has one.
     #[must_use]
-    pub fn id(&self) -> ModelName {
+    pub fn id(&self) -> ModelId {
         model_id(self.namespace.as_deref(), &self.name)
     }
 

@@ -22,7 +22,7 @@ impl Loader {
         definition: &ModelDefinition,
         composing: &dyn ComposingVersions,
     ) -> Result<(), Status> {
-        let Ok(mut spec) = definition.draft.clone().finish(&definition.support) else {
+        let Ok(mut spec) = definition.draft.clone().into_validated_spec(&definition.support) else {
             return Ok(());
         };
         self.validate(definition, &format!("'{}'", definition.id()), composing, &mut spec)
@@ -59,7 +59,7 @@ impl Loader {
         spec: &mut ModelSpec,
     ) -> Result<(), Status> {
         validate_ensemble(&definition.id(), spec, |name| composing_model(composing, name))
-            .map_err(|errors| self.refused(what, &definition.draft.locate(errors)))
+            .map_err(|errors| self.refused(what, &definition.draft.add_error_positions(errors)))
     }
 }
 

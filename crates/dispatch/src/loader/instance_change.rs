@@ -19,7 +19,7 @@ use crate::version::LoadedModel;
 use crate::warmup::{InstanceWarmup, Warmup};
 
 /// A prepared change to a version's instances. The new instances have already been added.
-/// [`Loader::apply`] or [`InstanceChange::undo`] finishes the change.
+/// [`Loader::apply_instance_change`] or [`InstanceChange::undo`] finishes the change.
 pub struct InstanceChange {
     kept: Vec<IdentifiedInstance>,
     added: Vec<IdentifiedInstance>,
@@ -113,7 +113,7 @@ impl Loader {
     /// Triton, waits until these have executed their batches and are destroyed, unless they serve
     /// sequences. A surplus instance stays if all others need GPUs that have been lost in the
     /// meantime.
-    pub fn apply(&self, model: &LoadedModel, change: InstanceChange) {
+    pub fn apply_instance_change(&self, model: &LoadedModel, change: InstanceChange) {
         let InstanceChange { kept, added, added_passive, mut surplus, surplus_passive, config } =
             change;
         let staying = model.set_instances(kept.into_iter().chain(added.clone()).collect(), config);
@@ -201,8 +201,10 @@ impl Loader {
         model: &LoadedModel,
         definition: &ModelDefinition,
     ) -> Result<ModelSpec, Status> {
-        let spec =
-            definition.draft.apply_instances_to(&model.spec).finish(&self.support(definition));
+        let spec = definition
+            .draft
+            .apply_instances_to(&model.spec)
+            .into_validated_spec(&self.support(definition));
         spec.map_err(|errors| Status::invalid_argument(errors.to_string()))
     }
 }

@@ -4,7 +4,7 @@
 //! the backend load the model, builds and warms up the instances, and starts the dispatcher. Cheap
 //! steps that may fail precede expensive ones.
 //!
-//! [`ModelDefinition::check`] is a load that stops before instances are created.
+//! [`ModelDefinition::check_load`] is a load that stops before instances are created.
 
 mod check;
 mod definition;
@@ -20,16 +20,16 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use galatea_backend::{
-    AutoCompletePermission, Backend, ComposingModels, Host, LoadedVersion, LogLevel, Model,
-    ModelFiles, ResponseCache, UnconfiguredModel,
+    AutoCompletePermission, Backend, ComposingModels, LoadedVersion, LogLevel, Model, ModelFiles,
+    ModelHost, ResponseCache, UnconfiguredModel,
 };
 use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice, SupportedFeatures};
 use galatea_control::ModelConfigDocument;
-use galatea_gate::ledger::{Account, Ledger};
+use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
 use galatea_infer::{RequestObserver, Status};
 use galatea_policy::InstanceId;
 
-pub use self::check::{LoadProblem, ResourceLimitCheck, TrialLoad};
+pub use self::check::{LoadCheckResult, LoadProblem, ResourceLimitCheck};
 pub use self::definition::{ModelDefinition, NeededModel};
 use self::ensemble::fingerprints_of;
 pub use self::instance_change::InstanceChange;
@@ -48,10 +48,10 @@ use crate::instances::{
 };
 use crate::lane::Lane;
 use crate::padding::BatchPadding;
-use crate::rate_limiter::{RateLimit, RateLimiterDriver};
+use crate::rate_limiter::{RateLimiterDriver, RateLimiterMode};
 use crate::reshape::OutputReshape;
 use crate::scheduling::{HoldThresholds, reply_ordering, scheduling_spec};
-use crate::statistics::{FirstResponses, GpuCounters, MeasurementOptions, Statistics};
+use crate::statistics::{FirstResponses, GpuCounters, ModelMetricOptions, Statistics};
 use crate::timer::Timer;
 use crate::version::{
     ComposingVersions, LoadedModel, LostGpus, Placements, VersionHost, VersionLabel,
@@ -80,11 +80,11 @@ pub struct LoaderOptions {
     /// The host policies, which determine where instances run.
     pub host_policies: HostPolicies,
     /// The way in which instances of all models share resources.
-    pub rate_limit: RateLimit,
+    pub rate_limit: RateLimiterMode,
     /// The measurements beyond the statistics.
-    pub measurements: MeasurementOptions,
+    pub measurements: ModelMetricOptions,
     /// Counts the memory used by padded batches.
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<MemoryLedger>,
 }
 
 /// Loads model versions, and changes their instances.
@@ -99,8 +99,8 @@ pub struct Loader {
     host_policies: HostPolicies,
     /// The rate limiter; `None` if resources are not limited.
     rate_limiter: Option<Arc<RateLimiterDriver>>,
-    measurements: MeasurementOptions,
-    padding_account: Arc<Account>,
+    measurements: ModelMetricOptions,
+    padding_account: Arc<MemoryAccount>,
     lost_gpus: Arc<LostGpus>,
 }
 
@@ -137,7 +137,7 @@ impl Loader {
             cache: options.cache,
             host_policies: options.host_policies,
             measurements: options.measurements,
-            padding_account: Arc::new(Account::of_server(options.ledger)),
+            padding_account: Arc::new(MemoryAccount::of_server(options.ledger)),
             rate_limiter: RateLimiterDriver::new(&options.rate_limit, &log).map(Arc::new),
             log,
             parallel_creation: options.parallel_creation,
@@ -189,7 +189,7 @@ impl Loader {
         let warmup = Warmup::new(&spec, files.as_ref(), &self.log)?;
         self.verbose(1, format_args!("{name}: loading with backend '{}'", spec.backend));
         self.warn_about(&spec);
-        let host: Arc<dyn Host> = version_host.clone();
+        let host: Arc<dyn ModelHost> = version_host.clone();
         let backend = definition.backend.as_ref();
         let model = self.load_model(backend, unconfigured, &spec, files.as_ref(), &host)?;
         let loaded = LoadedVersion {
@@ -286,7 +286,7 @@ impl Loader {
         unconfigured: Option<Box<dyn UnconfiguredModel>>,
         spec: &Arc<ModelSpec>,
         files: &dyn ModelFiles,
-        host: &Arc<dyn Host>,
+        host: &Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         let binding = self.host_policies.shared_binding(spec)?;
         run_bound(binding.as_ref(), || match unconfigured {
@@ -359,8 +359,9 @@ impl Loader {
             AutoCompletePermission::Denied
         };
         let unconfigured = definition.backend.begin_load(&mut draft, files, auto_complete)?;
-        let mut spec =
-            draft.finish(&self.support(definition)).map_err(|e| self.refused(&name, &e))?;
+        let mut spec = draft
+            .into_validated_spec(&self.support(definition))
+            .map_err(|e| self.refused(&name, &e))?;
         if let Some(composing) = composing {
             self.complete_ensemble(definition, &name, composing, &mut spec)?;
         }
@@ -414,7 +415,7 @@ impl Loader {
 
     /// Logs the configuration settings that have no effect.
     fn warn_about(&self, spec: &ModelSpec) {
-        for remark in spec.remarks() {
+        for remark in spec.ignored_setting_warnings() {
             self.log.write(LogLevel::Warning, remark);
         }
         for family in spec.histogram_buckets.keys().filter(|name| *name != FirstResponses::FAMILY) {

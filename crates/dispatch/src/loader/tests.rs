@@ -3,17 +3,17 @@
 use galatea_backend::{ExecutionPolicy, LogLevel};
 use galatea_infer::InferenceRequest;
 
-use crate::testing::{ECHO, FakeBackend, LONG, LogLines, ServerSetup, request, send};
+use crate::testing::{CapturedLog, ECHO, FakeBackend, LONG, ServerSetup, echo_request, send};
 
 #[test]
 fn requests_that_the_scheduler_refuses_are_logged() {
-    let (log, lines) = LogLines::record();
+    let (log, lines) = CapturedLog::record();
     let queue = "dynamic_batching { default_queue_policy { max_queue_size: 1 } }";
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
     let server = ServerSetup::new(format!("{ECHO} {queue}"), backend).hold(5, 0).log(log).serve();
     lines.clear();
-    let _waits = send(&server, request(&[1, 1]));
-    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
+    let _waits = send(&server, echo_request(&[1, 1]));
+    send(&server, echo_request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
     assert_eq!(
         lines.of_level(LogLevel::Verbose(1)),
         ["a request is refused: [request id: <id_unknown>] Exceeds maximum queue size"]
@@ -22,13 +22,13 @@ fn requests_that_the_scheduler_refuses_are_logged() {
 
 #[test]
 fn the_log_names_the_refused_request_even_if_the_error_does_not() {
-    let (log, lines) = LogLines::record();
+    let (log, lines) = CapturedLog::record();
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
     let policy = "default_queue_policy { default_timeout_microseconds: 1 }";
     let text = format!("{ECHO} dynamic_batching {{ {policy} }}");
     let server = ServerSetup::new(text, backend).hold(5, 0).log(log).serve();
     lines.clear();
-    let late = InferenceRequest { id: "late".into(), ..request(&[1, 1]) };
+    let late = InferenceRequest { id: "late".into(), ..echo_request(&[1, 1]) };
     let status = send(&server, late).recv_timeout(LONG).unwrap().unwrap_err();
     assert_eq!(status.message(), "Request timeout expired");
     assert_eq!(
@@ -39,7 +39,7 @@ fn the_log_names_the_refused_request_even_if_the_error_does_not() {
 
 #[test]
 fn the_steps_of_loading_are_logged() {
-    let (log, lines) = LogLines::record();
+    let (log, lines) = CapturedLog::record();
     let backend = FakeBackend::new(ExecutionPolicy::Inline);
     let server = ServerSetup::new(ECHO, backend).log(log).serve();
     let steps = lines.of_level(LogLevel::Verbose(1));

@@ -35,7 +35,7 @@ impl LogSink {
     /// Adds a function that reports which levels are logged. Without it, nothing is logged about
     /// individual requests and sequences.
     #[must_use]
-    pub fn with_levels(
+    pub fn with_level_filter(
         self,
         is_enabled: impl Fn(LogLevel) -> bool + Send + Sync + 'static,
     ) -> Self {
@@ -63,7 +63,7 @@ impl fmt::Debug for LogSink {
 
 /// Replies to a refused request with an error, and logs the refusal.
 #[track_caller]
-pub fn refuse(sender: ResponseSender, status: Status, log: &LogSink) {
+pub fn refuse_and_log(sender: ResponseSender, status: Status, log: &LogSink) {
     log.write(LogLevel::Verbose(1), refusal(&status));
     sender.refuse(status);
 }

@@ -11,7 +11,7 @@ use galatea_backend::LogLevel;
 use galatea_infer::{
     CorrelationId, InferenceRequest, PendingRequest, Reply, ResponseSender, ResponseSink, Status,
 };
-use galatea_policy::Event;
+use galatea_policy::SchedulerEvent;
 
 use super::LogSink;
 
@@ -161,18 +161,18 @@ pub(crate) fn sequence_name(id: &CorrelationId, model: &str) -> impl Display {
 }
 
 /// The reason why a sequence accepts no further requests, based on the event that closed it.
-pub(crate) const fn close_reason(event: &Event) -> &'static str {
+pub(crate) const fn close_reason(event: &SchedulerEvent) -> &'static str {
     match event {
-        Event::Enqueue(_) => "a request ended it or started it anew",
-        Event::Tick => "its time was up",
-        Event::Cancel(_) => "a request of it was cancelled",
-        Event::Drain => "the model is taken out of service",
-        Event::Released { .. }
-        | Event::LaneFree(_)
-        | Event::AddInstance(_)
-        | Event::RemoveInstance(_)
-        | Event::PermitGranted(_)
-        | Event::PermitDelayed(_) => "it was given up",
+        SchedulerEvent::Enqueue(_) => "a request ended it or started it anew",
+        SchedulerEvent::Tick => "its time was up",
+        SchedulerEvent::Cancel(_) => "a request of it was cancelled",
+        SchedulerEvent::Drain => "the model is taken out of service",
+        SchedulerEvent::Released { .. }
+        | SchedulerEvent::LaneFree(_)
+        | SchedulerEvent::AddInstance(_)
+        | SchedulerEvent::RemoveInstance(_)
+        | SchedulerEvent::PermitGranted(_)
+        | SchedulerEvent::PermitDelayed(_) => "it was given up",
     }
 }
 

@@ -9,7 +9,7 @@ use crate::testing::sequences::{
     DIRECT, OLDEST, ONE_INSTANCE, ScriptedBackend, TWO_INSTANCES, config, error, step, value,
     verbose_log, wait_until, wait_until_empty,
 };
-use crate::testing::{ECHO, FakeBackend, LONG, ServerSetup, request, send};
+use crate::testing::{ECHO, FakeBackend, LONG, ServerSetup, echo_request, send};
 
 const INLINE: ExecutionPolicy = ExecutionPolicy::Inline;
 
@@ -33,7 +33,7 @@ fn a_request_is_logged_from_its_arrival_to_its_response() {
         outputs: vec!["OUT".into()],
         priority: 0,
         timeout_microseconds: 7,
-        ..request(&[2, 1])
+        ..echo_request(&[2, 1])
     };
     send(&server, asked).recv_timeout(LONG).unwrap().unwrap();
     let expected = [
@@ -51,7 +51,7 @@ fn an_error_is_logged_as_a_reply() {
     let backend = FakeBackend::with_action(INLINE, |_| Err(Status::internal("no\nluck")));
     let server = ServerSetup::new(ECHO, backend).log(log).serve();
     take_lines(&lines);
-    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
+    send(&server, echo_request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
     let about = "[request id: <id_unknown>] model 'echo' version 1";
     assert_eq!(
         take_lines(&lines),
@@ -68,7 +68,7 @@ fn requests_are_not_logged_at_lower_levels() {
     let (log, lines) = verbose_log(0);
     let server = ServerSetup::new(ECHO, FakeBackend::new(INLINE)).log(log).serve();
     take_lines(&lines);
-    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
+    send(&server, echo_request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
     assert_eq!(take_lines(&lines), [""; 0]);
     let (log, lines) = verbose_log(0);
     let text = config(4, DIRECT, ONE_INSTANCE);

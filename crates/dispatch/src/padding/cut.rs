@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use galatea_config::CutOutput;
+use galatea_config::UnpaddedOutput;
 use galatea_infer::{InferenceResponse, OutputTensor, Reply, ResponseSink, Status};
 use galatea_tensor::{Buffer, Shape};
 
@@ -18,7 +18,7 @@ pub(super) struct CutSink {
 
 /// The parameters for cutting the responses to a request.
 pub(super) struct ResponseCut {
-    pub(super) outputs: Vec<CutOutput>,
+    pub(super) outputs: Vec<UnpaddedOutput>,
     /// The request's own length.
     pub(super) length: u32,
     /// The length to which it was padded.
@@ -71,7 +71,7 @@ impl ResponseCut {
         }
         *size = i64::from(self.length);
         let shape = Shape::new(&dims).map_err(|error| wrong_size(&error.to_string()))?;
-        let Some(bytes) = output.data.host() else {
+        let Some(bytes) = output.data.host_bytes() else {
             return Err(wrong_size("it is not in CPU memory"));
         };
         let cut = || {
@@ -83,7 +83,7 @@ impl ResponseCut {
             if outer == 1 {
                 // With one row the kept elements come first, so nothing is copied.
                 let part = bytes.get(..kept).map(|_| bytes.slice(..kept))?;
-                return Some(Buffer::from_bytes(part).retaining(bytes.len()));
+                return Some(Buffer::from_bytes(part).with_retained_bytes(bytes.len()));
             }
             let mut rows = Vec::with_capacity(outer.checked_mul(kept)?);
             for number in 0..outer {

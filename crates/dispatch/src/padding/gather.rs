@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use galatea_config::PaddedInput;
-use galatea_gate::ledger::Charge;
+use galatea_gate::ledger::MemoryCharge;
 use galatea_infer::{InputTensor, PendingRequest};
 use galatea_tensor::{Buffer, Shape};
 
@@ -25,7 +25,7 @@ pub(super) fn pad(
     padded: &PaddedInput,
     length: u32,
     requests: &mut [PendingRequest],
-    charge: Charge,
+    charge: MemoryCharge,
 ) {
     let mut joined = Vec::with_capacity(charge.bytes());
     let mut parts = Vec::with_capacity(requests.len());
@@ -34,13 +34,15 @@ pub(super) fn pad(
         let part = input.and_then(|input| append(padded, length, input, &mut joined));
         parts.push(part);
     }
-    let joined = Bytes::from_owner(charge.hold(joined));
+    let joined = Bytes::from_owner(charge.attach_to(joined));
     for (pending, part) in requests.iter_mut().zip(parts) {
         let Some((shape, range)) = part else { continue };
         let inputs = pending.inputs_mut();
         if let Some(input) = inputs.iter_mut().find(|input| input.name == padded.name) {
             input.shape = shape;
-            input.data = Buffer::from_bytes(joined.slice(range)).retaining(joined.len()).charged();
+            input.data = Buffer::from_bytes(joined.slice(range))
+                .with_retained_bytes(joined.len())
+                .mark_charged();
         }
     }
 }
@@ -52,7 +54,7 @@ fn append(
     input: &InputTensor,
     joined: &mut Vec<u8>,
 ) -> Option<(Shape, std::ops::Range<usize>)> {
-    let bytes = input.data.host()?;
+    let bytes = input.data.host_bytes()?;
     let (shape, own) = padded_shape(padded, length, input)?;
     let dims = shape.dims();
     let inner = element_count(dims.get(padded.axis + 1..)?)?;

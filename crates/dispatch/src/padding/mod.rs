@@ -21,8 +21,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use galatea_config::{ModelSpec, Padding};
-use galatea_gate::ledger::{Account, Charge};
+use galatea_config::{BatchPaddingSettings, ModelSpec};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 use galatea_infer::{InferenceRequest, InputTensor, PendingRequest};
 use galatea_tensor::{Buffer, Shape};
 
@@ -33,7 +33,7 @@ use crate::lane::AssembledBatch;
 /// A model's padding plan.
 #[derive(Debug)]
 pub(crate) struct PaddingPlan {
-    spec: Padding,
+    spec: BatchPaddingSettings,
 }
 
 /// Pads a model's batches.
@@ -41,7 +41,7 @@ pub(crate) struct PaddingPlan {
 pub(crate) struct BatchPadding {
     plan: PaddingPlan,
     /// The account that padded inputs are charged to.
-    account: Arc<Account>,
+    account: Arc<MemoryAccount>,
 }
 
 /// A request's length for padding purposes.
@@ -83,10 +83,10 @@ impl PaddingPlan {
     /// not.
     pub(crate) fn check(&self, inputs: &[InputTensor]) -> Result<(), String> {
         for input in inputs.iter().filter(|input| self.pads(&input.name)) {
-            if input.data.host().is_none() {
+            if input.data.host_bytes().is_none() {
                 return Err(format!("input '{}' must be in CPU memory to be padded", input.name));
             }
-            if !input.data.host_policies().is_empty() {
+            if !input.data.host_policy_buffers().is_empty() {
                 return Err(format!(
                     "input '{}' has data for host policies, which can't be padded",
                     input.name
@@ -137,7 +137,7 @@ impl PaddingPlan {
 
 impl BatchPadding {
     /// Creates the padding; `None` for a model whose requests are not padded.
-    pub(crate) fn new(spec: &ModelSpec, account: &Arc<Account>) -> Option<Self> {
+    pub(crate) fn new(spec: &ModelSpec, account: &Arc<MemoryAccount>) -> Option<Self> {
         PaddingPlan::new(spec).map(|plan| Self { plan, account: account.clone() })
     }
 
@@ -164,7 +164,7 @@ impl BatchPadding {
                 if length < longest {
                     let outputs = spec.outputs.clone();
                     let mut statistics = None;
-                    request.observe(|inner| {
+                    request.wrap_observer(|inner| {
                         let observer = CutStatistics::new(inner);
                         statistics = Some(observer.clone());
                         observer
@@ -179,9 +179,9 @@ impl BatchPadding {
     }
 
     /// Charges the memory for the padded inputs, either for all of them or for none.
-    fn charge(&self, length: u32, requests: &[PendingRequest]) -> Option<Vec<Charge>> {
+    fn charge(&self, length: u32, requests: &[PendingRequest]) -> Option<Vec<MemoryCharge>> {
         let bytes = |input| gather::byte_count(input, length, requests);
         let inputs = self.plan.spec.inputs.iter();
-        inputs.map(|input| Charge::if_there_is_room(&self.account, bytes(input))).collect()
+        inputs.map(|input| MemoryCharge::if_there_is_room(&self.account, bytes(input))).collect()
     }
 }

@@ -3,12 +3,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use galatea_config::SupportedFeatures;
-use galatea_gate::ledger::Ledger;
+use galatea_gate::ledger::MemoryLedger;
 use galatea_infer::{
     AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceResponse,
     OutputTensor, Reply, RequestObserver, ResponseSender, ResponseSink, Status,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::DataType;
 
 use super::*;
@@ -30,8 +30,8 @@ const MODEL: &str = r#"
 "#;
 
 fn spec() -> ModelSpec {
-    let draft = read_config("config.pbtxt", MODEL).unwrap();
-    draft.finish(&SupportedFeatures::default()).unwrap()
+    let draft = parse_config_draft("config.pbtxt", MODEL).unwrap();
+    draft.into_validated_spec(&SupportedFeatures::default()).unwrap()
 }
 
 fn input(name: &str, datatype: DataType, dims: &[i64], data: &[u8]) -> InputTensor {
@@ -60,7 +60,7 @@ fn admission() -> Admission {
 
 fn ids(pending: &PendingRequest, name: &str) -> (Vec<i64>, Vec<i64>) {
     let input = pending.request().input(name).unwrap();
-    let bytes = input.data.host().unwrap();
+    let bytes = input.data.host_bytes().unwrap();
     let size = input.datatype.byte_size().unwrap();
     let number = |one: &[u8]| match *one {
         [one] => i64::from(one),
@@ -75,7 +75,7 @@ fn pad(lengths: &[(i64, i64)]) -> Vec<PendingRequest> {
     let admission = admission();
     let requests = lengths.iter().map(|(rows, length)| {
         let admitted = admission.admit(request(*rows, *length)).unwrap();
-        PendingRequest::for_inspection(admitted.request, admitted.batch_size)
+        PendingRequest::read_only_copy(admitted.request, admitted.batch_size)
     });
     together(requests.collect())
 }
@@ -90,7 +90,7 @@ fn together(requests: Vec<PendingRequest>) -> Vec<PendingRequest> {
 
 /// Padding with this memory limit.
 fn padding(bytes_max: Option<usize>) -> BatchPadding {
-    let account = Account::of_server(Arc::new(Ledger::new(bytes_max)));
+    let account = MemoryAccount::of_server(Arc::new(MemoryLedger::new(bytes_max)));
     BatchPadding::new(&spec(), &Arc::new(account)).unwrap()
 }
 
@@ -100,7 +100,7 @@ const PADDED_BYTES: usize = 2 * 9000 * (2 + 2 * 3 + 4);
 
 fn unequal() -> Vec<PendingRequest> {
     let admitted = [1, 9000].map(|length| admission().admit(request(1, length)).unwrap());
-    admitted.map(|one| PendingRequest::for_inspection(one.request, 1)).into()
+    admitted.map(|one| PendingRequest::read_only_copy(one.request, 1)).into()
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn without_memory_requests_are_executed_apart_as_they_came() {
     // Batches that need no padding are executed as usual.
     let equal = [1, 1].map(|length| {
         let admitted = admission().admit(request(1, length)).unwrap();
-        PendingRequest::for_inspection(admitted.request, 1)
+        PendingRequest::read_only_copy(admitted.request, 1)
     });
     assert!(matches!(padding.pad_batch(equal.into()), AssembledBatch::Together(_)));
 }
@@ -154,7 +154,7 @@ fn a_cut_sender_is_recognized() {
         PendingRequest::new(admitted.request, sender, 1, times, Arc::new(Counted::default()))
     });
     for mut pending in together(requests.into()) {
-        let known = pending.take_responder().unwrap().underlying().unwrap();
+        let known = pending.take_responder().unwrap().backing_object().unwrap();
         assert_eq!(known.downcast::<u8>().ok(), Some(Arc::new(7)));
     }
 }
@@ -176,14 +176,14 @@ fn shorter_requests_are_padded_in_their_dimension() {
 #[test]
 fn padded_requests_are_adjacent_and_others_are_not_copied() {
     let at = |one: &PendingRequest| {
-        let data = one.request().input("ids").unwrap().data.host().unwrap().clone();
+        let data = one.request().input("ids").unwrap().data.host_bytes().unwrap().clone();
         data.as_ptr().addr()..data.as_ptr().addr() + data.len()
     };
     let padded = pad(&[(1, 2), (1, 3)]);
     assert_eq!(at(&padded[0]).end, at(&padded[1]).start);
     let equal = vec![request(1, 2), request(1, 2)];
     let equal: Vec<PendingRequest> =
-        equal.into_iter().map(|one| PendingRequest::for_inspection(one, 1)).collect();
+        equal.into_iter().map(|one| PendingRequest::read_only_copy(one, 1)).collect();
     let before: Vec<_> = equal.iter().map(at).collect();
     let after = together(equal);
     assert_eq!(after.iter().map(at).collect::<Vec<_>>(), before);
@@ -223,7 +223,7 @@ fn a_mask_of_a_client_is_kept() {
     let admitted = admission().admit(own).unwrap();
     let names: Vec<&str> = admitted.request.inputs.iter().map(|one| &*one.name).collect();
     assert_eq!(names, ["ids", "sound", "mask", "rest"]);
-    let pending = PendingRequest::for_inspection(admitted.request, 1);
+    let pending = PendingRequest::read_only_copy(admitted.request, 1);
     assert_eq!(ids(&pending, "mask").1, [1, 0, 1]);
 }
 
@@ -297,7 +297,7 @@ fn replies(lengths: [i64; 2], dims: &[i64]) -> Vec<Result<InferenceResponse, Sta
 }
 
 fn elements(output: &OutputTensor) -> Vec<i16> {
-    let bytes = output.data.host().unwrap();
+    let bytes = output.data.host_bytes().unwrap();
     bytes.chunks(2).map(|one| i16::from_le_bytes([one[0], one[1]])).collect()
 }
 

@@ -28,7 +28,7 @@ use galatea_policy::{InstanceId, PermitEvent, PermitHolder, PermitUse, RateLimit
 use galatea_stdx::Lock;
 
 pub(crate) use self::resources::ResourceRequirements;
-pub use self::resources::{RateLimit, ResourceLimit};
+pub use self::resources::{RateLimiterMode, ResourceLimit};
 use self::resources::{Resource, ResourceLimits, ResourceScope};
 use crate::LogSink;
 
@@ -92,10 +92,10 @@ pub(crate) struct PermitDecision {
 
 impl RateLimiterDriver {
     /// Creates a driver; `None` if resources are not limited.
-    pub(crate) fn new(limit: &RateLimit, log: &LogSink) -> Option<Self> {
+    pub(crate) fn new(limit: &RateLimiterMode, log: &LogSink) -> Option<Self> {
         match limit {
-            RateLimit::Off => None,
-            RateLimit::ExecutionCount(limits) => {
+            RateLimiterMode::Off => None,
+            RateLimiterMode::ExecutionCount(limits) => {
                 let limits = ResourceLimits(limits.clone());
                 Some(Self { limits, log: log.clone(), state: Lock::default() })
             }

@@ -8,7 +8,7 @@ use galatea_infer::Status;
 
 /// The way in which instances of all models share resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum RateLimit {
+pub enum RateLimiterMode {
     /// They share none: `rate_limiter` settings in configurations are ignored.
     #[default]
     Off,

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use galatea_control::{
-    BatchStatistics, DistributionReadings, DurationStatistic, HistogramReading,
-    InferenceStatistics, SummaryReading, SummaryReadings,
+    BatchStatistics, DurationStatistic, HistogramReading, InferenceStatistics, LatencySummaries,
+    ModelHistograms, SummaryReading,
 };
 use galatea_measure::{Histogram, SlidingQuantiles};
 
 /// The measurements of a model's requests beyond its statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct MeasurementOptions {
+pub struct ModelMetricOptions {
     /// True if Galatea's own histograms are enabled.
     pub distributions: bool,
     /// True if Triton's histogram of the time to the first response is enabled.
@@ -69,12 +69,12 @@ impl Distributions {
         &self,
         durations: &InferenceStatistics,
         batches: &[BatchStatistics],
-    ) -> DistributionReadings {
+    ) -> ModelHistograms {
         let compute_ns =
             [durations.compute_input, durations.compute_infer, durations.compute_output]
                 .iter()
                 .fold(0_u64, |sum, stage| sum.saturating_add(stage.ns));
-        DistributionReadings {
+        ModelHistograms {
             request: seconds(&self.request, durations.success.ns),
             queue: seconds(&self.queue, durations.queue.ns),
             compute: seconds(&self.compute, compute_ns),
@@ -197,7 +197,7 @@ impl Summaries {
         }
     }
 
-    pub(super) fn read(&self, durations: &InferenceStatistics) -> SummaryReadings {
+    pub(super) fn read(&self, durations: &InferenceStatistics) -> LatencySummaries {
         let now = self.epoch.elapsed();
         let read = |summary: &SlidingQuantiles, all: DurationStatistic| {
             let window = summary.read(now);
@@ -209,7 +209,7 @@ impl Summaries {
             }
         };
         let [input, infer, output] = &self.compute;
-        SummaryReadings {
+        LatencySummaries {
             request: self.request.as_ref().map(|request| read(request, durations.success)),
             queue: read(&self.queue, durations.queue),
             compute_input: read(input, durations.compute_input),

@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use galatea_control::GpuStatistics;
+use galatea_control::PerGpuStatistics;
 use galatea_infer::{
     AdmissionTimes, ExecutionSummary, FailureReason, PendingRequest, RequestObserver,
 };
 
-use super::{FirstResponses, MeasurementOptions, Statistics};
+use super::{FirstResponses, ModelMetricOptions, Statistics};
 
 /// The counters, by GPU number.
 #[derive(Debug)]
 pub(crate) struct GpuCounters {
-    options: MeasurementOptions,
+    options: ModelMetricOptions,
     is_cached: bool,
     /// The counters. More are added as instances are added.
     by_gpu: ArcSwap<BTreeMap<u32, Arc<Statistics>>>,
@@ -39,9 +39,9 @@ struct GpuObserver {
 }
 
 impl GpuCounters {
-    pub(crate) fn new(options: &MeasurementOptions, is_cached: bool) -> Self {
+    pub(crate) fn new(options: &ModelMetricOptions, is_cached: bool) -> Self {
         let options =
-            MeasurementOptions { distributions: false, first_response: false, ..options.clone() };
+            ModelMetricOptions { distributions: false, first_response: false, ..options.clone() };
         Self { options, is_cached, by_gpu: ArcSwap::default() }
     }
 
@@ -69,9 +69,9 @@ impl GpuCounters {
         self.by_gpu.load().get(&gpu).cloned()
     }
 
-    pub(crate) fn read(&self) -> Vec<GpuStatistics> {
+    pub(crate) fn read(&self) -> Vec<PerGpuStatistics> {
         let all = self.by_gpu.load();
-        let read = all.iter().map(|(gpu, counters)| GpuStatistics {
+        let read = all.iter().map(|(gpu, counters)| PerGpuStatistics {
             gpu: *gpu,
             inference_count: counters.inference_count(),
             execution_count: counters.execution_count(),
@@ -87,7 +87,7 @@ impl CountedGpu {
     /// Counts these requests, which are about to be executed, for the GPU.
     pub(crate) fn observe(&self, requests: &mut [PendingRequest]) {
         for request in requests {
-            request.observe(|inner| Arc::new(GpuObserver { gpu: self.clone(), inner }));
+            request.wrap_observer(|inner| Arc::new(GpuObserver { gpu: self.clone(), inner }));
         }
     }
 }

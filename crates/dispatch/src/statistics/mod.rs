@@ -9,13 +9,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use galatea_backend::{ResponseOutcome, ResponseRecord};
 use galatea_control::{
-    BatchStatistics, DurationStatistic, InferenceStatistics, Measurements, ResponseStatistics,
+    BatchStatistics, DurationStatistic, InferenceStatistics, ModelMeasurements, ResponseStatistics,
 };
-use galatea_infer::{AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, ModelBytes};
+use galatea_infer::{
+    AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, ModelRequestBytes,
+};
 use galatea_stdx::Lock;
 
 pub(crate) use self::distributions::FirstResponses;
-pub use self::distributions::MeasurementOptions;
+pub use self::distributions::ModelMetricOptions;
 use self::distributions::{Distributions, Summaries};
 pub(crate) use self::gpus::{CountedGpu, GpuCounters};
 
@@ -46,7 +48,7 @@ pub(crate) struct Statistics {
     /// The time to the first response, if it is measured.
     first_responses: Option<FirstResponses>,
     /// The number of bytes held by requests.
-    pub(crate) model_bytes: ModelBytes,
+    pub(crate) model_bytes: ModelRequestBytes,
 }
 
 /// The maximum number of positions counted. Responses are counted by their position within their
@@ -81,7 +83,7 @@ impl Statistics {
     /// Counters that start at 0. `first_response_bounds_ms` contains the bounds of Triton's
     /// histogram.
     pub(crate) fn new(
-        options: &MeasurementOptions,
+        options: &ModelMetricOptions,
         first_response_bounds_ms: &[f64],
         is_cached: bool,
     ) -> Self {
@@ -180,9 +182,9 @@ impl Statistics {
     }
 
     /// The measurements beyond the statistics, excluding counters.
-    pub(crate) fn measurements(&self, batches: &[BatchStatistics]) -> Measurements {
+    pub(crate) fn measurements(&self, batches: &[BatchStatistics]) -> ModelMeasurements {
         let durations = self.durations();
-        Measurements {
+        ModelMeasurements {
             first_response_ms: self.first_responses.as_ref().map(|first| first.read()),
             summaries: self.summaries.as_ref().map(|summaries| summaries.read(&durations)),
             distributions: self.distributions.as_ref().map(|own| own.read(&durations, batches)),

@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionPolicy, ExpectedFileSize, FileFingerprint, Host,
-    Instance, LoadedVersion, LogLevel, Model, ModelFiles, Placement, RefusedBatch,
+    Backend, BackendFingerprint, ExecutionPolicy, FileFingerprint, FileReadLimit, Instance,
+    LoadedVersion, LogLevel, Model, ModelFiles, ModelHost, Placement, RefusedBatch,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{
-    ExecutionTimes, InferenceRequest, InferenceResponse, InferenceService, InputTensor,
-    OutputTensor, Pass, PendingRequest, Reply, ResponseSender, Status,
+    AccessPass, ExecutionTimes, InferenceRequest, InferenceResponse, InferenceService, InputTensor,
+    OutputTensor, PendingRequest, Reply, ResponseSender, Status,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::LogSink;
@@ -36,13 +36,13 @@ pub const ECHO: &str = r#"
 "#;
 
 /// An instance's execution of a batch.
-pub type BatchAction = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync;
+pub type FakeExecution = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send + Sync;
 
 /// Log lines with their levels.
 #[derive(Clone, Debug, Default)]
-pub struct LogLines(Arc<Mutex<Vec<(LogLevel, String)>>>);
+pub struct CapturedLog(Arc<Mutex<Vec<(LogLevel, String)>>>);
 
-impl LogLines {
+impl CapturedLog {
     /// A log, and the lines written to it.
     pub fn record() -> (LogSink, Self) {
         let lines = Self::default();
@@ -71,7 +71,7 @@ pub struct FakeBackend {
     /// The execution policy.
     pub policy: ExecutionPolicy,
     /// The action that an instance performs before it replies.
-    pub act: Arc<BatchAction>,
+    pub act: Arc<FakeExecution>,
     /// The executed batch sizes, in order.
     pub batches: Arc<Mutex<Vec<u32>>>,
     /// The backend's fingerprint.
@@ -116,7 +116,7 @@ impl Backend for FakeBackend {
         &self,
         spec: Arc<ModelSpec>,
         _files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         if spec.parameters.contains_key("refuse_load") {
             return Err(Status::invalid_argument("refused as configured"));
@@ -133,8 +133,8 @@ impl Backend for FakeBackend {
 #[derive(Clone)]
 struct FakeModel {
     spec: Arc<ModelSpec>,
-    host: Arc<dyn Host>,
-    act: Arc<BatchAction>,
+    host: Arc<dyn ModelHost>,
+    act: Arc<FakeExecution>,
     batches: Arc<Mutex<Vec<u32>>>,
 }
 
@@ -176,7 +176,7 @@ impl Instance for FakeModel {
 
 /// A version's files, in memory.
 #[derive(Default)]
-pub struct Files {
+pub struct FakeModelFiles {
     /// The version number.
     pub version: i64,
     /// Initial-state files, by name.
@@ -189,24 +189,24 @@ pub struct Files {
     pub marks: Option<Vec<FileFingerprint>>,
 }
 
-impl Files {
+impl FakeModelFiles {
     fn read(
         files: &[(&'static str, Vec<u8>)],
         name: &str,
-        size: ExpectedFileSize,
+        size: FileReadLimit,
     ) -> Result<Vec<u8>, Status> {
         let found = files.iter().find(|(known, _)| *known == name);
         let (_, bytes) = found.ok_or_else(|| Status::not_found(format!("no file '{name}'")))?;
         match size {
-            ExpectedFileSize::Beginning(expected) => {
+            FileReadLimit::Beginning(expected) => {
                 Ok(bytes.iter().copied().take(usize::try_from(expected).unwrap()).collect())
             }
-            ExpectedFileSize::AtMost(_) => Ok(bytes.clone()),
+            FileReadLimit::AtMost(_) => Ok(bytes.clone()),
         }
     }
 }
 
-impl ModelFiles for Files {
+impl ModelFiles for FakeModelFiles {
     fn model_path(&self) -> &Path {
         Path::new("")
     }
@@ -227,33 +227,29 @@ impl ModelFiles for Files {
         self.marks.clone()
     }
 
-    fn read_in_model_directory(
-        &self,
-        name: &str,
-        size: ExpectedFileSize,
-    ) -> Result<Vec<u8>, Status> {
+    fn read_in_model_directory(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         Self::read(&self.in_model_directory, name, size)
     }
 
-    fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+    fn read_initial_state(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         Self::read(&self.initial_states, name, size)
     }
 
-    fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+    fn read_warmup(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         Self::read(&self.warmup, name, size)
     }
 }
 
 /// A configuration, with its name and backend resolved.
-pub fn draft(text: &str) -> ConfigDraft {
-    let mut draft = read_config("config.pbtxt", text).unwrap();
+pub fn resolved_draft(text: &str) -> ConfigDraft {
+    let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
     let name = String::from(draft.name());
-    draft.resolve_identity(&name, &[]).unwrap();
+    draft.resolve_name_and_backend(&name, &[]).unwrap();
     draft
 }
 
 /// A request to [`ECHO`] with zeros of this shape.
-pub fn request(dims: &[i64]) -> InferenceRequest {
+pub fn echo_request(dims: &[i64]) -> InferenceRequest {
     let shape = Shape::new(dims).unwrap();
     let bytes = usize::try_from(shape.byte_size(DataType::Fp32).unwrap()).unwrap();
     InferenceRequest {
@@ -272,16 +268,16 @@ pub fn request(dims: &[i64]) -> InferenceRequest {
 pub const LONG: Duration = Duration::from_secs(120);
 
 /// Receives the final reply to a request.
-pub type Inbox = mpsc::Receiver<Result<InferenceResponse, Status>>;
+pub type ReplyReceiver = mpsc::Receiver<Result<InferenceResponse, Status>>;
 
 /// Sends a request, and returns the inbox that receives its reply.
-pub fn send_to(service: &dyn InferenceService, request: InferenceRequest) -> Inbox {
+pub fn send_request(service: &dyn InferenceService, request: InferenceRequest) -> ReplyReceiver {
     let (replies, inbox) = mpsc::channel();
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {
         if let Reply::Response { result, .. } = reply {
             let _ = replies.send(result);
         }
     }));
-    service.infer(Pass::in_process(), Box::new(request), sender);
+    service.infer(AccessPass::in_process(), Box::new(request), sender);
     inbox
 }

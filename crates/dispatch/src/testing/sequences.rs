@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use galatea_backend::{
-    Backend, BeginResult, ExecutionGuarantee, ExecutionPolicy, ExecutionTerminator, Host, Instance,
-    LogLevel, Model, ModelFiles, Placement, RefusedBatch, ResumableInstance,
+    Backend, BeginResult, ExecutionPolicy, ExecutionPredictability, ExecutionTerminator, Instance,
+    LogLevel, Model, ModelFiles, ModelHost, Placement, RefusedBatch, ResumableInstance,
 };
 use galatea_config::ModelSpec;
 use galatea_infer::{
@@ -14,7 +14,7 @@ use galatea_infer::{
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
-use super::Inbox;
+use super::ReplyReceiver;
 use crate::LogSink;
 use crate::testing::{LONG, TestServer};
 
@@ -57,7 +57,7 @@ type Script = dyn Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + S
 #[derive(Clone)]
 pub(crate) struct ScriptedBackend {
     policy: ExecutionPolicy,
-    guarantee: ExecutionGuarantee,
+    guarantee: ExecutionPredictability,
     terminator: Option<Arc<dyn ExecutionTerminator>>,
     /// Returns true for batches whose executions outlast their first call; `None` if there are
     /// none.
@@ -72,13 +72,13 @@ impl ScriptedBackend {
         policy: ExecutionPolicy,
         script: impl Fn(Vec<PendingRequest>) -> Result<(), RefusedBatch> + Send + Sync + 'static,
     ) -> Self {
-        let guarantee = ExecutionGuarantee::Unspecified;
+        let guarantee = ExecutionPredictability::Unspecified;
         let (left, script) = (Arc::default(), Arc::new(script));
         let took = Duration::ZERO;
         Self { policy, guarantee, terminator: None, leaves: None, left, took, script }
     }
 
-    pub(crate) fn with_guarantee(self, guarantee: ExecutionGuarantee) -> Self {
+    pub(crate) fn with_guarantee(self, guarantee: ExecutionPredictability) -> Self {
         Self { guarantee, ..self }
     }
 
@@ -109,7 +109,7 @@ impl Backend for ScriptedBackend {
         &self,
         _spec: Arc<ModelSpec>,
         _files: &dyn ModelFiles,
-        _host: Arc<dyn Host>,
+        _host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         Ok(Box::new(self.clone()))
     }
@@ -129,7 +129,7 @@ impl Instance for ScriptedBackend {
         executed
     }
 
-    fn guarantee(&self) -> ExecutionGuarantee {
+    fn guarantee(&self) -> ExecutionPredictability {
         self.guarantee
     }
 
@@ -168,7 +168,7 @@ impl ResumableInstance for ScriptedBackend {
 /// The first INT32 element of an input.
 pub(crate) fn int(request: &PendingRequest, name: &str) -> i32 {
     let input = request.request().input(name).unwrap_or_else(|| panic!("there is no {name}"));
-    i32::from_le_bytes(*input.data.host().unwrap().first_chunk().unwrap())
+    i32::from_le_bytes(*input.data.host_bytes().unwrap().first_chunk().unwrap())
 }
 
 /// Adds a request's input to its sequence's sum and replies with the sum.
@@ -210,7 +210,7 @@ pub(crate) fn bytes(value: i32) -> Buffer {
 
 /// A row as the model sees it: `padding` or `START READY END CORRID IN SUM_IN`.
 pub(crate) fn row(request: &PendingRequest) -> String {
-    let corrid = request.request().input("CORRID").unwrap().data.host().unwrap().clone();
+    let corrid = request.request().input("CORRID").unwrap().data.host_bytes().unwrap().clone();
     let corrid = u64::from_le_bytes(*corrid.first_chunk().unwrap());
     let [start, ready, end] = ["START", "READY", "END"].map(|name| int(request, name));
     if request.is_padding() {
@@ -241,13 +241,13 @@ pub(crate) fn step(id: u64, flags: &str, value: i32) -> InferenceRequest {
 }
 
 /// The value in a response.
-pub(crate) fn value(inbox: &Inbox) -> i32 {
+pub(crate) fn value(inbox: &ReplyReceiver) -> i32 {
     let response = inbox.recv_timeout(LONG).unwrap().unwrap();
-    i32::from_le_bytes(*response.outputs[0].data.host().unwrap().first_chunk().unwrap())
+    i32::from_le_bytes(*response.outputs[0].data.host_bytes().unwrap().first_chunk().unwrap())
 }
 
 /// The error of a request.
-pub(crate) fn error(inbox: &Inbox) -> Status {
+pub(crate) fn error(inbox: &ReplyReceiver) -> Status {
     inbox.recv_timeout(LONG).unwrap().unwrap_err()
 }
 
@@ -315,7 +315,7 @@ pub(crate) fn verbose_log(shown: u32) -> (LogSink, Arc<Mutex<Vec<String>>>) {
         }
     });
     let shows = move |level| !matches!(level, LogLevel::Verbose(level) if level > shown);
-    (log.with_levels(shows), lines)
+    (log.with_level_filter(shows), lines)
 }
 
 /// Waits until the server has no requests and no sequences.
@@ -337,7 +337,7 @@ pub(crate) fn wait_until(
         assert!(
             Instant::now() < deadline,
             "{what} does not come: {}",
-            model.report("scheduler", None).unwrap()
+            model.report_json("scheduler", None).unwrap()
         );
         std::thread::yield_now();
     }

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use galatea_backend::{Backend, ModelFiles, ResponseCache};
 use galatea_config::SupportedFeatures;
 use galatea_control::ModelStatistics;
-use galatea_gate::ledger::Ledger;
-use galatea_infer::{InferenceRequest, InferenceService, Pass, ResponseSender, Status, api};
+use galatea_gate::ledger::MemoryLedger;
+use galatea_infer::{AccessPass, InferenceRequest, InferenceService, ResponseSender, Status, api};
 use galatea_stdx::Lock;
 
-use super::{FakeBackend, Files, Inbox, draft, send_to};
+use super::{FakeBackend, FakeModelFiles, ReplyReceiver, resolved_draft, send_request};
 use crate::timer::Timer;
 use crate::{
-    HostPolicies, InstanceChange, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions,
-    ModelDefinition, RateLimit, refuse,
+    HostPolicies, InstanceChange, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition,
+    ModelMetricOptions, RateLimiterMode, refuse_and_log,
 };
 
 /// The time that idle versions get to end before they count as unfinished.
@@ -80,7 +80,7 @@ impl TestServer {
 
     /// Finishes a change.
     pub(crate) fn apply_change(&self, model: &LoadedModel, change: InstanceChange) {
-        self.loader.apply(model, change);
+        self.loader.apply_instance_change(model, change);
     }
 
     /// Loads all versions of a model, or none of them.
@@ -126,7 +126,7 @@ impl TestServer {
         name: &str,
         version: Option<i64>,
     ) -> Result<String, Status> {
-        Ok(self.find(name, version)?.report("scheduler", None).unwrap())
+        Ok(self.find(name, version)?.report_json("scheduler", None).unwrap())
     }
 
     /// The counters of one model or of all models.
@@ -179,7 +179,7 @@ impl TestServer {
                 if !model.is_drained() {
                     let _ = drain.recv();
                 }
-                model.stop();
+                model.join_and_destroy();
                 drop(model);
                 let _ = done.send(());
             });
@@ -197,13 +197,13 @@ impl Drop for TestServer {
 impl InferenceService for TestServer {
     fn infer(
         &self,
-        _: Pass<api::Inference>,
+        _: AccessPass<api::Inference>,
         request: Box<InferenceRequest>,
         sender: ResponseSender,
     ) {
         match self.find(&request.model_name, request.model_version) {
             Ok(model) => model.infer(request, sender),
-            Err(status) => refuse(sender, status, &self.log),
+            Err(status) => refuse_and_log(sender, status, &self.log),
         }
     }
 }
@@ -212,7 +212,7 @@ impl InferenceService for TestServer {
 pub(crate) struct ServerSetup {
     text: String,
     backend: Arc<dyn Backend>,
-    files: Vec<Files>,
+    files: Vec<FakeModelFiles>,
     hold_until_queued: u32,
     hold_until_backlogged: u32,
     parallel_creation: Option<bool>,
@@ -220,9 +220,9 @@ pub(crate) struct ServerSetup {
     cache: Option<Arc<dyn ResponseCache>>,
     has_timer: bool,
     host_policies: HostPolicies,
-    rate_limit: RateLimit,
-    measurements: MeasurementOptions,
-    ledger: Arc<Ledger>,
+    rate_limit: RateLimiterMode,
+    measurements: ModelMetricOptions,
+    ledger: Arc<MemoryLedger>,
     gpus: Vec<i32>,
 }
 
@@ -231,7 +231,7 @@ impl ServerSetup {
         Self {
             text: text.into(),
             backend: Arc::new(backend),
-            files: vec![Files { version: 1, ..Files::default() }],
+            files: vec![FakeModelFiles { version: 1, ..FakeModelFiles::default() }],
             hold_until_queued: 0,
             hold_until_backlogged: 0,
             parallel_creation: None,
@@ -239,8 +239,8 @@ impl ServerSetup {
             cache: None,
             has_timer: true,
             host_policies: HostPolicies::default(),
-            rate_limit: RateLimit::Off,
-            measurements: MeasurementOptions::default(),
+            rate_limit: RateLimiterMode::Off,
+            measurements: ModelMetricOptions::default(),
             ledger: Arc::default(),
             gpus: Vec::new(),
         }
@@ -258,7 +258,7 @@ impl ServerSetup {
         self
     }
 
-    pub(crate) fn files(mut self, files: Vec<Files>) -> Self {
+    pub(crate) fn files(mut self, files: Vec<FakeModelFiles>) -> Self {
         self.files = files;
         self
     }
@@ -284,12 +284,12 @@ impl ServerSetup {
         self
     }
 
-    pub(crate) fn rate_limit(mut self, limit: RateLimit) -> Self {
+    pub(crate) fn rate_limit(mut self, limit: RateLimiterMode) -> Self {
         self.rate_limit = limit;
         self
     }
 
-    pub(crate) fn measurements(mut self, measurements: MeasurementOptions) -> Self {
+    pub(crate) fn measurements(mut self, measurements: ModelMetricOptions) -> Self {
         self.measurements = measurements;
         self
     }
@@ -335,7 +335,7 @@ fn definition(
     versions: Vec<Arc<dyn ModelFiles>>,
     gpus: Vec<i32>,
 ) -> ModelDefinition {
-    let draft = draft(text);
+    let draft = resolved_draft(text);
     let mut support = SupportedFeatures::default();
     support.gpus = gpus;
     ModelDefinition {
@@ -357,6 +357,6 @@ pub(crate) fn serve(text: &str, backend: FakeBackend, hold_until_queued: u32) ->
 }
 
 /// Sends a request, and returns the inbox that receives its reply.
-pub(crate) fn send(server: &TestServer, request: InferenceRequest) -> Inbox {
-    send_to(server, request)
+pub(crate) fn send(server: &TestServer, request: InferenceRequest) -> ReplyReceiver {
+    send_request(server, request)
 }

@@ -1,6 +1,6 @@
 //! Version counters that Triton lacks, as metric families.
 
-use galatea_control::{CounterFamily, CounterReadings, Measurements};
+use galatea_control::{CounterFamily, CounterReadings, ModelMeasurements};
 
 use crate::dispatcher::SchedulingCounts;
 use crate::statistics::Statistics;
@@ -14,12 +14,12 @@ pub(super) fn families(
     unexecuted.extend(scheduling.unexecuted());
     vec![
         CounterFamily {
-            name: Measurements::CLOSED_BATCHES,
+            name: ModelMeasurements::CLOSED_BATCHES,
             help: "Batches by the reason why they were closed and executed",
             counts: CounterReadings::ByReason(scheduling.closed_batches()),
         },
         CounterFamily {
-            name: Measurements::UNEXECUTED,
+            name: ModelMeasurements::UNEXECUTED,
             help: "Requests that were refused, expired or cancelled before they were executed",
             counts: CounterReadings::ByReason(unexecuted),
         },

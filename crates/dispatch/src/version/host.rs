@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_backend::{ComposingModels, Host, LogLevel, ResponseRecord};
+use galatea_backend::{ComposingModels, LogLevel, ModelHost, ResponseRecord};
 use galatea_infer::{
     AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, RequestObserver,
 };
@@ -10,7 +10,7 @@ use galatea_infer::{
 use crate::LogSink;
 use crate::statistics::{GpuCounters, Statistics};
 
-/// The [`Host`] for one model version, and the [`RequestObserver`] for its requests.
+/// The [`ModelHost`] for one model version, and the [`RequestObserver`] for its requests.
 pub(crate) struct VersionHost {
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) gpus: GpuCounters,
@@ -43,7 +43,7 @@ impl RequestObserver for VersionHost {
     }
 }
 
-impl Host for VersionHost {
+impl ModelHost for VersionHost {
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
         self.statistics.executed(batch_size, times);
     }

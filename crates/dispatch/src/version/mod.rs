@@ -10,7 +10,7 @@
 //!
 //! **Lifetime.** Requests do not keep a version alive. Its dispatcher is kept alive by the threads
 //! of its lanes, and outlives the version's last handle until it is drained. When the engine has no
-//! more handles to a version, it drains the version, waits for its threads ([`LoadedModel::stop`]),
+//! more handles to a version, it drains the version, waits for its threads ([`LoadedModel::join_and_destroy`]),
 //! and destroys it.
 
 mod composing;
@@ -29,11 +29,13 @@ use arc_swap::ArcSwap;
 use galatea_backend::{Model, ModelFiles};
 use galatea_config::ModelSpec;
 use galatea_control::{
-    Measurements, ModelConfigDocument, ModelMetadata, ModelStatistics, TensorMetadata,
+    ModelConfigDocument, ModelMeasurements, ModelMetadata, ModelStatistics, TensorMetadata,
 };
-use galatea_explain::{ExplainingObserver, Explanation, MainCauseFinder, Milestone, RequestFacts};
+use galatea_explain::{
+    ExplainingObserver, LatencyCauseFinder, LatencyExplanation, Milestone, RequestFacts,
+};
 use galatea_infer::{
-    AdmissionTimes, InferenceRequest, ModelClasses, PendingRequest, RequestObserver,
+    AdmissionTimes, ClassificationInfo, InferenceRequest, PendingRequest, RequestObserver,
     ResponseSender, Status, Trace, TraceSubject,
 };
 use galatea_policy::InstanceId;
@@ -47,7 +49,7 @@ use crate::admission::Admission;
 use crate::cache::{CacheLayer, CacheLookup, CacheMiss, VersionFingerprint};
 use crate::dispatcher::{AdmittedRequest, Dispatcher, ReportSubject};
 use crate::instances::{InstanceKey, PassiveInstances};
-use crate::log::{refuse, request_log};
+use crate::log::{refuse_and_log, request_log};
 use crate::reshape::OutputReshape;
 
 /// A loaded version of a model.
@@ -68,7 +70,7 @@ pub struct LoadedModel {
     pub(crate) metric_tags: Arc<[(String, String)]>,
     pub(crate) admission: Admission,
     pub(crate) output_reshape: Option<Arc<OutputReshape>>,
-    pub(crate) classes: Arc<ModelClasses>,
+    pub(crate) classes: Arc<ClassificationInfo>,
     pub(crate) host: Arc<VersionHost>,
     /// The fingerprint; `None` if the server has no cache.
     pub(crate) fingerprint: Option<VersionFingerprint>,
@@ -100,13 +102,13 @@ impl LoadedModel {
         }
         if let Err(status) = self.admission.deadlines.check(&request) {
             self.host.statistics.refused_as_invalid();
-            return refuse(sender, status, &self.host.log);
+            return refuse_and_log(sender, status, &self.host.log);
         }
         let admitted = match self.admission.admit(request) {
             Ok(admitted) => admitted,
             Err(status) => {
                 self.host.statistics.refused_as_invalid();
-                return refuse(sender, status, &self.host.log);
+                return refuse_and_log(sender, status, &self.host.log);
             }
         };
         let mut request = admitted.request;
@@ -138,7 +140,7 @@ impl LoadedModel {
             None => sender,
         };
         request.trace = trace;
-        request.held = self.host.statistics.model_bytes.hold(&request.inputs);
+        request.held = self.host.statistics.model_bytes.add_request(&request.inputs);
         let times = AdmissionTimes { arrival, queued: Instant::now() };
         let observer = self.observer(&request, times);
         let (shape_class, length) = (admitted.shape_class, admitted.length);
@@ -152,10 +154,11 @@ impl LoadedModel {
         request: &InferenceRequest,
         times: AdmissionTimes,
     ) -> Arc<dyn RequestObserver> {
-        let explanation = request.trace.as_ref().and_then(|trace| Explanation::of(trace));
+        let explanation =
+            request.trace.as_ref().and_then(|trace| LatencyExplanation::from_trace(trace));
         let Some(explanation) = explanation else { return self.host.clone() };
         explanation.set_milestone(Milestone::Queued, times.queued);
-        ExplainingObserver::before(explanation, self.host.clone())
+        ExplainingObserver::wrap(explanation, self.host.clone())
     }
 
     fn explain_admission(&self, trace: &Trace, request: &InferenceRequest) {
@@ -219,7 +222,7 @@ impl LoadedModel {
 
     /// The output classes.
     #[must_use]
-    pub const fn classes(&self) -> &Arc<ModelClasses> {
+    pub const fn class_labels(&self) -> &Arc<ClassificationInfo> {
         &self.classes
     }
 
@@ -259,7 +262,7 @@ impl LoadedModel {
 
     /// Waits until a drained version's threads have ended. Then destroys its passive instances,
     /// which also use the model, and its custom batching rule on this thread.
-    pub fn stop(&self) {
+    pub fn join_and_destroy(&self) {
         self.dispatcher.join_lanes();
         self.passive.destroy();
         self.dispatcher.destroy_custom_batching();
@@ -320,7 +323,11 @@ impl LoadedModel {
     /// The report with this name, as JSON, if it exists. `main_cause_text` names the main cause of
     /// request latency.
     #[must_use]
-    pub fn report(&self, name: &str, main_cause_text: Option<MainCauseFinder>) -> Option<String> {
+    pub fn report_json(
+        &self,
+        name: &str,
+        main_cause_text: Option<LatencyCauseFinder>,
+    ) -> Option<String> {
         let executed = self.host.statistics.durations();
         let (model, version) = (&self.name, self.version);
         let subject = ReportSubject { name: model, version, executed, main_cause_text };
@@ -333,7 +340,8 @@ impl LoadedModel {
         let counters = &self.host.statistics;
         let batches = counters.batches();
         let families = counters::families(counters, &self.dispatcher.scheduling_counts());
-        let measurements = Measurements { counters: families, ..counters.measurements(&batches) };
+        let measurements =
+            ModelMeasurements { counters: families, ..counters.measurements(&batches) };
         ModelStatistics {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
@@ -359,7 +367,7 @@ impl LoadedModel {
 
 /// Adds to a request's explanation, if it has one.
 fn explain(trace: &Trace, change: impl FnOnce(&mut RequestFacts)) {
-    if let Some(explanation) = Explanation::of(trace) {
+    if let Some(explanation) = LatencyExplanation::from_trace(trace) {
         explanation.update(change);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_config::InputSpec;
-use galatea_traffic::{Header, Line};
+use galatea_traffic::{TrafficHeader, TrafficLine};
 
 use super::LoadedModel;
 use crate::dispatcher::VariableDims;
@@ -23,7 +23,7 @@ impl LoadedModel {
         let dims = |(name, places): &(String, Vec<usize>)| {
             places.iter().map(|place| format!("{name}:{}", place - first)).collect::<Vec<_>>()
         };
-        let header = Header {
+        let header = TrafficHeader {
             model: self.name.to_string(),
             version: self.version,
             began_ms,
@@ -32,7 +32,7 @@ impl LoadedModel {
             variable: variable.iter().flat_map(dims).collect(),
             config: None,
         };
-        Some(format!("{}\n", Line::Header(header)))
+        Some(format!("{}\n", TrafficLine::Header(header)))
     }
 
     /// The lines recorded since the last call; `None` if nothing is being recorded.

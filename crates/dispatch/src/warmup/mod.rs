@@ -11,7 +11,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use galatea_backend::{ExpectedFileSize, LogLevel, ModelFiles};
+use galatea_backend::{FileReadLimit, LogLevel, ModelFiles};
 use galatea_config::{ModelSpec, SchedulingChoice, WarmupContent, WarmupInput, WarmupSample};
 use galatea_infer::{InferenceRequest, InputTensor, Status};
 use galatea_stdx::len64;
@@ -133,8 +133,8 @@ fn is_sequence_input(spec: &ModelSpec, name: &str) -> bool {
 /// provides.
 fn sequence_input<'a>(spec: &'a ModelSpec, name: &str) -> Option<(DataType, &'a [i64])> {
     const ONE: &[i64] = &[1];
-    let control = spec.controls().iter().find(|control| control.name == name);
-    let state = || spec.states().iter().find(|state| state.input_name == name);
+    let control = spec.sequence_controls().iter().find(|control| control.name == name);
+    let state = || spec.sequence_states().iter().find(|state| state.input_name == name);
     control
         .map(|control| (control.datatype, ONE))
         .or_else(|| state().map(|state| (state.datatype, state.dims.as_slice())))
@@ -159,7 +159,7 @@ fn check_replacement(spec: &ModelSpec, input: &InputTensor) -> Result<(), Status
 
 /// Checks the strings in an input that admission does not check.
 fn check_replaced_strings(input: &InputTensor) -> Result<(), Status> {
-    let (DataType::Bytes, Some(bytes)) = (input.datatype, input.data.host()) else {
+    let (DataType::Bytes, Some(bytes)) = (input.datatype, input.data.host_bytes()) else {
         return Ok(());
     };
     check_strings(bytes, &input.shape)
@@ -231,7 +231,7 @@ fn read(
     files: &dyn ModelFiles,
 ) -> Result<Vec<u8>, Status> {
     if input.datatype == DataType::Bytes {
-        return files.read_warmup(name, ExpectedFileSize::AtMost(STRING_FILE_BYTES_MAX));
+        return files.read_warmup(name, FileReadLimit::AtMost(STRING_FILE_BYTES_MAX));
     }
     let expected = shape.byte_size(input.datatype);
     let expected = expected.filter(|size| *size <= CONFIG_TENSOR_BYTES_MAX).ok_or_else(|| {
@@ -240,7 +240,7 @@ fn read(
             input.name
         ))
     })?;
-    let bytes = files.read_warmup(name, ExpectedFileSize::Beginning(expected))?;
+    let bytes = files.read_warmup(name, FileReadLimit::Beginning(expected))?;
     if len64(bytes.len()) < expected {
         // The message is Triton's, with the missing space added.
         let text = format!(

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use galatea_backend::{Instance, LogLevel};
 use galatea_infer::{
     AdmissionTimes, CancelToken, ExecutionSummary, FailureReason, InferenceRequest, PendingRequest,
-    Reply, RequestObserver, ResponseSender, SequenceFlags, SequenceOwner, StateTensor, Status,
+    Reply, RequestObserver, ResponseSender, SequenceFlags, SequenceReleaseHook, StateTensor,
+    Status,
 };
-use galatea_policy::{MeasuredExecution, RequestKey};
+use galatea_policy::{RequestKey, WarmupMeasurement};
 use galatea_stdx::Lock;
 
 use super::{PreparedSample, Warmup, failure_prefix};
@@ -40,7 +41,7 @@ pub(crate) struct InstanceWarmup<'a> {
 
 /// The durations of the samples' executions, on all instances.
 #[derive(Debug, Default)]
-pub(crate) struct WarmupCosts(Lock<Vec<MeasuredExecution>>);
+pub(crate) struct WarmupCosts(Lock<Vec<WarmupMeasurement>>);
 
 impl WarmupCosts {
     /// Keeps the latest durations of a sample's executions on one instance. The first execution
@@ -48,7 +49,7 @@ impl WarmupCosts {
     fn add(&self, sample: &PreparedSample, durations_ns: &VecDeque<u64>) {
         let rows = sample.rows.saturating_mul(sample.batch_size);
         let first = usize::from(durations_ns.len() > 1 && sample.count <= KEPT_MAX);
-        let measured = durations_ns.iter().skip(first).map(|&duration_ns| MeasuredExecution {
+        let measured = durations_ns.iter().skip(first).map(|&duration_ns| WarmupMeasurement {
             rows,
             length: sample.length,
             duration_ns,
@@ -56,7 +57,7 @@ impl WarmupCosts {
         self.0.lock("keep durations").extend(measured);
     }
 
-    pub(crate) fn into_inner(self) -> Vec<MeasuredExecution> {
+    pub(crate) fn into_inner(self) -> Vec<WarmupMeasurement> {
         self.0.into_inner()
     }
 }
@@ -99,7 +100,7 @@ struct WarmupSequenceOwner {
     added_input_count: usize,
 }
 
-impl SequenceOwner for WarmupSequenceOwner {
+impl SequenceReleaseHook for WarmupSequenceOwner {
     fn released(&self, _key: u64, _states: Vec<StateTensor>) {
         let _ = self.events.send(WarmupEvent::Released);
     }
@@ -263,7 +264,7 @@ impl SequenceWarmup<'_> {
     }
 
     fn assemble(&self, rows: Vec<SequenceRow>) -> Vec<PendingRequest> {
-        let owner: Arc<dyn SequenceOwner> = Arc::new(WarmupSequenceOwner {
+        let owner: Arc<dyn SequenceReleaseHook> = Arc::new(WarmupSequenceOwner {
             events: self.events.clone(),
             added_input_count: self.assembler.added_input_count(),
         });

@@ -8,7 +8,7 @@ use galatea_tensor::DataType;
 
 use crate::LogSink;
 use crate::testing::sequences::{BLOCKING, OLDEST, ScriptedBackend, add, config, reply_with, row};
-use crate::testing::{ECHO, FakeBackend, Files, ServerSetup, request, send};
+use crate::testing::{ECHO, FakeBackend, FakeModelFiles, ServerSetup, echo_request, send};
 
 const INLINE: ExecutionPolicy = ExecutionPolicy::Inline;
 
@@ -28,15 +28,15 @@ fn recording() -> (FakeBackend, Seen) {
 
 fn inputs(request: &PendingRequest) -> String {
     let inputs = request.request().inputs.iter().map(|input| {
-        let bytes = input.data.host().unwrap().to_vec();
+        let bytes = input.data.host_bytes().unwrap().to_vec();
         format!("{} {} {} {bytes:?}", input.name, input.datatype, input.shape)
     });
     inputs.collect::<Vec<String>>().join(", ")
 }
 
-fn files(warmup: &[(&'static str, &[u8])]) -> Vec<Files> {
+fn files(warmup: &[(&'static str, &[u8])]) -> Vec<FakeModelFiles> {
     let warmup = warmup.iter().map(|(name, bytes)| (*name, bytes.to_vec())).collect();
-    vec![Files { version: 1, warmup, ..Files::default() }]
+    vec![FakeModelFiles { version: 1, warmup, ..FakeModelFiles::default() }]
 }
 
 /// The batches that a model with these samples executes during loading.
@@ -212,7 +212,7 @@ fn warmup_is_counted_and_logged() {
     let statistics = || server.statistics(Some("echo"), None).unwrap().remove(0);
     assert_eq!((statistics().inference_count, statistics().execution_count), (6, 3));
     assert_eq!(statistics().inference.success.count, 6);
-    send(&server, request(&[1, 1])).recv().unwrap().unwrap();
+    send(&server, echo_request(&[1, 1])).recv().unwrap().unwrap();
     assert_eq!((statistics().inference_count, statistics().execution_count), (7, 4));
     let lines = lines.lock().unwrap();
     let of = |part: &str| lines.iter().filter(|line| line.contains(part)).count();

@@ -10,8 +10,8 @@ fn model(run: impl Fn() + Send + Sync + 'static) {
     model.check(run);
 }
 
-fn activity() -> Arc<Activity> {
-    Arc::new(Activity::new(Arc::new(AtomicU32::new(0))))
+fn activity() -> Arc<ConnectionActivity> {
+    Arc::new(ConnectionActivity::new(Arc::new(AtomicU32::new(0))))
 }
 
 #[test]
@@ -21,14 +21,14 @@ fn a_connection_that_lost_its_place_serves_no_request() {
         let other = activity.clone();
         let evicting =
             thread::spawn(move || other.idle_since().is_some_and(|since| other.evict(since)));
-        activity.begin_wait(AwaitedStep::Idle, Tick(0));
+        activity.begin_wait(AwaitedClientStep::Idle, UptimeSeconds(0));
         let first = activity.end_wait();
-        activity.begin_wait(AwaitedStep::Idle, Tick(0));
+        activity.begin_wait(AwaitedClientStep::Idle, UptimeSeconds(0));
         let second = activity.end_wait();
         let is_evicted = evicting.join().unwrap();
         // A connection that was evicted while idle finds out before it serves the next request.
         assert_eq!(is_evicted, first.is_err() || second.is_err());
-        assert_eq!(is_evicted, activity.is_over());
+        assert_eq!(is_evicted, activity.has_expired());
     });
 }
 
@@ -36,15 +36,16 @@ fn a_connection_that_lost_its_place_serves_no_request() {
 fn a_place_is_taken_once() {
     model(|| {
         let activity = activity();
-        activity.begin_wait(AwaitedStep::Idle, Tick(0));
+        activity.begin_wait(AwaitedClientStep::Idle, UptimeSeconds(0));
         let evicting = [(); 2].map(|()| {
             let other = activity.clone();
             thread::spawn(move || other.idle_since().is_some_and(|since| other.evict(since)))
         });
-        activity.expire(&Timeouts { idle: Some(1), head: None, stall: None }, Tick(9));
+        activity
+            .expire(&ClientTimeouts { idle: Some(1), head: None, stall: None }, UptimeSeconds(9));
         let evictions = evicting.map(|evicting| evicting.join().unwrap());
         assert!(!(evictions[0] && evictions[1]));
-        assert!(activity.is_over());
+        assert!(activity.has_expired());
         assert_eq!(activity.end_wait().is_err(), evictions[0] || evictions[1]);
     });
 }

@@ -37,7 +37,7 @@ const PLAIN_TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// TLS at a door, consisting of a replaceable configuration and the handshakes in progress.
 #[derive(Clone)]
-pub struct Tls(Arc<AcceptorShared>);
+pub struct SharedTlsAcceptor(Arc<AcceptorShared>);
 
 struct AcceptorShared {
     config: ArcSwap<TlsConfig>,
@@ -45,7 +45,7 @@ struct AcceptorShared {
     report: Box<dyn Fn(&HandshakeFailure) + Send + Sync>,
 }
 
-impl Tls {
+impl SharedTlsAcceptor {
     /// Creates TLS with this configuration. Handshake failures are passed to `report`.
     pub fn new(
         config: TlsConfig,
@@ -59,7 +59,7 @@ impl Tls {
     }
 
     /// Replaces the configuration for future handshakes. Existing connections are unaffected.
-    pub fn replace(&self, config: TlsConfig) {
+    pub fn replace_config(&self, config: TlsConfig) {
         self.0.config.store(Arc::new(config));
     }
 
@@ -79,7 +79,7 @@ impl Tls {
         let shaken = tokio::select! {
             biased;
             shaken = handshake.as_mut() => shaken,
-            () = stopping.stopping(), if open.is_some() => {
+            () = stopping.wait_until_stopping(), if open.is_some() => {
                 drop(open.take());
                 tokio::select! {
                     biased;
@@ -163,7 +163,7 @@ async fn refuse_plain_text(stream: &mut TcpStream, reply: &[u8]) {
     let _ = tokio::time::timeout(PLAIN_TEXT_TIME_MAX, reading).await;
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for SharedTlsAcceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Tls")
     }

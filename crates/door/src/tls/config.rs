@@ -15,7 +15,7 @@ use super::client_verifier;
 
 /// The contents of the files from which a configuration is created.
 #[derive(Clone, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct TlsFileContents {
     /// The server's certificate, followed by its issuers' certificates.
     pub certificate: Vec<u8>,
     /// The key of the first certificate.
@@ -24,7 +24,7 @@ pub struct TlsFiles {
     pub roots: Option<Vec<u8>>,
 }
 
-impl fmt::Debug for TlsFiles {
+impl fmt::Debug for TlsFileContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Omits the key, which is secret.
         f.write_str("TlsFiles")
@@ -34,17 +34,17 @@ impl fmt::Debug for TlsFiles {
 /// One of the files.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TlsFileRole {
-    /// [`TlsFiles::certificate`].
+    /// [`TlsFileContents::certificate`].
     Certificate,
-    /// [`TlsFiles::key`].
+    /// [`TlsFileContents::key`].
     Key,
-    /// [`TlsFiles::roots`].
+    /// [`TlsFileContents::roots`].
     Roots,
 }
 
 /// The error for a fault in a file that prevents a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsError {
+pub struct TlsConfigError {
     /// The file.
     pub file: TlsFileRole,
     /// The fault, phrased to follow the file name.
@@ -84,10 +84,10 @@ impl TlsConfig {
     ///
     /// If a file lacks the expected content, or the key doesn't match the certificate.
     pub fn new(
-        files: &TlsFiles,
+        files: &TlsFileContents,
         clients: ClientAuthentication,
         protocol: ApplicationProtocol,
-    ) -> Result<Self, TlsError> {
+    ) -> Result<Self, TlsConfigError> {
         let provider = Arc::new(ring::default_provider());
         let chain = certificates(&files.certificate, TlsFileRole::Certificate)?;
         let validity = parsed(chain.first(), TlsFileRole::Certificate)?.validity;
@@ -115,7 +115,7 @@ impl TlsConfig {
     /// Returns a remark if clients will not trust the certificate because of its dates. The remark
     /// is phrased to follow the file name. `now` is the time since 1970.
     #[must_use]
-    pub fn dates_remark(&self, now: Duration) -> Option<&'static str> {
+    pub fn validity_warning(&self, now: Duration) -> Option<&'static str> {
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         if now > self.validity.not_after {
             Some("has expired")
@@ -136,20 +136,23 @@ impl ApplicationProtocol {
     }
 }
 
-impl fmt::Display for TlsError {
+impl fmt::Display for TlsConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
 }
 
-impl std::error::Error for TlsError {}
+impl std::error::Error for TlsConfigError {}
 
-fn wrong(file: TlsFileRole, reason: impl Into<String>) -> TlsError {
-    TlsError { file, reason: reason.into() }
+fn wrong(file: TlsFileRole, reason: impl Into<String>) -> TlsConfigError {
+    TlsConfigError { file, reason: reason.into() }
 }
 
 /// Returns all certificates in a file, which must contain at least one.
-fn certificates(text: &[u8], file: TlsFileRole) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(
+    text: &[u8],
+    file: TlsFileRole,
+) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let found = found.map_err(|error| wrong(file, format!("is no valid PEM: {error}")))?;
     if found.is_empty() {
@@ -164,7 +167,7 @@ fn certificates(text: &[u8], file: TlsFileRole) -> Result<Vec<CertificateDer<'st
 fn parsed<'d>(
     certificate: Option<&'d CertificateDer<'_>>,
     file: TlsFileRole,
-) -> Result<Certificate<'d>, TlsError> {
+) -> Result<Certificate<'d>, TlsConfigError> {
     certificate
         .and_then(|certificate| Certificate::parse(certificate))
         .ok_or_else(|| wrong(file, "has a certificate that can't be read"))
@@ -177,7 +180,7 @@ fn certified_key(
     chain: Vec<CertificateDer<'static>>,
     text: &[u8],
     provider: &CryptoProvider,
-) -> Result<CertifiedKey, TlsError> {
+) -> Result<CertifiedKey, TlsConfigError> {
     let key = provider.key_provider.load_private_key(private_key(text)?).map_err(|_| {
         wrong(
             TlsFileRole::Key,
@@ -196,7 +199,7 @@ fn certified_key(
 }
 
 /// Returns the first private key in a file.
-fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
     if has(text, b"BEGIN ENCRYPTED PRIVATE KEY") || has(text, b"Proc-Type: 4,ENCRYPTED") {
         let reason = "is encrypted; the key is needed without a passphrase";
         return Err(wrong(TlsFileRole::Key, reason));
@@ -210,7 +213,7 @@ fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     Err(bad_key(&pem::Error::NoItemsFound))
 }
 
-fn bad_key(error: &pem::Error) -> TlsError {
+fn bad_key(error: &pem::Error) -> TlsConfigError {
     let reason = match error {
         pem::Error::NoItemsFound => String::from("has no private key in PEM form"),
         error => format!("is no valid PEM: {error}"),
@@ -227,14 +230,18 @@ mod tests {
     use super::super::test_certificates as files;
     use super::*;
 
-    fn config(certificate: &[u8], key: &[u8], roots: Option<&[u8]>) -> Result<TlsConfig, TlsError> {
+    fn config(
+        certificate: &[u8],
+        key: &[u8],
+        roots: Option<&[u8]>,
+    ) -> Result<TlsConfig, TlsConfigError> {
         let (certificate, key) = (certificate.to_vec(), key.to_vec());
         let clients = if roots.is_some() {
             ClientAuthentication::Certified
         } else {
             ClientAuthentication::Anonymous
         };
-        let files = TlsFiles { certificate, key, roots: roots.map(<[u8]>::to_vec) };
+        let files = TlsFileContents { certificate, key, roots: roots.map(<[u8]>::to_vec) };
         TlsConfig::new(&files, clients, ApplicationProtocol::Http2)
     }
 
@@ -314,7 +321,7 @@ mod tests {
     fn dates_are_remarked_on() {
         let good = config(files::SERVER, files::SERVER_KEY, None).unwrap();
         let (not_before, not_after) = (good.validity.not_before, good.validity.not_after);
-        let remark = |seconds: i64| good.dates_remark(Duration::from_secs(seconds as u64));
+        let remark = |seconds: i64| good.validity_warning(Duration::from_secs(seconds as u64));
         assert_eq!(remark(not_before), None);
         assert_eq!(remark(not_after), None);
         assert_eq!(remark(not_after + 1), Some("has expired"));

@@ -3,7 +3,7 @@
 //! - `config.rs`: a configuration from PEM files, with errors that name the file
 //! - `certificate.rs`: the few certificate fields that are needed here
 //! - `client_verifier.rs`: verification of client certificates
-//! - `acceptor.rs`: [`Tls`], which performs handshakes and whose configuration can be replaced
+//! - `acceptor.rs`: [`SharedTlsAcceptor`], which performs handshakes and whose configuration can be replaced
 //! - `failure.rs`: the reasons why handshakes fail
 //! - `socket.rs`: the socket below TLS, which needs fewer reads
 //! - `reload.rs`: the time at which changed files take effect
@@ -24,9 +24,10 @@ mod test_certificates;
 #[cfg(test)]
 mod tests;
 
-pub use acceptor::{Tls, TlsStream};
+pub use acceptor::{SharedTlsAcceptor, TlsStream};
 pub use config::{
-    ApplicationProtocol, ClientAuthentication, TlsConfig, TlsError, TlsFileRole, TlsFiles,
+    ApplicationProtocol, ClientAuthentication, TlsConfig, TlsConfigError, TlsFileContents,
+    TlsFileRole,
 };
 pub use failure::{HandshakeFailure, HandshakeFailureKind};
 pub use reload::{ReloadStep, TlsReloader};

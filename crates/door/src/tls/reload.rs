@@ -27,7 +27,7 @@ pub enum ReloadStep<'r, F> {
     /// Do nothing.
     Keep,
     /// Create a configuration from these files. If that succeeds, use it and call
-    /// [`TlsReloader::adopt`].
+    /// [`TlsReloader::mark_adopted`].
     Judge(&'r F),
     /// Report to the operator that the files can't be read, for this reason.
     Complain(&'r str),
@@ -41,7 +41,7 @@ impl<F: PartialEq + Clone + Debug> TlsReloader<F> {
     }
 
     /// Processes the contents of the files, or the reason why they can't be read.
-    pub fn step(&mut self, reading: Result<F, String>) -> ReloadStep<'_, F> {
+    pub fn process_files(&mut self, reading: Result<F, String>) -> ReloadStep<'_, F> {
         if reading.as_ref() == Ok(&self.served) {
             self.seen = None;
             return ReloadStep::Keep;
@@ -63,7 +63,7 @@ impl<F: PartialEq + Clone + Debug> TlsReloader<F> {
     }
 
     /// Notes that the last evaluated files are now in use.
-    pub fn adopt(&mut self) {
+    pub fn mark_adopted(&mut self) {
         if let Some(SeenFiles { reading: Ok(files), .. }) = self.seen.take() {
             self.served = files;
         }
@@ -80,7 +80,7 @@ mod tests {
             Some(reason) => Err(reason.to_owned()),
             None => Ok(files),
         };
-        match reload.step(reading) {
+        match reload.process_files(reading) {
             ReloadStep::Keep => String::from("keep"),
             ReloadStep::Judge(files) => format!("judge {files}"),
             ReloadStep::Complain(reason) => format!("complain {reason}"),
@@ -95,7 +95,7 @@ mod tests {
             let done = look(&mut reload, files);
             assert_eq!(&done, expected, "look {place}");
             if done.starts_with("judge good") {
-                reload.adopt();
+                reload.mark_adopted();
             }
         }
     }

@@ -14,7 +14,8 @@ use tokio_rustls::TlsConnector;
 
 use super::test_certificates as files;
 use super::{
-    ApplicationProtocol, ClientAuthentication, HandshakeFailureKind, Tls, TlsConfig, TlsFiles,
+    ApplicationProtocol, ClientAuthentication, HandshakeFailureKind, SharedTlsAcceptor, TlsConfig,
+    TlsFileContents,
 };
 use crate::connections::Connections;
 use crate::phase::{DoorPhase, PhaseSender};
@@ -22,15 +23,17 @@ use crate::phase::{DoorPhase, PhaseSender};
 const PLAIN_REPLY: &[u8] = b"speak TLS";
 
 /// Returns a door's TLS, and the reasons for its failed handshakes.
-fn server(clients: ClientAuthentication) -> (Tls, mpsc::Receiver<HandshakeFailureKind>) {
-    let files = TlsFiles {
+fn server(
+    clients: ClientAuthentication,
+) -> (SharedTlsAcceptor, mpsc::Receiver<HandshakeFailureKind>) {
+    let files = TlsFileContents {
         certificate: files::SERVER.to_vec(),
         key: files::SERVER_KEY.to_vec(),
         roots: Some(files::ROOTS.to_vec()),
     };
     let config = TlsConfig::new(&files, clients, ApplicationProtocol::Http2).unwrap();
     let (sender, failures) = mpsc::channel();
-    let tls = Tls::new(config, move |failure| {
+    let tls = SharedTlsAcceptor::new(config, move |failure| {
         let _ = sender.send(failure.kind);
     });
     (tls, failures)
@@ -69,7 +72,7 @@ async fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// Returns true if an echo comes back through TLS.
-async fn echoes(tls: &Tls, config: ClientConfig) -> bool {
+async fn echoes(tls: &SharedTlsAcceptor, config: ClientConfig) -> bool {
     let (client, server) = pair().await;
     let phase = PhaseSender::new();
     let serve = async {

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use galatea_policy::{LoadReason, ModelName};
+use galatea_policy::{LoadReason, ModelId};
 
 use super::defined_model::DefinedModel;
 use crate::catalog::CatalogModel;
 
 /// A model that may become desired.
 pub(super) struct CandidateModel {
-    pub(super) id: ModelName,
+    pub(super) id: ModelId,
     /// The name by which other models refer to it.
     pub(super) name: String,
     pub(super) reason: LoadReason,
@@ -30,7 +30,7 @@ pub(super) enum CandidateContent {
 
 impl CandidateModel {
     pub(super) fn defined(
-        id: ModelName,
+        id: ModelId,
         name: String,
         reason: LoadReason,
         model: DefinedModel,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use galatea_backend::LogLevel;
 use galatea_dispatch::LogSink;
 use galatea_infer::Status;
-use galatea_policy::ModelName;
+use galatea_policy::ModelId;
 use galatea_stdx::{Condvar, Guard, Lock};
 
 use super::effect::{Effect, LoadOrder, ManagerEvent, StepEffects, VersionWork};
@@ -221,7 +221,7 @@ pub(super) fn step_plan<T>(
 /// An effect in progress. Dropping it ends the effect, even during a panic.
 struct EffectInProgress<'d> {
     driver: &'d Driver,
-    id: ModelName,
+    id: ModelId,
 }
 
 impl Drop for EffectInProgress<'_> {

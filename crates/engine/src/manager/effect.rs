@@ -11,7 +11,7 @@ use std::sync::Arc;
 use galatea_backend::{LogLevel, ModelFiles};
 use galatea_dispatch::InstanceChange;
 use galatea_infer::Status;
-use galatea_policy::{LoadOutcome, ModelName};
+use galatea_policy::{LoadOutcome, ModelId};
 
 use super::defined_model::DefinedModel;
 use crate::LoadFailure;
@@ -25,9 +25,9 @@ pub(super) type ChangedVersion = (Arc<ModelHandle>, InstanceChange);
 
 /// The model that a load should bring into service.
 pub(super) struct LoadOrder {
-    pub(super) id: ModelName,
+    pub(super) id: ModelId,
     /// The ids of the models that it needs, keyed by the names that it uses for them.
-    pub(super) dependencies: BTreeMap<String, ModelName>,
+    pub(super) dependencies: BTreeMap<String, ModelId>,
     pub(super) model: Arc<DefinedModel>,
     /// The model that the last successful load brought into service.
     pub(super) serving: Option<Arc<DefinedModel>>,
@@ -87,9 +87,9 @@ pub(super) enum AbandonNotice {
 /// An effect that the plan requests.
 pub(super) enum Effect {
     /// Write a line to the log.
-    Log(ModelName, LogLevel, String),
+    Log(ModelId, LogLevel, String),
     /// Log that a model can't be loaded because of the models that it needs.
-    ReportBlocked(ModelName, String),
+    ReportBlocked(ModelId, String),
     /// Determine a load's work, on a pool thread: [`ManagerEvent::Prepared`].
     Prepare(Arc<LoadOrder>),
     /// Work on a version, on a pool thread: [`ManagerEvent::VersionLoaded`] or
@@ -108,28 +108,28 @@ pub(super) enum Effect {
     },
     /// Notify repository agents that a model is going out of service:
     /// [`ManagerEvent::UnloadAnnounced`].
-    AnnounceUnload(ModelName),
+    AnnounceUnload(ModelId),
 }
 
 /// An event reported to the plan.
 pub(super) enum ManagerEvent {
-    Prepared(ModelName, Result<LoadPreparation, LoadRefusal>),
+    Prepared(ModelId, Result<LoadPreparation, LoadRefusal>),
     /// An attempt to load a version ended.
-    VersionLoaded(ModelName, Arc<dyn ModelFiles>, Result<Arc<ModelHandle>, Status>),
-    InstancesAdded(ModelName, i64, Result<ChangedVersion, Status>),
+    VersionLoaded(ModelId, Arc<dyn ModelFiles>, Result<Arc<ModelHandle>, Status>),
+    InstancesAdded(ModelId, i64, Result<ChangedVersion, Status>),
     /// Work on a version was skipped for this reason.
-    VersionSkipped(ModelName, i64, Status),
+    VersionSkipped(ModelId, i64, Status),
     /// The changes were applied. The ready versions are those from before publication.
     Committed {
-        id: ModelName,
+        id: ModelId,
         ready: Vec<i64>,
     },
     /// The changes were undone. The ready versions are those from before the load.
     Abandoned {
-        id: ModelName,
+        id: ModelId,
         ready: Vec<i64>,
     },
-    UnloadAnnounced(ModelName),
+    UnloadAnnounced(ModelId),
 }
 
 /// The consequences of stepping the plan.
@@ -183,7 +183,7 @@ impl VersionWork {
 
 impl Effect {
     /// The model to which the effect applies.
-    pub(super) fn id(&self) -> &ModelName {
+    pub(super) fn id(&self) -> &ModelId {
         match self {
             Self::Log(id, ..) | Self::ReportBlocked(id, _) | Self::AnnounceUnload(id) => id,
             Self::Prepare(order) | Self::Commit { order, .. } | Self::Abandon { order, .. } => {

@@ -2,7 +2,7 @@
 //!
 //! Orders, polls and startup all specify which models should serve. The pure [`Plan`] decides what
 //! to load and unload and in which order; the [`Driver`] performs the plan's effects and reports
-//! the results as events. The manager sees repositories only as a [`Catalog`].
+//! the results as events. The manager sees repositories only as a [`LoadableModels`].
 //!
 //! A single lock is held while the plan is stepped and while the registry applies the step's
 //! changes, so the two always agree. No lookup, load or destruction happens under that lock.
@@ -19,7 +19,7 @@
 //!    Others are defined (`DefinedModel::define`): the configuration is read, and repository agents
 //!    agree or refuse. Their lease waits in the `AgentLeaseSlot`.
 //! 3. **Plan.** `Plan::set_desired` accepts all candidates or none; each defined candidate is a new
-//!    revision. `Lifecycle` begins the load once no other load or unload of the model is in
+//!    revision. `LifecyclePlanner` begins the load once no other load or unload of the model is in
 //!    progress and the models that it needs have settled.
 //! 4. **Preparation.** On a [`Pool`] thread, `LoadWorker::prepare` claims the lease, pins the
 //!    versions that an ensemble needs (`PinnedModels`), and sorts the model's versions into two
@@ -35,7 +35,7 @@
 //!    batches. The old model's agents are notified that it is going out of service, then the new
 //!    model's agents that it is entering service.
 //! 8. **Publication.** `Plan::publish` puts all versions into one snapshot
-//!    (`RegistryChange::Publish`), under the lock. `Lifecycle` marks the ensembles that need the
+//!    (`RegistryChange::Publish`), under the lock. `LifecyclePlanner` marks the ensembles that need the
 //!    model as stale: each is reloaded by the same steps, and pins the new versions.
 //! 9. **Old versions.** The previous snapshot is dropped. The last `ModelHandle` of an old version
 //!    gives it to the reaper, which drains and destroys it ([`reaper`](crate::reaper)). The agents'
@@ -73,7 +73,7 @@
 //!   its response, then compares the repository with the models in service.
 //! - **A newer revision becomes desired during a load**, through a poll or an order for an
 //!   ensemble. A model has only one load at a time (`Plan::begin_load` asserts this). The older
-//!   load ends and serves for a moment; then `Lifecycle` begins the newer one.
+//!   load ends and serves for a moment; then `LifecyclePlanner` begins the newer one.
 //! - **The plan changes between search and plan.** An unchanged candidate may since have been
 //!   unloaded or have failed. `set_desired` then returns all candidates, that candidate is defined,
 //!   and the step is repeated. Each round defines more candidates, so the rounds end.
@@ -86,7 +86,7 @@
 //! - **The model is removed between steps 7 and 8.** `publish` checks `may_serve` under the lock,
 //!   and abandons the load. The agents were notified that the model serves, and are now notified
 //!   that it is going out of service (`AbandonNotice::Unloading`).
-//! - **A model is reloaded while an ensemble that needs it loads.** `Lifecycle` marks the ensemble
+//! - **A model is reloaded while an ensemble that needs it loads.** `LifecyclePlanner` marks the ensemble
 //!   as stale. Its load ends with the versions that it pinned, and another load follows; a failure
 //!   of the first load is ignored.
 //! - **A model is replaced under a serving ensemble.** The ensemble's pins keep the old versions,
@@ -133,7 +133,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_dispatch::{Loader, LogSink};
-use galatea_policy::ModelNames;
+use galatea_policy::ModelIdsByName;
 use galatea_repository::ScanProblem;
 use galatea_stdx::Lock;
 
@@ -143,7 +143,7 @@ use self::pool::Pool;
 use self::search::Searcher;
 use self::withdrawal::AgentWithdrawals;
 use self::worker::LoadWorker;
-use crate::catalog::Catalog;
+use crate::catalog::LoadableModels;
 use crate::reaper::Reaper;
 use crate::registry::Registry;
 
@@ -172,7 +172,7 @@ impl ControlMode {
 
 /// The meaning of model names: unique, or shared by several models.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Namespaces {
+pub enum NamespaceMode {
     /// A name belongs to a single model.
     None,
     /// Each repository is a namespace. Models in different namespaces may have the same name.
@@ -181,9 +181,9 @@ pub enum Namespaces {
 
 /// The manager options.
 pub(crate) struct ManagerOptions {
-    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) catalog: Arc<dyn LoadableModels>,
     pub(crate) mode: ControlMode,
-    pub(crate) namespaces: Namespaces,
+    pub(crate) namespaces: NamespaceMode,
     pub(crate) registry: Arc<Registry>,
     pub(crate) reaper: Reaper,
     pub(crate) loader: Loader,
@@ -196,7 +196,7 @@ pub(crate) struct ManagerOptions {
 
 /// The manager of a server's models. Dropping it ends its threads.
 pub(crate) struct Manager {
-    catalog: Arc<dyn Catalog>,
+    catalog: Arc<dyn LoadableModels>,
     mode: ControlMode,
     driver: Arc<Driver>,
     /// Held from the start of a scan of all repositories until the plan knows the results, so that
@@ -211,8 +211,8 @@ impl Manager {
     pub(crate) fn new(options: ManagerOptions) -> Self {
         let ManagerOptions { catalog, mode, registry, reaper, loader, log, .. } = options;
         let names = match options.namespaces {
-            Namespaces::None => None,
-            Namespaces::Repositories => Some(ModelNames::default()),
+            NamespaceMode::None => None,
+            NamespaceMode::Repositories => Some(ModelIdsByName::default()),
         };
         let plan = Plan::new(names, options.retries.saturating_add(1), mode);
         let worker = LoadWorker { registry, loader, reaper, log };

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
-use galatea_control::{LoadParameters, NameMapping};
+use galatea_control::{LoadParameters, ModelNameMapping};
 use galatea_dispatch::ModelDefinition;
 use galatea_infer::Status;
-use galatea_policy::{LifecycleStatus, LoadReason, ModelName};
+use galatea_policy::{LifecycleStatus, LoadReason, ModelId};
 use galatea_repository::{
-    InvalidName, ListedModel, MODEL_NAME_BYTES_MAX, check_model_name, check_new_model_name,
+    InvalidName, ListedModel, MODEL_NAME_BYTES_MAX, check_model_name, check_uploaded_model_name,
 };
 use galatea_stdx::Guard;
 
@@ -38,17 +38,17 @@ impl Manager {
         if brings_files {
             self.check_new_name(name)?;
         }
-        let name: ModelName = name.into();
+        let name: ModelId = name.into();
         let _order = OrderInProgress::begin(&self.driver, &name)?;
         let OrderedModels { named, all, is_complete } =
             self.searcher().load(&name, parameters).map_err(|UnreadableModel| not_polled(&name))?;
         let plan =
             self.driver.wait_until(|plan| all.iter().all(|id| plan.is_settled_with_related(id)))?;
-        let is_absent = |id: &ModelName| plan.status(id) == LifecycleStatus::Absent;
+        let is_absent = |id: &ModelId| plan.status(id) == LifecycleStatus::Absent;
         if named.iter().any(is_absent) {
             return Err(not_loaded(&name, "unexpected miss in global map"));
         }
-        let failure = |id: &ModelName| match plan.status(id) {
+        let failure = |id: &ModelId| match plan.status(id) {
             LifecycleStatus::Serving | LifecycleStatus::InProgress => None,
             // In Triton the unload would wait for the load, so the response is the same as for a
             // load followed by an unload.
@@ -73,7 +73,7 @@ impl Manager {
     /// Checks the name of a model whose files come with an order.
     fn check_new_name(&self, name: &str) -> Result<(), Status> {
         let invalid = |error: InvalidName| Status::invalid_argument(error.to_string());
-        check_new_model_name(name).map_err(invalid)?;
+        check_uploaded_model_name(name).map_err(invalid)?;
         let snapshot = self.driver.worker.registry.snapshot();
         if snapshot.failed_count() < FAILED_MODELS_MAX || snapshot.has_model(name) {
             return Ok(());
@@ -88,7 +88,7 @@ impl Manager {
     /// it go out of service with it.
     pub(crate) fn unload(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
         self.check_mode()?;
-        let name: ModelName = name.into();
+        let name: ModelId = name.into();
         let _order = OrderInProgress::begin_unload(&self.driver, &name)?;
         // The lock stays held, so no load begins before the models have been removed.
         let plan = self.driver.wait_without_loads(&name, |plan| {
@@ -121,7 +121,7 @@ impl Manager {
     }
 
     /// Adds a repository.
-    pub(crate) fn register(&self, path: &str, names: &[NameMapping]) -> Result<(), Status> {
+    pub(crate) fn register(&self, path: &str, names: &[ModelNameMapping]) -> Result<(), Status> {
         self.check_registration("registration")?;
         self.catalog.register(path, names)?;
         let line = format_args!("model repository registered: {path}");
@@ -213,22 +213,22 @@ fn check_name(name: &str) -> Result<(), Status> {
 /// A client's order for a name. Each name has at most one at a time.
 struct OrderInProgress {
     driver: Arc<Driver>,
-    name: ModelName,
+    name: ModelId,
 }
 
 impl OrderInProgress {
-    fn begin(driver: &Arc<Driver>, name: &ModelName) -> Result<Self, Status> {
+    fn begin(driver: &Arc<Driver>, name: &ModelId) -> Result<Self, Status> {
         Ok(Self::begun(driver, name, driver.wait_until(|plan| !plan.is_ordered(name))?))
     }
 
     /// Begins an unload. Loads of the model that are warming up or waiting for a thread would delay
     /// it, so they are stopped, except for loads on behalf of a model that needs this one.
-    fn begin_unload(driver: &Arc<Driver>, name: &ModelName) -> Result<Self, Status> {
+    fn begin_unload(driver: &Arc<Driver>, name: &ModelId) -> Result<Self, Status> {
         let plan = driver.wait_without_loads(name, |plan| !plan.is_ordered(name))?;
         Ok(Self::begun(driver, name, plan))
     }
 
-    fn begun(driver: &Arc<Driver>, name: &ModelName, mut plan: Guard<'_, Plan>) -> Self {
+    fn begun(driver: &Arc<Driver>, name: &ModelId, mut plan: Guard<'_, Plan>) -> Self {
         plan.begin_order(name);
         drop(plan);
         Self { driver: driver.clone(), name: name.clone() }

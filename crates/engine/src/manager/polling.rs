@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use galatea_backend::LogLevel;
-use galatea_policy::{LoadReason, ModelName, model_id};
-use galatea_repository::{Scan, ScanProblem};
+use galatea_policy::{LoadReason, ModelId, model_id};
+use galatea_repository::{ScanProblem, ScanResult};
 
 use super::Manager;
 use super::candidate::CandidateModel;
@@ -39,7 +39,7 @@ impl Manager {
 
     /// Updates the plan with the results of a scan. Returns true if everything could be read.
     /// Problems also found by the previous scan are already in the log.
-    fn follow(&self, scan: Scan<CatalogModel>) -> bool {
+    fn follow(&self, scan: ScanResult<CatalogModel>) -> bool {
         let logged = self.unread();
         let is_elsewhere = |problem: &&ScanProblem| !matches!(problem, ScanProblem::Model { .. });
         let mut unread: Vec<_> = scan.problems.iter().filter(is_elsewhere).cloned().collect();
@@ -96,8 +96,8 @@ impl Manager {
         &self,
         models: Vec<CatalogModel>,
         invalid: &mut Vec<(String, String)>,
-    ) -> BTreeSet<ModelName> {
-        let mut present: BTreeSet<ModelName> = BTreeSet::new();
+    ) -> BTreeSet<ModelId> {
+        let mut present: BTreeSet<ModelId> = BTreeSet::new();
         let mut candidates: Vec<CandidateModel> = Vec::new();
         let mut pending = models;
         // Loads from the previous scan may end in the meantime. Failed models are defined again.
@@ -126,13 +126,13 @@ impl Manager {
 
 /// Removes desired models, and models without a version, that the scan did not find.
 fn remove_absent<'a>(
-    present: &BTreeSet<ModelName>,
-    untried: impl Iterator<Item = &'a ModelName>,
+    present: &BTreeSet<ModelId>,
+    untried: impl Iterator<Item = &'a ModelId>,
     plan: &mut Plan,
     step: &mut StepEffects,
 ) {
     let known = plan.desired().cloned().chain(untried.cloned());
-    let absent: Vec<ModelName> = known.filter(|id| !present.contains(id)).collect();
+    let absent: Vec<ModelId> = known.filter(|id| !present.contains(id)).collect();
     if !absent.is_empty() {
         plan.remove_desired(&absent, UnusedModels::Keep, step);
     }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_policy::ModelName;
+use galatea_policy::ModelId;
 use galatea_stdx::{Condvar, Lock};
 
 /// A job's work.
@@ -13,7 +13,7 @@ pub(super) type Work = Box<dyn FnOnce() + Send>;
 
 /// Work for a pool thread, and the model that it concerns.
 struct Job {
-    id: ModelName,
+    id: ModelId,
     work: Work,
 }
 
@@ -52,7 +52,7 @@ impl Pool {
 
     /// Executes a job on a pool thread, or on the calling thread if none can be started. A stopped
     /// pool drops the job.
-    pub(super) fn submit(&self, id: ModelName, work: Work) {
+    pub(super) fn submit(&self, id: ModelId, work: Work) {
         let job = Job { id, work };
         let mut state = self.shared.state.lock("add a job");
         if state.is_stopped {
@@ -86,7 +86,7 @@ impl Pool {
     }
 
     /// Removes the waiting jobs of these models and returns them for the caller to execute.
-    pub(super) fn withdraw(&self, ids: &[ModelName]) -> Vec<Work> {
+    pub(super) fn withdraw(&self, ids: &[ModelId]) -> Vec<Work> {
         if ids.is_empty() {
             return Vec::new();
         }

@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use galatea_backend::LogLevel;
 use galatea_control::LoadParameters;
-use galatea_policy::{LoadReason, ModelName, model_id};
-use galatea_repository::{Lookup, ScanProblem};
+use galatea_policy::{LoadReason, ModelId, model_id};
+use galatea_repository::{LookupResult, ScanProblem};
 
 use super::candidate::{CandidateContent, CandidateModel};
 use super::defined_model::DefinedModel;
 use super::driver::Driver;
-use crate::catalog::{Catalog, CatalogModel};
+use crate::catalog::{CatalogModel, LoadableModels};
 
 /// The models that an order made desired.
 pub(super) struct OrderedModels {
     /// The models with the ordered name.
-    pub(super) named: Vec<ModelName>,
+    pub(super) named: Vec<ModelId>,
     /// The models with the ordered name and those that they need; with namespaces, all models with
     /// the needed names.
-    pub(super) all: Vec<ModelName>,
+    pub(super) all: Vec<ModelId>,
     /// True if all of them could be read.
     pub(super) is_complete: bool,
 }
@@ -58,7 +58,7 @@ impl Search {
 
 /// Looks up models in a catalog for a driver's plan.
 pub(super) struct Searcher<'d> {
-    pub(super) catalog: &'d dyn Catalog,
+    pub(super) catalog: &'d dyn LoadableModels,
     pub(super) driver: &'d Arc<Driver>,
 }
 
@@ -104,19 +104,19 @@ impl Searcher<'_> {
                 (LoadReason::Dependency, LoadParameters::default())
             };
             let found = match self.catalog.find(&name, parameters) {
-                Lookup::Models(found) => found,
-                Lookup::Missing => {
+                LookupResult::Models(found) => found,
+                LookupResult::Missing => {
                     let line = format_args!(
                         "failed to poll model '{name}': model not found in any model repository."
                     );
                     self.driver.log.write(LogLevel::Error, line);
                     Vec::new()
                 }
-                Lookup::Problem(ScanProblem::Model { reason, .. }) => {
+                LookupResult::Problem(ScanProblem::Model { reason, .. }) => {
                     self.log_invalid(&name, &reason);
                     Vec::new()
                 }
-                Lookup::Problem(problem) => {
+                LookupResult::Problem(problem) => {
                     self.driver.log.write(LogLevel::Error, &problem);
                     Vec::new()
                 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use galatea_backend::LogLevel;
 use galatea_dispatch::{ComposingVersions, Loader, LogSink};
 use galatea_infer::Status;
-use galatea_policy::{LoadOutcome, ModelName};
+use galatea_policy::{LoadOutcome, ModelId};
 
 use super::effect::{
     AbandonNotice, ChangedVersion, LoadOrder, LoadPreparation, LoadRefusal, LoadResources,
@@ -162,7 +162,9 @@ impl LoadWorker {
         lease: Option<Arc<AgentLease>>,
         changes: Vec<ChangedVersion>,
     ) -> ManagerEvent {
-        changes.into_iter().for_each(|(model, change)| self.loader.apply(&model, change));
+        changes
+            .into_iter()
+            .for_each(|(model, change)| self.loader.apply_instance_change(&model, change));
         self.announce_unload(&order.id, lease.as_ref());
         notify(|| lease.iter().for_each(|lease| lease.report_loaded()));
         ManagerEvent::Committed { id: order.id.clone(), ready: self.ready_versions(&order.id) }
@@ -213,7 +215,7 @@ impl LoadWorker {
 
     /// Takes every model out of service, each after its repository agents have been notified.
     pub(super) fn withdraw_all(&self) {
-        let ids: Vec<ModelName> = self.registry.snapshot().ids().cloned().collect();
+        let ids: Vec<ModelId> = self.registry.snapshot().ids().cloned().collect();
         for id in ids {
             self.announce_unload(&id, None);
             self.registry.withdraw(vec![id]);

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use galatea_dispatch::LoadedModel;
-use galatea_policy::ModelName;
+use galatea_policy::ModelId;
 use galatea_stdx::Lock;
 
 use self::names::{Models, NameTable};
@@ -34,20 +34,20 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 pub(crate) enum RegistryChange {
     /// These versions are being loaded. Ready versions stay ready until they are replaced.
-    BeginLoad(ModelName, Vec<i64>),
+    BeginLoad(ModelId, Vec<i64>),
     /// The loaded versions serve from now on, together with the kept ones. All others go out of
     /// service.
-    Publish { id: ModelName, loaded: Vec<Arc<ModelHandle>>, kept: Vec<i64> },
+    Publish { id: ModelId, loaded: Vec<Arc<ModelHandle>>, kept: Vec<i64> },
     /// None of the loaded versions serve. The versions that were tried are listed, with a reason
     /// for each that failed. Versions in service keep serving.
-    AbortLoad(ModelName, Vec<(i64, Option<String>)>),
+    AbortLoad(ModelId, Vec<(i64, Option<String>)>),
     /// The model has no version to load. Versions in service keep serving.
-    NoVersion(ModelName),
+    NoVersion(ModelId),
     /// The model goes out of service.
-    Withdraw(ModelName),
+    Withdraw(ModelId),
     /// The failure of a model that is no longer desired is forgotten. Versions in service are not
     /// affected: [`RegistryChange::Withdraw`] takes them out of service.
-    ForgetFailure(ModelName),
+    ForgetFailure(ModelId),
     /// Every model goes out of service.
     WithdrawAll,
 }
@@ -66,11 +66,11 @@ impl Registry {
     /// Applies changes, all at once. `desired` contains the ids of the desired models.
     pub(crate) fn apply<'a>(
         &self,
-        desired: impl Iterator<Item = &'a ModelName>,
+        desired: impl Iterator<Item = &'a ModelId>,
         changes: Vec<RegistryChange>,
     ) {
         let snapshot = self.snapshot();
-        let desired: Option<BTreeSet<ModelName>> =
+        let desired: Option<BTreeSet<ModelId>> =
             snapshot.names.as_ref().map(|_| desired.cloned().collect());
         let known = snapshot.names.as_ref().map(NameTable::desired);
         if changes.is_empty() && known == desired.as_ref() {
@@ -86,7 +86,7 @@ impl Registry {
     }
 
     /// Takes these models out of service.
-    pub(crate) fn withdraw(&self, ids: Vec<ModelName>) {
+    pub(crate) fn withdraw(&self, ids: Vec<ModelId>) {
         self.replace(|next| {
             ids.into_iter().for_each(|id| RegistryChange::Withdraw(id).apply(&mut next.models));
         });
@@ -150,11 +150,11 @@ impl RegistryChange {
     }
 }
 
-fn entry(models: &mut Models, id: ModelName) -> &mut entry::ModelEntry {
+fn entry(models: &mut Models, id: ModelId) -> &mut entry::ModelEntry {
     Arc::make_mut(models.entry(id).or_default())
 }
 
-fn forget_failure(models: &mut Models, id: &ModelName) {
+fn forget_failure(models: &mut Models, id: &ModelId) {
     let Some(entry) = models.get_mut(id) else { return };
     // A model that was never tried is treated as if it had never been ordered.
     if entry.versions.is_empty() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use galatea_policy::{ModelName, name_in_id};
+use galatea_policy::{ModelId, name_of_model_id};
 
 use super::entry::ModelEntry;
 
@@ -15,7 +15,7 @@ pub(super) type Models = BTreeMap<Arc<str>, Arc<ModelEntry>>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct NameTable {
     /// The ids of the desired models. Names refer only to these.
-    desired: Arc<BTreeSet<ModelName>>,
+    desired: Arc<BTreeSet<ModelId>>,
     meanings: BTreeMap<Arc<str>, NameMeaning>,
 }
 
@@ -35,11 +35,11 @@ impl NameTable {
         self.meanings.get(name)
     }
 
-    pub(super) fn desired(&self) -> &BTreeSet<ModelName> {
+    pub(super) fn desired(&self) -> &BTreeSet<ModelId> {
         &self.desired
     }
 
-    pub(super) fn set_desired(&mut self, ids: BTreeSet<ModelName>) {
+    pub(super) fn set_desired(&mut self, ids: BTreeSet<ModelId>) {
         self.desired = Arc::new(ids);
     }
 
@@ -48,10 +48,10 @@ impl NameTable {
         let mut meanings: BTreeMap<Arc<str>, NameMeaning> = BTreeMap::new();
         let tried = models.iter().filter(|(_, entry)| !entry.versions.is_empty());
         for (id, _) in tried {
-            meanings.insert(name_in_id(id).into(), NameMeaning::None);
+            meanings.insert(name_of_model_id(id).into(), NameMeaning::None);
         }
         for id in &*self.desired {
-            let meaning = meanings.entry(name_in_id(id).into()).or_insert(NameMeaning::None);
+            let meaning = meanings.entry(name_of_model_id(id).into()).or_insert(NameMeaning::None);
             *meaning = match meaning {
                 NameMeaning::None => NameMeaning::One(id.clone(), models.get(id).cloned()),
                 NameMeaning::One(..) => NameMeaning::Several(2),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use galatea_control::{ModelState, RepositoryEntry};
 use galatea_dispatch::LoadedModel;
 use galatea_infer::Status;
-use galatea_policy::{ModelName, model_id, name_in_id};
+use galatea_policy::{ModelId, model_id, name_of_model_id};
 use galatea_repository::ListedModel;
 
 use super::entry::{ModelEntry, VersionEntry};
@@ -149,8 +149,8 @@ impl Snapshot {
     /// The repository index: the models listed by the repositories, and unlisted models that serve
     /// or have failed.
     pub(crate) fn index(&self, listed: &[ListedModel], only_ready: bool) -> Vec<RepositoryEntry> {
-        let shown = |id| if self.names.is_some() { name_in_id(id) } else { id };
-        let mut models: BTreeMap<ModelName, (&str, bool)> = BTreeMap::new();
+        let shown = |id| if self.names.is_some() { name_of_model_id(id) } else { id };
+        let mut models: BTreeMap<ModelId, (&str, bool)> = BTreeMap::new();
         for (id, model) in &self.models {
             let is_active = |entry: &VersionEntry| entry.state != ModelState::Unavailable;
             if model.versions.values().any(is_active) || !model.is_ready() {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use galatea_backend::LogLevel;
 use galatea_control::{
-    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelNameMapping, ModelStatistics,
     RepositoryEntry, ServedModel, ServerControl, ServerMetadata,
 };
-use galatea_dispatch::{LoadedModel, has_report};
-use galatea_infer::{Code, Pass, Status, api};
+use galatea_dispatch::{LoadedModel, is_model_report};
+use galatea_infer::{AccessPass, Code, Status, api};
 
 use super::Server;
 use crate::handle::ModelHandle;
@@ -62,11 +62,11 @@ impl Server {
 }
 
 impl ServerControl for Server {
-    fn live(&self, _: Pass<api::Health>) -> bool {
+    fn live(&self, _: AccessPass<api::Health>) -> bool {
         !self.is_failed()
     }
 
-    fn ready(&self, _: Pass<api::Health>) -> Result<bool, Status> {
+    fn ready(&self, _: AccessPass<api::Health>) -> Result<bool, Status> {
         if self.is_exiting() {
             return Err(Status::unavailable("Server exiting"));
         }
@@ -79,7 +79,7 @@ impl ServerControl for Server {
 
     fn model_ready(
         &self,
-        _: Pass<api::Health>,
+        _: AccessPass<api::Health>,
         name: &str,
         version: Option<i64>,
     ) -> Result<bool, Status> {
@@ -96,7 +96,7 @@ impl ServerControl for Server {
 
     fn readiness_may_block(
         &self,
-        _: Pass<api::Health>,
+        _: AccessPass<api::Health>,
         model: Option<(&str, Option<i64>)>,
     ) -> bool {
         let Some((name, version)) = model else {
@@ -106,7 +106,7 @@ impl ServerControl for Server {
         self.find(name, version).is_ok_and(|model| model.readiness_may_block())
     }
 
-    fn server_metadata(&self, _: Pass<api::Metadata>) -> ServerMetadata {
+    fn server_metadata(&self, _: AccessPass<api::Metadata>) -> ServerMetadata {
         ServerMetadata {
             name: self.options.name.clone(),
             version: self.options.version.clone(),
@@ -116,7 +116,7 @@ impl ServerControl for Server {
 
     fn model_metadata(
         &self,
-        _: Pass<api::Metadata>,
+        _: AccessPass<api::Metadata>,
         name: &str,
         version: Option<i64>,
     ) -> Result<ModelMetadata, Status> {
@@ -132,7 +132,7 @@ impl ServerControl for Server {
 
     fn model_config(
         &self,
-        _: Pass<api::ModelConfig>,
+        _: AccessPass<api::ModelConfig>,
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status> {
@@ -141,7 +141,7 @@ impl ServerControl for Server {
 
     fn model_for_inference(
         &self,
-        _: Pass<api::Inference>,
+        _: AccessPass<api::Inference>,
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<dyn ServedModel>, Status> {
@@ -149,23 +149,23 @@ impl ServerControl for Server {
     }
 
     fn has_report(&self, report: &str) -> bool {
-        has_report(report)
+        is_model_report(report)
     }
 
     fn model_report(
         &self,
-        _: Pass<api::Statistics>,
+        _: AccessPass<api::Statistics>,
         name: &str,
         version: Option<i64>,
         report: &str,
     ) -> Result<String, Status> {
-        let text = self.find(name, version)?.report(report, self.options.main_cause_text);
+        let text = self.find(name, version)?.report_json(report, self.options.main_cause_text);
         text.ok_or_else(|| Status::not_found(format!("there is no report '{report}' on models")))
     }
 
     fn statistics(
         &self,
-        _: Pass<api::Statistics>,
+        _: AccessPass<api::Statistics>,
         name: Option<&str>,
         version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status> {
@@ -199,7 +199,7 @@ impl ServerControl for Server {
 
     fn repository_index(
         &self,
-        _: Pass<api::ModelRepository>,
+        _: AccessPass<api::ModelRepository>,
         only_ready: bool,
     ) -> Result<Vec<RepositoryEntry>, Status> {
         self.check_initialized()?;
@@ -209,7 +209,7 @@ impl ServerControl for Server {
 
     fn load_model(
         &self,
-        _: Pass<api::ModelRepository>,
+        _: AccessPass<api::ModelRepository>,
         name: &str,
         parameters: LoadParameters,
     ) -> Result<(), Status> {
@@ -219,7 +219,7 @@ impl ServerControl for Server {
 
     fn unload_model(
         &self,
-        _: Pass<api::ModelRepository>,
+        _: AccessPass<api::ModelRepository>,
         name: &str,
         unload_dependents: bool,
     ) -> Result<(), Status> {
@@ -229,16 +229,16 @@ impl ServerControl for Server {
 
     fn register_repository(
         &self,
-        _: Pass<api::ModelRepository>,
+        _: AccessPass<api::ModelRepository>,
         path: &str,
-        names: &[NameMapping],
+        names: &[ModelNameMapping],
     ) -> Result<(), Status> {
         self.manager.register(path, names)
     }
 
     fn unregister_repository(
         &self,
-        _: Pass<api::ModelRepository>,
+        _: AccessPass<api::ModelRepository>,
         path: &str,
     ) -> Result<(), Status> {
         self.manager.unregister(path)

@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::ResponseCache;
 use galatea_dispatch::{
-    GpuMemoryCheck, HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions,
-    ModelDefinition, RateLimit, refuse,
+    GpuMemoryCheck, HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition,
+    ModelMetricOptions, RateLimiterMode, refuse_and_log,
 };
-use galatea_explain::MainCauseFinder;
-use galatea_gate::ledger::Ledger;
+use galatea_explain::LatencyCauseFinder;
+use galatea_gate::ledger::MemoryLedger;
 use galatea_infer::{
-    CacheStatistics, InferenceRequest, InferenceService, Pass, ResponseSender, Status, api,
+    AccessPass, CacheStatistics, InferenceRequest, InferenceService, ResponseSender, Status, api,
 };
 use galatea_repository::ScanProblem;
 
 use crate::LoadFailure;
-use crate::catalog::Catalog;
+use crate::catalog::LoadableModels;
 use crate::gpu_losses::GpuLosses;
 use crate::handle::ModelHandle;
-use crate::manager::{ControlMode, Manager, ManagerOptions, Namespaces};
+use crate::manager::{ControlMode, Manager, ManagerOptions, NamespaceMode};
 use crate::reaper::Reaper;
 use crate::registry::Registry;
 
@@ -49,11 +49,11 @@ pub struct ServerOptions {
     /// Checks a GPU's memory after an instance has been created on it.
     pub gpu_memory_check: Option<GpuMemoryCheck>,
     /// The model catalog.
-    pub catalog: Arc<dyn Catalog>,
+    pub catalog: Arc<dyn LoadableModels>,
     /// The source of load and unload decisions.
     pub control: ControlMode,
     /// The meaning of model names: unique, or shared by several models.
-    pub namespaces: Namespaces,
+    pub namespaces: NamespaceMode,
     /// The number of threads that load models.
     pub load_threads: usize,
     /// The number of times that a failed version is retried.
@@ -63,13 +63,13 @@ pub struct ServerOptions {
     /// The processors on which instances run.
     pub host_policies: HostPolicies,
     /// The way in which instances of all models share resources.
-    pub rate_limit: RateLimit,
+    pub rate_limit: RateLimiterMode,
     /// The request measurements beyond the statistics.
-    pub measurements: MeasurementOptions,
+    pub measurements: ModelMetricOptions,
     /// Names the main cause of request latency in a model's status; if `None`, the status has none.
-    pub main_cause_text: Option<MainCauseFinder>,
+    pub main_cause_text: Option<LatencyCauseFinder>,
     /// Counts the memory of padded batches as well as of requests and responses.
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<MemoryLedger>,
     /// The log.
     pub log: LogSink,
 }
@@ -111,8 +111,8 @@ impl Server {
             ledger: options.ledger.clone(),
         })?;
         let registry = Arc::new(match options.namespaces {
-            Namespaces::None => Registry::default(),
-            Namespaces::Repositories => Registry::with_namespaces(),
+            NamespaceMode::None => Registry::default(),
+            NamespaceMode::Repositories => Registry::with_namespaces(),
         });
         let gpu_losses = GpuLosses::new(&registry, loader.lost_gpus(), options.log.clone());
         let known = Arc::downgrade(&registry);
@@ -162,20 +162,20 @@ impl Server {
     }
 
     /// Loads models that are not in the repositories. Returns the failures.
-    pub fn load(&self, definitions: Vec<ModelDefinition>) -> Vec<LoadFailure> {
+    pub fn load_definitions(&self, definitions: Vec<ModelDefinition>) -> Vec<LoadFailure> {
         self.manager.load_definitions(definitions)
     }
 
     /// Makes exactly the repositories' models serve: loads new and changed models and unloads
     /// removed ones. Returns when that is done; true if all repository models serve.
-    pub fn follow_repositories(&self) -> bool {
+    pub fn poll_repositories(&self) -> bool {
         self.manager.poll()
     }
 
-    /// The problems that the last [`Server::follow_repositories`] found: directories and
+    /// The problems that the last [`Server::poll_repositories`] found: directories and
     /// configurations that could not be read. The index doesn't report these reasons.
     #[must_use]
-    pub fn unread(&self) -> Vec<ScanProblem> {
+    pub fn scan_problems(&self) -> Vec<ScanProblem> {
         self.manager.unread()
     }
 
@@ -193,7 +193,7 @@ impl Server {
 
     /// Marks the server as not initialized. From now on it is neither live nor ready, and serves
     /// only its own metadata.
-    pub fn fail(&self) {
+    pub fn mark_failed(&self) {
         self.failed.store(true, Ordering::Release);
     }
 
@@ -211,12 +211,12 @@ impl Server {
     /// Returns the number of model versions that remain after `timeout`, including those still
     /// being loaded.
     pub fn unload_all(&self, timeout: Duration) -> usize {
-        let RemainingUnloads { loads, versions } = self.unload(timeout);
+        let RemainingUnloads { loads, versions } = self.unload_all_detailed(timeout);
         loads + versions
     }
 
     /// Like [`Self::unload_all`], but returns separate counts of the remaining work.
-    pub fn unload(&self, timeout: Duration) -> RemainingUnloads {
+    pub fn unload_all_detailed(&self, timeout: Duration) -> RemainingUnloads {
         let deadline = Instant::now() + timeout.max(IDLE_MODELS_TIME);
         let left = || deadline.saturating_duration_since(Instant::now());
         self.manager.close(left());
@@ -229,7 +229,7 @@ impl Server {
 
     /// Begins no more loads, and fails orders waiting for a load because the server is exiting.
     /// Models keep serving.
-    pub fn give_up_loads(&self) {
+    pub fn cancel_pending_loads(&self) {
         self.manager.give_up_loads();
     }
 }
@@ -249,13 +249,13 @@ const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 impl InferenceService for Server {
     fn infer(
         &self,
-        _: Pass<api::Inference>,
+        _: AccessPass<api::Inference>,
         mut request: Box<InferenceRequest>,
         sender: ResponseSender,
     ) {
         if self.is_exiting() {
             let status = Status::unavailable("Server is stopping: no new requests are accepted");
-            return refuse(sender, status, &self.options.log);
+            return refuse_and_log(sender, status, &self.options.log);
         }
         let found = request.found_model.take().and_then(|model| model.downcast().ok());
         let model: Result<Arc<ModelHandle>, Status> = match found {
@@ -264,7 +264,7 @@ impl InferenceService for Server {
         };
         match model {
             Ok(model) => model.infer(request, sender),
-            Err(status) => refuse(sender, status, &self.options.log),
+            Err(status) => refuse_and_log(sender, status, &self.options.log),
         }
     }
 }

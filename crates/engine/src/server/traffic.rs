@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use galatea_control::{TrafficRecording, TrafficRecordingControl};
 use galatea_dispatch::LoadedModel;
-use galatea_infer::{Pass, Status, api};
+use galatea_infer::{AccessPass, Status, api};
 
 use super::Server;
 use crate::handle::ModelHandle;
@@ -19,7 +19,7 @@ const TRAFFIC_RECORDINGS_MAX: usize = 8;
 impl TrafficRecordingControl for Server {
     fn record_traffic(
         &self,
-        _: Pass<api::Trace>,
+        _: AccessPass<api::Trace>,
         model: &str,
         version: Option<i64>,
     ) -> Result<Box<dyn TrafficRecording>, Status> {

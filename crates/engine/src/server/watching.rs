@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use galatea_control::{ModelStatistics, Reading, Recording, WATCHED_VERSIONS_MAX, Watch};
-use galatea_infer::{Pass, api};
+use galatea_control::{
+    ActivityMonitor, ActivityRecording, ActivitySnapshot, ModelStatistics, WATCHED_VERSIONS_MAX,
+};
+use galatea_infer::{AccessPass, api};
 
 use super::Server;
 use crate::manager::ControlMode;
@@ -15,8 +17,8 @@ use crate::registry::Registry;
 /// while there are watchers.
 const WATCHED_INSTANCES_MAX: usize = 256;
 
-impl Watch for Server {
-    fn begin(&self, _: Pass<api::Statistics>) -> Option<Box<dyn Recording>> {
+impl ActivityMonitor for Server {
+    fn begin(&self, _: AccessPass<api::Statistics>) -> Option<Box<dyn ActivityRecording>> {
         let is_recording = self.is_recording.clone();
         if is_recording.swap(true, Ordering::AcqRel) {
             return None;
@@ -52,16 +54,16 @@ struct ServerRecording {
     is_recording: Arc<AtomicBool>,
 }
 
-impl Recording for ServerRecording {
-    fn read(&mut self) -> Reading {
-        let mut reading = Reading::default();
+impl ActivityRecording for ServerRecording {
+    fn read(&mut self) -> ActivitySnapshot {
+        let mut reading = ActivitySnapshot::default();
         let mut instances_left = WATCHED_INSTANCES_MAX;
         for model in self.registry.snapshot().ready() {
             if reading.versions.len() >= WATCHED_VERSIONS_MAX {
                 reading.omitted += 1;
                 continue;
             }
-            let (version, recorded) = model.read_recording(self.start, instances_left);
+            let (version, recorded) = model.take_recorded_executions(self.start, instances_left);
             instances_left = instances_left.saturating_sub(recorded);
             reading.versions.push(version);
         }
@@ -72,7 +74,7 @@ impl Recording for ServerRecording {
 
 impl Drop for ServerRecording {
     fn drop(&mut self) {
-        self.registry.snapshot().ready().for_each(|model| model.end_recording());
+        self.registry.snapshot().ready().for_each(|model| model.stop_recording_executions());
         self.is_recording.store(false, Ordering::Release);
     }
 }

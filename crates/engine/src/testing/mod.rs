@@ -7,37 +7,43 @@ use std::sync::Arc;
 use galatea_backend::{Backend, ModelFiles};
 use galatea_config::SupportedFeatures;
 use galatea_control::LoadParameters;
-use galatea_dispatch::testing::send_to;
+use galatea_dispatch::testing::send_request;
 pub(crate) use galatea_dispatch::testing::{
-    ECHO, FakeBackend, Files, Inbox, LONG, LogLines, draft, request,
+    CapturedLog, ECHO, FakeBackend, FakeModelFiles, LONG, ReplyReceiver, echo_request,
+    resolved_draft,
 };
 use galatea_dispatch::{
-    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, MeasurementOptions, ModelDefinition,
-    RateLimit,
+    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, ModelMetricOptions,
+    RateLimiterMode,
 };
 use galatea_infer::InferenceRequest;
-use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
+use galatea_repository::{ListedModel, LookupResult, ScanProblem, ScanResult};
 pub(crate) use trusted_control::TrustedControl;
 
-use crate::{Catalog, CatalogModel, ControlMode, LoadFailure, Namespaces, Server, ServerOptions};
+use crate::{
+    CatalogModel, ControlMode, LoadFailure, LoadableModels, NamespaceMode, Server, ServerOptions,
+};
 
 /// A repository that lists one model.
 struct SingleModelCatalog {
     name: String,
 }
 
-impl Catalog for SingleModelCatalog {
+impl LoadableModels for SingleModelCatalog {
     fn names(&self) -> Vec<ListedModel> {
         vec![ListedModel { namespace: None, name: self.name.clone(), is_duplicate: false }]
     }
 
-    fn scan(&self) -> Scan<CatalogModel> {
+    fn scan(&self) -> ScanResult<CatalogModel> {
         let (path, reason) = (String::new(), String::new());
-        Scan { problems: vec![ScanProblem::Repository { path, reason }], ..Scan::default() }
+        ScanResult {
+            problems: vec![ScanProblem::Repository { path, reason }],
+            ..ScanResult::default()
+        }
     }
 
-    fn find(&self, _: &str, _: LoadParameters) -> Lookup<CatalogModel> {
-        Lookup::Missing
+    fn find(&self, _: &str, _: LoadParameters) -> LookupResult<CatalogModel> {
+        LookupResult::Missing
     }
 }
 
@@ -83,7 +89,7 @@ impl ServerSetup {
 
     /// Starts the server and loads its only model.
     pub(crate) fn load(self) -> (Arc<Server>, Vec<LoadFailure>) {
-        let draft = draft(&self.config_text);
+        let draft = resolved_draft(&self.config_text);
         let options = ServerOptions {
             name: String::from("triton"),
             version: String::from("0"),
@@ -94,13 +100,13 @@ impl ServerSetup {
             gpu_memory_check: None,
             catalog: Arc::new(SingleModelCatalog { name: String::from(draft.name()) }),
             control: ControlMode::None,
-            namespaces: Namespaces::None,
+            namespaces: NamespaceMode::None,
             load_threads: 4,
             load_retries: self.load_retries,
             cache: None,
             host_policies: HostPolicies::default(),
-            measurements: MeasurementOptions::default(),
-            rate_limit: RateLimit::Off,
+            measurements: ModelMetricOptions::default(),
+            rate_limit: RateLimiterMode::Off,
             main_cause_text: None,
             ledger: Arc::default(),
             log: self.log,
@@ -108,9 +114,9 @@ impl ServerSetup {
         let server = Server::new(options).unwrap();
         let mut support = SupportedFeatures::default();
         support.gpus = self.gpus;
-        let files = |version| Arc::new(Files { version, ..Files::default() });
+        let files = |version| Arc::new(FakeModelFiles { version, ..FakeModelFiles::default() });
         let versions = self.versions.into_iter().map(|version| files(version) as _);
-        let failures = server.load(vec![ModelDefinition {
+        let failures = server.load_definitions(vec![ModelDefinition {
             stop: galatea_infer::CancelToken::default(),
             namespace: None,
             name: String::from(draft.name()),
@@ -142,12 +148,13 @@ pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
         parallel_creation: None,
         gpu_memory_check: None,
         host_policies: HostPolicies::default(),
-        measurements: MeasurementOptions::default(),
-        rate_limit: RateLimit::Off,
+        measurements: ModelMetricOptions::default(),
+        rate_limit: RateLimiterMode::Off,
         ledger: Arc::default(),
     });
-    let draft = draft(ECHO);
-    let files: Arc<dyn ModelFiles> = Arc::new(Files { version: 1, ..Files::default() });
+    let draft = resolved_draft(ECHO);
+    let files: Arc<dyn ModelFiles> =
+        Arc::new(FakeModelFiles { version: 1, ..FakeModelFiles::default() });
     let definition = ModelDefinition {
         stop: galatea_infer::CancelToken::default(),
         namespace: None,
@@ -174,6 +181,6 @@ pub(crate) fn serve(
 }
 
 /// Sends a request, and returns the inbox that receives its reply.
-pub(crate) fn send(server: &Server, request: InferenceRequest) -> Inbox {
-    send_to(server, request)
+pub(crate) fn send(server: &Server, request: InferenceRequest) -> ReplyReceiver {
+    send_request(server, request)
 }

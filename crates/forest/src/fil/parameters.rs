@@ -96,7 +96,7 @@ impl ModelFormat {
 
     /// The name of the model file, unless the configuration specifies another one.
     #[must_use]
-    pub fn file_name(self) -> &'static str {
+    pub fn default_file_name(self) -> &'static str {
         match self {
             Self::XgboostLegacy => "xgboost.model",
             Self::XgboostJson => "xgboost.json",

@@ -84,8 +84,8 @@ impl ForestBuilder {
     /// Determines the outputs that a tree contributes to, and counts the contributions for
     /// averaging.
     fn outputs_of(&mut self, source: &SourceTree) -> Result<Tree, ReadError> {
-        let targets = self.forest.targets();
-        let columns = self.forest.columns();
+        let targets = self.forest.target_count();
+        let columns = self.forest.columns_per_target();
         let within = |value: Option<u32>, end: usize| value.is_none_or(|it| (it as usize) < end);
         if !within(source.target, targets) || !within(source.class, columns) {
             return Err(ReadError::malformed("a tree belongs to an output that does not exist"));

@@ -2,7 +2,7 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
-use crate::{Forest, ModelFormat, ReadError, read};
+use crate::{Forest, ModelFormat, ReadError, read_forest};
 
 const MODEL: &str = "tree
 version=v4
@@ -53,12 +53,12 @@ fn edited(edits: &[(&str, &str)]) -> Result<Forest, ReadError> {
         assert!(text.contains(from), "{from}");
         text = text.replacen(from, to, 1);
     }
-    read(ModelFormat::Lightgbm, text.as_bytes())
+    read_forest(ModelFormat::Lightgbm, text.as_bytes())
 }
 
 fn check(edits: &[(&str, &str)], expected: &[f32]) {
     let forest = edited(edits).unwrap();
-    let mut output = vec![0.0; ROWS.len() * forest.outputs()];
+    let mut output = vec![0.0; ROWS.len() * forest.outputs_per_row()];
     forest.predict(ROWS.as_flattened(), ROWS.len(), &mut output, 1).unwrap();
     for (actual, expected) in output.iter().zip(expected) {
         assert!((actual - expected).abs() < 1e-6, "{edits:?}: {output:?}");
@@ -153,6 +153,6 @@ fn contradictions_are_refused() {
         "a node tests feature 2, but the model has 2 features",
     );
     check_error(&[("=0.5 1", "=x 1")], "threshold of the LightGBM model is no number");
-    let error = read(ModelFormat::Lightgbm, b"PK\x03\x04").unwrap_err();
+    let error = read_forest(ModelFormat::Lightgbm, b"PK\x03\x04").unwrap_err();
     assert_eq!(error.to_string(), "this is no model of LightGBM: it has no num_class");
 }

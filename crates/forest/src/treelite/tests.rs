@@ -2,7 +2,7 @@
 
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
-use crate::{Forest, ForestTask, ModelFormat, Postprocessor, ReadError, read};
+use crate::{Forest, ForestTask, ModelFormat, Postprocessor, ReadError, read_forest};
 
 /// A checkpoint under construction, with a tree of three nodes whose root tests feature 1.
 struct Checkpoint {
@@ -105,7 +105,7 @@ impl Checkpoint {
     }
 
     fn read(&self) -> Result<Forest, ReadError> {
-        read(ModelFormat::Treelite, &self.bytes())
+        read_forest(ModelFormat::Treelite, &self.bytes())
     }
 }
 
@@ -117,7 +117,7 @@ fn list<T: Copy, const N: usize>(file: &mut Vec<u8>, items: &[T], convert: fn(T)
 /// Checks the predictions for the values 2, 3, 7 and NaN of feature 1.
 fn check(checkpoint: &Checkpoint, expected: &[f32]) {
     let forest = checkpoint.read().unwrap();
-    let mut output = vec![0.0; 4 * forest.outputs()];
+    let mut output = vec![0.0; 4 * forest.outputs_per_row()];
     forest.predict(&[0.0, 2.0, 0.0, 3.0, 0.0, 7.0, 0.0, f32::NAN], 4, &mut output, 1).unwrap();
     assert_eq!(output, expected);
 }
@@ -179,7 +179,7 @@ fn extensions_of_newer_versions_are_skipped() {
 fn the_header_is_understood() {
     let forest = Checkpoint { postprocessor: "sigmoid", ..Checkpoint::default() }.read().unwrap();
     assert_eq!(forest.postprocessor(), Postprocessor::Sigmoid { alpha: 2.0 });
-    assert_eq!((forest.task(), forest.features()), (ForestTask::Regressor, 2));
+    assert_eq!((forest.task(), forest.feature_count()), (ForestTask::Regressor, 2));
     let unknown = Checkpoint { postprocessor: "x", ..Checkpoint::default() };
     check_error(&unknown, "Post-processor named 'x' not found");
     let mixed = Checkpoint { types: [2, 1], ..Checkpoint::default() };
@@ -194,6 +194,6 @@ fn the_header_is_understood() {
 fn a_shortened_checkpoint_is_refused() {
     let whole = Checkpoint { extensions: true, ..Checkpoint::default() }.bytes();
     for length in 0..whole.len() {
-        assert!(read(ModelFormat::Treelite, &whole[..length]).is_err(), "{length}");
+        assert!(read_forest(ModelFormat::Treelite, &whole[..length]).is_err(), "{length}");
     }
 }

@@ -1,6 +1,6 @@
 //! Handmade documents, each of which tests one feature.
 
-use crate::{Forest, ModelFormat, ReadError, read};
+use crate::{Forest, ModelFormat, ReadError, read_forest};
 
 /// A document with one tree. Tests replace parts of it.
 const DOCUMENT: &str = r#"{"version": [3, 2, 0], "unknown": {"a": [1, "b", null]}, "learner": {
@@ -28,11 +28,11 @@ fn edited(edits: &[(&str, &str)]) -> Result<Forest, ReadError> {
         assert!(text.contains(from), "{from}");
         text = text.replacen(from, to, 1);
     }
-    read(ModelFormat::XgboostJson, text.as_bytes())
+    read_forest(ModelFormat::XgboostJson, text.as_bytes())
 }
 
 fn predict(forest: &Forest) -> Vec<f32> {
-    let mut output = vec![0.0; ROWS.len() * forest.outputs()];
+    let mut output = vec![0.0; ROWS.len() * forest.outputs_per_row()];
     forest.predict(ROWS.as_flattened(), ROWS.len(), &mut output, 1).unwrap();
     output
 }
@@ -133,7 +133,10 @@ fn vectors_of_leaves_belong_to_classes_or_targets() {
     let classes =
         [("\"num_class\": \"0\"", "\"num_class\": \"2\""), ("reg:squarederror", "multi:softprob")];
     let forest = edited(&[(size.0, &size.1), classes[0], classes[1]]).unwrap();
-    assert_eq!((forest.targets(), forest.columns(), forest.has_leaf_vectors()), (1, 2, true));
+    assert_eq!(
+        (forest.target_count(), forest.columns_per_target(), forest.has_leaf_vectors()),
+        (1, 2, true)
+    );
     assert!((predict(&forest)[0] - 0.880_797).abs() < 1e-6);
     check_error(&[(size.0, &size.1)], "a leaf has 2 values, expected 1");
 }
@@ -226,7 +229,7 @@ fn legacy(booster: &str, edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 #[test]
 fn the_binary_format_says_the_same() {
-    let forest = |file: &[u8]| read(ModelFormat::XgboostLegacy, file).unwrap();
+    let forest = |file: &[u8]| read_forest(ModelFormat::XgboostLegacy, file).unwrap();
     assert_eq!(predict(&forest(&legacy("gbtree", |_| ()))), [-0.5, 1.5, 2.5, -0.5, 2.5]);
     assert_eq!(predict(&forest(&legacy("dart", |_| ()))), [0.0, 1.0, 1.5, 0.0, 1.5]);
     let with_magic = legacy("gbtree", |file| drop(file.splice(0..0, *b"binf")));
@@ -237,10 +240,10 @@ fn the_binary_format_says_the_same() {
 fn a_shortened_binary_file_is_refused() {
     let whole = legacy("dart", |_| ());
     for length in 0..whole.len() {
-        assert!(read(ModelFormat::XgboostLegacy, &whole[..length]).is_err(), "{length}");
+        assert!(read_forest(ModelFormat::XgboostLegacy, &whole[..length]).is_err(), "{length}");
     }
-    let error = read(ModelFormat::XgboostLegacy, DOCUMENT.as_bytes()).unwrap_err();
+    let error = read_forest(ModelFormat::XgboostLegacy, DOCUMENT.as_bytes()).unwrap_err();
     assert!(error.to_string().starts_with("this is JSON or UBJSON"));
-    let linear = read(ModelFormat::XgboostLegacy, &legacy("gblinear", |_| ())).unwrap_err();
+    let linear = read_forest(ModelFormat::XgboostLegacy, &legacy("gblinear", |_| ())).unwrap_err();
     assert!(matches!(linear, ReadError::Unsupported(_)));
 }

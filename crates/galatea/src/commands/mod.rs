@@ -13,13 +13,13 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use galatea_allocator::AllocatorTuning;
-use galatea_dispatch::scheduling;
+use galatea_allocator::GlibcMallocTuner;
+use galatea_dispatch::scheduling_spec_of;
 use galatea_tools::Arguments;
 use galatea_tools::bench::{self, BenchOptions};
 use galatea_tools::commands::{self, Command};
-use galatea_tools::completions::{FlagName, Shell};
-use galatea_tools::console::{Format, failed, print_line, printed};
+use galatea_tools::completions::{ServerFlag, Shell};
+use galatea_tools::console::{ReportFormat, print_failure, print_line, print_result};
 use galatea_tools::new_model::{self, NewModel};
 use galatea_tools::record::{self, RecordOptions};
 use galatea_tools::simulate::{self, SimulateOptions};
@@ -45,11 +45,11 @@ pub(crate) enum Invocation {
     /// Simulate a recording.
     Simulate(Box<SimulateOptions>),
     /// Check models and the settings' repositories.
-    Check(Box<CheckOptions>, Format),
+    Check(Box<CheckOptions>, ReportFormat),
     /// Write a starter model.
-    New(NewModel, Format),
+    New(NewModel, ReportFormat),
     /// Convert trace files for viewers.
-    ExportTraces(Vec<PathBuf>, Format),
+    ExportTraces(Vec<PathBuf>, ReportFormat),
     /// Print the completions for a shell.
     Completions(Shell),
     /// Print what a command does.
@@ -68,9 +68,9 @@ pub(crate) fn parse(
     arguments: &[String],
     environment: &Environment,
 ) -> Option<Result<Invocation, CommandError>> {
-    let Some((command, words)) = Command::named(arguments) else {
+    let Some((command, words)) = Command::from_arguments(arguments) else {
         let first = arguments.first()?;
-        let command = Command::beginning_with(first)?;
+        let command = Command::find_incomplete(first)?;
         let given = arguments.iter().take(2).cloned().collect::<Vec<_>>().join(" ");
         let reason = format!("there is no command '{given}', only '{}'", command.name);
         return Some(Err(CommandError { command, reason }));
@@ -94,7 +94,7 @@ fn read(
     let line = flags::parse_command(command, settings, arguments).map_err(text)?;
     let Some(line) = line else { return Ok(Invocation::Help(command)) };
     let CommandLine { settings, given } = line;
-    let format = Format::json_if(given.has("json"));
+    let format = ReportFormat::json_if(given.has("json"));
     match command.name {
         name if name == commands::SERVE.name => {
             let options = ServeOptions::new(settings, given, format, environment)?;
@@ -130,7 +130,11 @@ fn read(
 
 /// Reads the arguments of a check. Models and repositories are operands; the flags are those of the
 /// server that would serve them.
-fn read_check(settings: Settings, given: Arguments, format: Format) -> Result<Invocation, String> {
+fn read_check(
+    settings: Settings,
+    given: Arguments,
+    format: ReportFormat,
+) -> Result<Invocation, String> {
     let models = given.operands;
     if models.is_empty() && settings.model_repositories.is_empty() {
         return Err(String::from("a model is missing: a file, a directory or a repository"));
@@ -139,7 +143,7 @@ fn read_check(settings: Settings, given: Arguments, format: Format) -> Result<In
     Ok(Invocation::Check(Box::new(CheckOptions { settings, models }), format))
 }
 
-fn read_new(given: &Arguments, format: Format) -> Result<Invocation, String> {
+fn read_new(given: &Arguments, format: ReportFormat) -> Result<Invocation, String> {
     let [name] = given.operands.as_slice() else {
         return Err(String::from("the name of one model is missing"));
     };
@@ -151,35 +155,39 @@ fn read_new(given: &Arguments, format: Format) -> Result<Invocation, String> {
 pub(crate) fn run(
     invocation: Result<Invocation, CommandError>,
     environment: Environment,
-    allocator: AllocatorTuning,
+    allocator: GlibcMallocTuner,
 ) -> ExitCode {
     match invocation {
         Ok(Invocation::Serve(options)) => serve::run(*options, environment, allocator),
         Ok(Invocation::Bench(options)) => bench::run(&options, environment.colours),
         Ok(Invocation::Tune(options)) => {
-            let text = tune::run(&options, environment.colours, scheduling);
-            printed(text, options.format)
+            let text = tune::run(&options, environment.colours, scheduling_spec_of);
+            print_result(text, options.format)
         }
         Ok(Invocation::Record(options)) => {
             let text = record::run(&options, environment.colours, shutdown::stop_on_signal);
-            printed(text, options.format)
+            print_result(text, options.format)
         }
         Ok(Invocation::Simulate(options)) => {
-            let text = simulate::run(&options, environment.colours, scheduling);
-            printed(text, options.format)
+            let text = simulate::run(&options, environment.colours, scheduling_spec_of);
+            print_result(text, options.format)
         }
         Ok(Invocation::Check(options, format)) => match check::run(*options, environment, format) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
-            Err(reason) => failed(&reason, format),
+            Err(reason) => print_failure(&reason, format),
         },
-        Ok(Invocation::New(model, format)) => printed(model.write(format), format),
-        Ok(Invocation::ExportTraces(files, format)) => printed(tracing::export(&files), format),
-        Ok(Invocation::Completions(shell)) => {
-            let flags: Vec<FlagName> = flags::names().collect();
-            printed(Ok(shell.script(&flags)), Format::Text)
+        Ok(Invocation::New(model, format)) => print_result(model.write(format), format),
+        Ok(Invocation::ExportTraces(files, format)) => {
+            print_result(tracing::export(&files), format)
         }
-        Ok(Invocation::Help(command)) => printed(Ok(flags::command_help(command)), Format::Text),
+        Ok(Invocation::Completions(shell)) => {
+            let flags: Vec<ServerFlag> = flags::names().collect();
+            print_result(Ok(shell.completion_script(&flags)), ReportFormat::Text)
+        }
+        Ok(Invocation::Help(command)) => {
+            print_result(Ok(flags::command_help(command)), ReportFormat::Text)
+        }
         Err(CommandError { command, reason }) => {
             let advice = flags::command_advice(command, &reason);
             print_line(&mut io::stderr(), &format!("error: {reason}\n{advice}"));

@@ -24,7 +24,7 @@ fn arguments_of_the_server_are_no_command() {
 #[test]
 fn a_new_model_has_a_name_and_a_place() {
     let check = |line: &str, place: &str| match read(line) {
-        Ok(Invocation::New(model, Format::Text)) => {
+        Ok(Invocation::New(model, ReportFormat::Text)) => {
             assert_eq!(Ok(model), NewModel::new("m", place));
         }
         other => panic!("{other:?}"),
@@ -33,7 +33,7 @@ fn a_new_model_has_a_name_and_a_place() {
     check("new python --directory d m", "d");
     check("new python m --dir=d", "d");
     let json = read("new python m --json");
-    assert!(matches!(json, Ok(Invocation::New(_, Format::Json))), "{json:?}");
+    assert!(matches!(json, Ok(Invocation::New(_, ReportFormat::Json))), "{json:?}");
     check_error("new", "new python: there is no command 'new', only 'new python'");
     check_error("new onnx a", "new python: there is no command 'new onnx', only 'new python'");
     check_error("new python", "new python: the name of one model is missing");
@@ -55,7 +55,7 @@ fn help_of_a_command_is_its_own() {
 #[test]
 fn a_check_takes_flags_and_models() {
     match read("check a.onnx --json --model-repository r --model-config-name x b") {
-        Ok(Invocation::Check(options, Format::Json)) => {
+        Ok(Invocation::Check(options, ReportFormat::Json)) => {
             assert_eq!(options.models, ["a.onnx", "b"]);
             assert_eq!(options.settings.model_repositories, [PathBuf::from("r")]);
             assert_eq!(options.settings.model_config_name.as_deref(), Some("x"));
@@ -68,7 +68,7 @@ fn a_check_takes_flags_and_models() {
 #[test]
 fn traces_are_files() {
     match read("trace export a b") {
-        Ok(Invocation::ExportTraces(files, Format::Text)) => {
+        Ok(Invocation::ExportTraces(files, ReportFormat::Text)) => {
             assert_eq!(files, [PathBuf::from("a"), PathBuf::from("b")]);
         }
         other => panic!("{other:?}"),

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use galatea_control::{
-    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, NameMapping,
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelNameMapping, ModelStatistics,
     RepositoryEntry, ServedModel, ServerControl, ServerMetadata,
 };
 use galatea_engine::Server;
 use galatea_infer::{
-    InferenceRequest, InferenceService, Pass, Reply, ResponseSender, ResponseSink, Status, api,
+    AccessPass, InferenceRequest, InferenceService, Reply, ResponseSender, ResponseSink, Status,
+    api,
 };
 
 use super::{ErrorPaths, HiddenRoots};
@@ -64,7 +65,7 @@ impl<S> RelativePathServer<S> {
 impl<S: InferenceService> InferenceService for RelativePathServer<S> {
     fn infer(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         request: Box<InferenceRequest>,
         sender: ResponseSender,
     ) {
@@ -100,17 +101,17 @@ impl ResponseSink for RelativePathSink {
 }
 
 impl<S: ServerControl> ServerControl for RelativePathServer<S> {
-    fn live(&self, pass: Pass<api::Health>) -> bool {
+    fn live(&self, pass: AccessPass<api::Health>) -> bool {
         self.server.live(pass)
     }
 
-    fn ready(&self, pass: Pass<api::Health>) -> Result<bool, Status> {
+    fn ready(&self, pass: AccessPass<api::Health>) -> Result<bool, Status> {
         self.result(self.server.ready(pass))
     }
 
     fn model_ready(
         &self,
-        pass: Pass<api::Health>,
+        pass: AccessPass<api::Health>,
         name: &str,
         version: Option<i64>,
     ) -> Result<bool, Status> {
@@ -119,19 +120,19 @@ impl<S: ServerControl> ServerControl for RelativePathServer<S> {
 
     fn readiness_may_block(
         &self,
-        pass: Pass<api::Health>,
+        pass: AccessPass<api::Health>,
         model: Option<(&str, Option<i64>)>,
     ) -> bool {
         self.server.readiness_may_block(pass, model)
     }
 
-    fn server_metadata(&self, pass: Pass<api::Metadata>) -> ServerMetadata {
+    fn server_metadata(&self, pass: AccessPass<api::Metadata>) -> ServerMetadata {
         self.server.server_metadata(pass)
     }
 
     fn model_metadata(
         &self,
-        pass: Pass<api::Metadata>,
+        pass: AccessPass<api::Metadata>,
         name: &str,
         version: Option<i64>,
     ) -> Result<ModelMetadata, Status> {
@@ -140,7 +141,7 @@ impl<S: ServerControl> ServerControl for RelativePathServer<S> {
 
     fn model_config(
         &self,
-        pass: Pass<api::ModelConfig>,
+        pass: AccessPass<api::ModelConfig>,
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<ModelConfigDocument>, Status> {
@@ -149,7 +150,7 @@ impl<S: ServerControl> ServerControl for RelativePathServer<S> {
 
     fn model_for_inference(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<dyn ServedModel>, Status> {
@@ -162,7 +163,7 @@ impl<S: ServerControl> ServerControl for RelativePathServer<S> {
 
     fn model_report(
         &self,
-        pass: Pass<api::Statistics>,
+        pass: AccessPass<api::Statistics>,
         name: &str,
         version: Option<i64>,
         report: &str,
@@ -172,7 +173,7 @@ impl<S: ServerControl> ServerControl for RelativePathServer<S> {
 
     fn statistics(
         &self,
-        pass: Pass<api::Statistics>,
+        pass: AccessPass<api::Statistics>,
         name: Option<&str>,
         version: Option<i64>,
     ) -> Result<Vec<ModelStatistics>, Status> {
@@ -181,7 +182,7 @@ impl<S: ServerControl> ServerControl for RelativePathServer<S> {
 
     fn repository_index(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         only_ready: bool,
     ) -> Result<Vec<RepositoryEntry>, Status> {
         let mut entries = self.result(self.server.repository_index(pass, only_ready))?;
@@ -195,7 +196,7 @@ impl<S: ServerControl> ServerControl for RelativePathServer<S> {
 
     fn load_model(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         name: &str,
         parameters: LoadParameters,
     ) -> Result<(), Status> {
@@ -204,7 +205,7 @@ impl<S: ServerControl> ServerControl for RelativePathServer<S> {
 
     fn unload_model(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         name: &str,
         unload_dependents: bool,
     ) -> Result<(), Status> {
@@ -213,16 +214,16 @@ impl<S: ServerControl> ServerControl for RelativePathServer<S> {
 
     fn register_repository(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         path: &str,
-        names: &[NameMapping],
+        names: &[ModelNameMapping],
     ) -> Result<(), Status> {
         self.result(self.server.register_repository(pass, path, names))
     }
 
     fn unregister_repository(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         path: &str,
     ) -> Result<(), Status> {
         self.result(self.server.unregister_repository(pass, path))

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use galatea_codec::forward::HeaderForward;
+use galatea_codec::forward::HeaderForwardPattern;
 
 use super::Settings;
 use super::value::{self, InvalidValue};
@@ -48,7 +48,7 @@ enum ValueForm {
     /// The path of a file; an empty path means none.
     File(SettingOf<Option<PathBuf>>),
     /// A pattern for header names; an empty pattern means none.
-    Pattern(SettingOf<Option<HeaderForward>>),
+    Pattern(SettingOf<Option<HeaderForwardPattern>>),
     /// Any other form. The default is a valid value of the flag, or empty.
     Other {
         default: fn(&Settings) -> String,
@@ -157,7 +157,7 @@ impl Flag {
     pub(super) const fn pattern(
         name: &'static str,
         help: &'static str,
-        place: SettingOf<Option<HeaderForward>>,
+        place: SettingOf<Option<HeaderForwardPattern>>,
     ) -> Self {
         Self::new(name, Some("string"), help, ValueForm::Pattern(place))
     }

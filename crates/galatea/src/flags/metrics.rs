@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use galatea_telemetry::SettingNote;
+use galatea_telemetry::SettingWarning;
 
 use super::flag::{Flag, no_default};
 use super::value::{self, InvalidValue};
@@ -74,7 +74,7 @@ fn metrics_config(settings: &mut Settings, value: &str) -> Result<(), InvalidVal
     if setting.contains(',') {
         return Err(InvalidValue(format!("the format is <setting>=<value>. Got {value}")));
     }
-    for SettingNote(text) in settings.metrics_options.set(setting, setting_value) {
+    for SettingWarning(text) in settings.metrics_options.set(setting, setting_value) {
         settings.add_remark(text);
     }
     Ok(())

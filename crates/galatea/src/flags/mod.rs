@@ -40,7 +40,7 @@ pub(crate) use settings::{BackendSetting, CacheFlag, CacheSettings, DoorSettings
 pub(crate) use usage::{HelpForm, advice, command_advice, command_help, help};
 
 use self::flag::Flag;
-use galatea_tools::completions::FlagName;
+use galatea_tools::completions::ServerFlag;
 
 /// Flags that belong together.
 pub(crate) struct Group {
@@ -75,8 +75,8 @@ const GROUPS: [Group; 15] = [
 ];
 
 /// The names of all flags, for completions.
-pub(crate) fn names() -> impl Iterator<Item = FlagName> {
-    flags().map(|Flag { name, argument, help, .. }| FlagName { name, argument: *argument, help })
+pub(crate) fn names() -> impl Iterator<Item = ServerFlag> {
+    flags().map(|Flag { name, argument, help, .. }| ServerFlag { name, argument: *argument, help })
 }
 
 fn flags() -> impl Iterator<Item = &'static Flag> {

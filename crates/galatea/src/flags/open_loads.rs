@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use galatea_engine::ControlMode;
-use galatea_gate::access::{ApiCategory, Gate, Rules};
+use galatea_gate::access::{AccessGate, AccessRules, ApiCategory};
 
 use super::{DoorSettings, Settings};
 use crate::model_code::{self, ModelCodePermission};
@@ -20,10 +20,10 @@ pub(crate) fn open_loads(settings: &Settings) -> Option<String> {
         ("gRPC", &settings.grpc, &settings.grpc_rules),
         ("Vertex AI", &settings.clouds.vertex_ai, &settings.http_rules),
     ];
-    let is_open = |door: &DoorSettings, rules: &Rules| {
+    let is_open = |door: &DoorSettings, rules: &AccessRules| {
         let is_local = door.address == "localhost"
             || door.address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-        let gate = Gate::new(rules.clone());
+        let gate = AccessGate::new(rules.clone());
         let is_restricted = gate.admit(ApiCategory::ModelRepository, |_| None).is_err();
         door.allow && !is_local && !is_restricted && !door.tls.is_mutual
     };

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use galatea_engine::{ControlMode, Namespaces};
-use galatea_repository::Symlinks;
+use galatea_engine::{ControlMode, NamespaceMode};
+use galatea_repository::SymlinkPolicy;
 
 use super::flag::{Flag, no_default};
 use super::value::{self, InvalidValue};
@@ -89,10 +89,10 @@ pub(super) const GROUP: Group = Group {
             "Whether symbolic links in model repositories are followed, wherever they lead. With \
              false a model with one in its path, or in that of a file that it needs, is not \
              loaded.",
-            |settings| Some(settings.repository_symlinks == Symlinks::Followed),
+            |settings| Some(settings.repository_symlinks == SymlinkPolicy::Followed),
             |settings, follows| {
                 settings.repository_symlinks =
-                    if follows { Symlinks::Followed } else { Symlinks::Forbidden };
+                    if follows { SymlinkPolicy::Followed } else { SymlinkPolicy::Forbidden };
             },
         ),
         Flag::other(
@@ -116,10 +116,10 @@ pub(super) const GROUP: Group = Group {
             "model-namespacing",
             "Whether repositories may hold models of the same name. An ensemble then means the \
              one in its own repository; clients can't reach a model whose name several have.",
-            |settings| Some(settings.namespaces == Namespaces::Repositories),
+            |settings| Some(settings.namespaces == NamespaceMode::Repositories),
             |settings, has_several| {
                 settings.namespaces =
-                    if has_several { Namespaces::Repositories } else { Namespaces::None };
+                    if has_several { NamespaceMode::Repositories } else { NamespaceMode::None };
             },
         ),
         Flag::decision(

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use galatea_codec::forward::HeaderForward;
-use galatea_dispatch::{HostPolicies, RateLimit, ResourceLimit};
-use galatea_engine::{ControlMode, Namespaces};
-use galatea_gate::access::Rules;
+use galatea_codec::forward::HeaderForwardPattern;
+use galatea_dispatch::{HostPolicies, RateLimiterMode, ResourceLimit};
+use galatea_engine::{ControlMode, NamespaceMode};
+use galatea_gate::access::AccessRules;
 use galatea_grpc::{CompressionLevel, KeepaliveOptions};
-use galatea_repository::{ScanOptions, Symlinks};
+use galatea_repository::{ScanOptions, SymlinkPolicy};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
 use super::tls::{self, TlsSettings};
@@ -43,11 +43,11 @@ pub(crate) struct Settings {
     /// The custom configuration to prefer for each model.
     pub(crate) model_config_name: Option<String>,
     /// The treatment of symbolic links in repositories.
-    pub(crate) repository_symlinks: Symlinks,
+    pub(crate) repository_symlinks: SymlinkPolicy,
     /// The mode that determines what triggers loads and unloads.
     pub(crate) control_mode: ControlMode,
     /// The namespace mode: whether several models may have the same name.
-    pub(crate) namespaces: Namespaces,
+    pub(crate) namespaces: NamespaceMode,
     /// The number of seconds between repository scans, if the server polls for changes; 0 scans
     /// only at startup.
     pub(crate) repository_poll_secs: u32,
@@ -90,13 +90,13 @@ pub(crate) struct Settings {
     /// True if clients may share memory.
     pub(crate) allow_client_shm: bool,
     /// The HTTP headers that become parameters.
-    pub(crate) http_header_forward: Option<HeaderForward>,
+    pub(crate) http_header_forward: Option<HeaderForwardPattern>,
     /// The gRPC metadata that becomes parameters.
-    pub(crate) grpc_header_forward: Option<HeaderForward>,
+    pub(crate) grpc_header_forward: Option<HeaderForwardPattern>,
     /// The APIs that are restricted over HTTP.
-    pub(crate) http_rules: Rules,
+    pub(crate) http_rules: AccessRules,
     /// The APIs that are restricted over gRPC.
-    pub(crate) grpc_rules: Rules,
+    pub(crate) grpc_rules: AccessRules,
     /// The gRPC endpoint.
     pub(crate) grpc: DoorSettings,
     /// The number of responses to one request on a stream that may wait for the client, if bounded.
@@ -238,9 +238,9 @@ impl Default for Settings {
             model_repositories: Vec::new(),
             auto_complete_config: true,
             model_config_name: None,
-            repository_symlinks: Symlinks::Followed,
+            repository_symlinks: SymlinkPolicy::Followed,
             control_mode: ControlMode::None,
-            namespaces: Namespaces::None,
+            namespaces: NamespaceMode::None,
             repository_poll_secs: 15,
             model_load_threads: 4,
             load_retries: 0,
@@ -263,8 +263,8 @@ impl Default for Settings {
             allow_client_shm: false,
             http_header_forward: None,
             grpc_header_forward: None,
-            http_rules: Rules::default(),
-            grpc_rules: Rules::default(),
+            http_rules: AccessRules::default(),
+            grpc_rules: AccessRules::default(),
             grpc: door("0.0.0.0", 8001),
             grpc_response_pool_size: None,
             grpc_response_compression: CompressionLevel::None,
@@ -357,11 +357,11 @@ impl Settings {
     }
 
     /// The way in which instances share resources.
-    pub(crate) fn rate_limit(&self) -> RateLimit {
+    pub(crate) fn rate_limit(&self) -> RateLimiterMode {
         if self.rate_limiting {
-            RateLimit::ExecutionCount(self.rate_limit_resources.clone())
+            RateLimiterMode::ExecutionCount(self.rate_limit_resources.clone())
         } else {
-            RateLimit::Off
+            RateLimiterMode::Off
         }
     }
 

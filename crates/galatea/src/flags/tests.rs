@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use galatea_dispatch::{RateLimit, ResourceLimit};
-use galatea_gate::access::Rules;
+use galatea_dispatch::{RateLimiterMode, ResourceLimit};
+use galatea_gate::access::AccessRules;
 
 use super::settings::CacheSettings;
 use std::time::Duration;
@@ -237,7 +237,7 @@ fn an_unknown_option_is_named() {
 #[test]
 fn restrictions_are_collected_and_checked() {
     let rules = |groups: &[&str], prefix: &str| {
-        let mut rules = Rules::default();
+        let mut rules = AccessRules::default();
         groups.iter().for_each(|group| rules.add(group, prefix).unwrap());
         rules
     };
@@ -364,11 +364,11 @@ fn flags_that_no_client_can_see_need_no_remark() {
 // row: CLI-19
 fn resources_are_counted_for_each_device_or_one() {
     let limits = settings(&["--rate-limit-resource=a:1:2", "--rate-limit-resource=b:3"]);
-    assert_eq!(limits.rate_limit(), RateLimit::Off);
+    assert_eq!(limits.rate_limit(), RateLimiterMode::Off);
     let limits = Settings { rate_limiting: true, ..limits };
     let limit = |name: &str, count, device| ResourceLimit { name: name.to_owned(), count, device };
     let expected = vec![limit("a", 1, Some(2)), limit("b", 3, None)];
-    assert_eq!(limits.rate_limit(), RateLimit::ExecutionCount(expected));
+    assert_eq!(limits.rate_limit(), RateLimiterMode::ExecutionCount(expected));
     let strange = |value: &str| {
         let limits = settings(&[&format!("--rate-limit-resource={value}")]);
         limits.rate_limit_resources
@@ -377,7 +377,7 @@ fn resources_are_counted_for_each_device_or_one() {
     assert_eq!(strange("a:1:-2"), [limit("a", 1, None)], "the whole server");
     assert_eq!(strange("a:1:-3"), [limit("a", 1, Some(u32::MAX))], "no instance has it");
     let limits = settings(&["--rate-limit=Execution_Count"]);
-    assert_eq!(limits.rate_limit(), RateLimit::ExecutionCount(Vec::new()));
+    assert_eq!(limits.rate_limit(), RateLimiterMode::ExecutionCount(Vec::new()));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::fmt::Write;
 
-use galatea_trace::Fields;
+use galatea_trace::TraceSettingValues;
 
 use super::*;
 use crate::environment::VertexAiVariables;
@@ -19,7 +19,7 @@ fn read(arguments: &[&str]) -> Result<TraceFlags, String> {
 #[track_caller]
 fn check(arguments: &[&str], expected: &str) {
     let flags = read(arguments).unwrap();
-    let Fields { levels, rate, count, log_frequency } = flags.start;
+    let TraceSettingValues { levels, rate, count, log_frequency } = flags.start;
     let mut found =
         format!("{} {rate} {count} {log_frequency} '{}'", levels.names().join("+"), flags.file);
     for (name, value) in flags.further {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use galatea_config::nearest;
+use galatea_config::nearest_name;
 use galatea_tools::commands::{COMMANDS, Command, CommandOption};
 
 use super::flag::Flag;
@@ -56,14 +56,14 @@ pub(crate) fn advice(error: &str) -> String {
             }
         }
         None if reason.contains("unrecognized") => {
-            if let Some(meant) = nearest(name, flags().map(|flag| flag.name)) {
+            if let Some(meant) = nearest_name(name, flags().map(|flag| flag.name)) {
                 let _ = writeln!(text, "Did you mean \"--{meant}\"?");
             }
         }
         None => {
             let argument = error.strip_prefix("Unexpected argument: ");
             let names = COMMANDS.iter().map(|command| command.name);
-            if let Some(meant) = argument.and_then(|argument| nearest(argument, names)) {
+            if let Some(meant) = argument.and_then(|argument| nearest_name(argument, names)) {
                 let _ = writeln!(text, "Did you mean the command '{meant}'?");
             }
         }
@@ -84,7 +84,7 @@ pub(crate) fn command_advice(command: &Command, error: &str) -> String {
     if let Some((name, _)) = unknown.and_then(|rest| rest.split_once('"')) {
         let own = command.options.iter().map(|option| option.name);
         let server = flags().map(|flag| flag.name).filter(|_| command.takes_flags);
-        if let Some(meant) = nearest(name, own.chain(server)) {
+        if let Some(meant) = nearest_name(name, own.chain(server)) {
             let _ = writeln!(text, "Did you mean \"--{meant}\"?");
         }
     } else if let Some(option) = command.options.iter().find(is_named) {
@@ -316,7 +316,7 @@ mod tests {
         let check = |command: &Command, error: &str, expected: &str| {
             assert_eq!(command_advice(command, error), expected);
         };
-        let tune = Command::named(&[String::from("tune")]).unwrap().0;
+        let tune = Command::from_arguments(&[String::from("tune")]).unwrap().0;
         check(
             tune,
             "Bad option: \"--objektive\".\nunrecognized option",

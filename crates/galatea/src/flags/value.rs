@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use galatea_codec::forward::HeaderForward;
-use galatea_gate::access::{RuleError, Rules};
+use galatea_codec::forward::HeaderForwardPattern;
+use galatea_gate::access::{AccessRuleError, AccessRules};
 
 use super::Settings;
 
@@ -114,11 +114,11 @@ pub(super) fn numbers(value: &str, separator: char) -> Result<(&str, &str), Inva
 }
 
 /// Parses a pattern for header names; an empty value means no pattern.
-pub(super) fn header_pattern(value: &str) -> Result<Option<HeaderForward>, InvalidValue> {
+pub(super) fn header_pattern(value: &str) -> Result<Option<HeaderForwardPattern>, InvalidValue> {
     if value.is_empty() {
         return Ok(None);
     }
-    HeaderForward::new(value)
+    HeaderForwardPattern::new(value)
         .map(Some)
         .map_err(|error| InvalidValue(format!("not a regular expression: {error}")))
 }
@@ -126,7 +126,7 @@ pub(super) fn header_pattern(value: &str) -> Result<Option<HeaderForward>, Inval
 /// Adds a group's rules to those of a protocol, which calls categories `noun`. The messages are
 /// Triton's.
 pub(super) fn restriction(
-    rules: &mut Rules,
+    rules: &mut AccessRules,
     group: &str,
     prefix: &str,
     flag: &str,
@@ -134,11 +134,11 @@ pub(super) fn restriction(
 ) -> Result<(), InvalidValue> {
     rules.add(group, prefix).map_err(|error| {
         InvalidValue(match error {
-            RuleError::Malformed => format!(
+            AccessRuleError::Malformed => format!(
                 "--{flag} option format is '<config name>:<setting>=<value>'. Got {group}\n"
             ),
-            RuleError::Unknown { name } => format!("unknown restricted {noun} '{name}' \n"),
-            RuleError::Repeated { category } => format!(
+            AccessRuleError::Unknown { name } => format!("unknown restricted {noun} '{name}' \n"),
+            AccessRuleError::Repeated { category } => format!(
                 "restricted {noun} '{category}' can not be specified in multiple config groups\n"
             ),
         })

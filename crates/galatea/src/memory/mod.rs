@@ -10,8 +10,8 @@ mod trim;
 use std::path::Path;
 use std::sync::Arc;
 
-use galatea_gate::ledger::Ledger;
-use galatea_telemetry::{CustomFamily, Logger, MetricKind, SeriesValue};
+use galatea_gate::ledger::MemoryLedger;
+use galatea_telemetry::{CustomFamilySnapshot, Logger, MetricKind, SeriesValue};
 
 pub(crate) use trim::trim_after_bursts;
 
@@ -28,7 +28,7 @@ pub(crate) enum MemoryLimit {
 }
 
 /// The ledger for the server's doors.
-pub(crate) fn ledger(limit: MemoryLimit, logger: &Logger) -> Arc<Ledger> {
+pub(crate) fn ledger(limit: MemoryLimit, logger: &Logger) -> Arc<MemoryLedger> {
     let limit = match limit {
         MemoryLimit::Off => None,
         MemoryLimit::Bytes(bytes) => Some(bytes),
@@ -41,7 +41,7 @@ pub(crate) fn ledger(limit: MemoryLimit, logger: &Logger) -> Arc<Ledger> {
         }
         None => logger.info("The memory of requests and responses is not limited"),
     }
-    Arc::new(Ledger::new(limit))
+    Arc::new(MemoryLedger::new(limit))
 }
 
 const fn three_quarters(bytes: usize) -> usize {
@@ -49,8 +49,8 @@ const fn three_quarters(bytes: usize) -> usize {
 }
 
 /// The ledger's counters, as metrics.
-pub(crate) fn metrics(ledger: &Ledger) -> Vec<CustomFamily> {
-    let family = |name: &str, help: &str, kind, value: usize| CustomFamily {
+pub(crate) fn metrics(ledger: &MemoryLedger) -> Vec<CustomFamilySnapshot> {
+    let family = |name: &str, help: &str, kind, value: usize| CustomFamilySnapshot {
         name: name.to_owned(),
         help: help.to_owned(),
         kind,

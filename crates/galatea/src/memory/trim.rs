@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_allocator::AllocatorTuning;
-use galatea_gate::ledger::{Ledger, TrimDecision, TrimRule};
+use galatea_allocator::GlibcMallocTuner;
+use galatea_gate::ledger::{HeapTrimDecision, HeapTrimPolicy, MemoryLedger};
 use galatea_telemetry::Logger;
 use tokio::time::MissedTickBehavior;
 
@@ -15,18 +15,18 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Returns free memory whenever usage has dropped considerably. The program's allocator does so on
 /// a thread that serves no door.
 pub(crate) async fn trim_after_bursts(
-    allocator: AllocatorTuning,
-    ledger: Arc<Ledger>,
+    allocator: GlibcMallocTuner,
+    ledger: Arc<MemoryLedger>,
     logger: Logger,
 ) -> Infallible {
-    let mut rule = TrimRule::default();
+    let mut rule = HeapTrimPolicy::default();
     let mut periods = tokio::time::interval(PERIOD);
     periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         periods.tick().await;
-        match rule.step(ledger.sample()) {
-            TrimDecision::Keep => {}
-            TrimDecision::Trim => {
+        match rule.decide(ledger.sample()) {
+            HeapTrimDecision::Keep => {}
+            HeapTrimDecision::Trim => {
                 // Trimming takes the allocator's locks, one heap at a time.
                 let allocator = allocator.clone();
                 let release = move || allocator.release_free_memory();

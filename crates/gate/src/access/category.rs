@@ -66,8 +66,8 @@ impl fmt::Display for ApiCategory {
     }
 }
 
-/// A category as a type, for [`Pass`](super::Pass). The types are in [`api`].
-pub trait Api: sealed::Sealed {
+/// A category as a type, for [`AccessPass`](super::AccessPass). The types are in [`api`].
+pub trait ApiMarker: sealed::Sealed {
     /// The category.
     const CATEGORY: ApiCategory;
 }
@@ -78,18 +78,18 @@ mod sealed {
 
 /// The categories as types. They have no values.
 pub mod api {
-    use super::{Api, ApiCategory, sealed::Sealed};
+    use super::{ApiCategory, ApiMarker, sealed::Sealed};
 
     macro_rules! categories {
         ($($name:ident)*) => {
             $(
-                #[doc = concat!("[`Category::", stringify!($name), "`].")]
+                #[doc = concat!("[`ApiCategory::", stringify!($name), "`].")]
                 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
                 pub enum $name {}
 
                 impl Sealed for $name {}
 
-                impl Api for $name {
+                impl ApiMarker for $name {
                     const CATEGORY: ApiCategory = ApiCategory::$name;
                 }
             )*

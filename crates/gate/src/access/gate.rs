@@ -3,37 +3,37 @@
 use std::hint::black_box;
 
 use super::category::ApiCategory;
-use super::pass::Admission;
-use super::rules::Rules;
+use super::pass::AccessGrant;
+use super::rules::AccessRules;
 
 /// Admits callers by the rules of a door's protocol.
 #[derive(Clone, Debug, Default)]
-pub struct Gate {
+pub struct AccessGate {
     /// `None` if nothing is restricted, so that an open gate costs one comparison.
-    rules: Option<Box<Rules>>,
+    rules: Option<Box<AccessRules>>,
 }
 
 /// The refusal of a caller.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Refusal<'g> {
+pub struct AccessRefusal<'g> {
     header: &'g str,
 }
 
-impl Refusal<'_> {
+impl AccessRefusal<'_> {
     /// The name of the header that the caller must send.
-    pub const fn header(&self) -> &str {
+    pub const fn required_header(&self) -> &str {
         self.header
     }
 }
 
-impl Gate {
+impl AccessGate {
     /// Makes a gate with these rules.
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: AccessRules) -> Self {
         Self { rules: (!rules.is_empty()).then(|| Box::new(rules)) }
     }
 
     /// Returns true if the gate admits all callers, so that no headers need to be collected.
-    pub const fn is_open(&self) -> bool {
+    pub const fn is_unrestricted(&self) -> bool {
         self.rules.is_none()
     }
 
@@ -50,12 +50,14 @@ impl Gate {
         &self,
         category: ApiCategory,
         header: impl FnOnce(&str) -> Option<&'h [u8]>,
-    ) -> Result<Admission, Refusal<'_>> {
+    ) -> Result<AccessGrant, AccessRefusal<'_>> {
         let rule = self.rules.as_ref().and_then(|rules| rules.get(category));
-        let Some(rule) = rule else { return Ok(Admission::new(category)) };
+        let Some(rule) = rule else { return Ok(AccessGrant::new(category)) };
         match header(&rule.header) {
-            Some(value) if are_equal(value, rule.value.as_bytes()) => Ok(Admission::new(category)),
-            Some(_) | None => Err(Refusal { header: &rule.header }),
+            Some(value) if are_equal(value, rule.value.as_bytes()) => {
+                Ok(AccessGrant::new(category))
+            }
+            Some(_) | None => Err(AccessRefusal { header: &rule.header }),
         }
     }
 }
@@ -75,18 +77,18 @@ fn are_equal(sent: &[u8], secret: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn gate(groups: &[&str]) -> Gate {
-        let mut rules = Rules::default();
+    fn gate(groups: &[&str]) -> AccessGate {
+        let mut rules = AccessRules::default();
         for group in groups {
             rules.add(group, "").unwrap();
         }
-        Gate::new(rules)
+        AccessGate::new(rules)
     }
 
     #[test]
     fn an_open_gate_reads_no_header() {
         let gate = gate(&[]);
-        assert!(gate.is_open());
+        assert!(gate.is_unrestricted());
         for category in ApiCategory::ALL {
             assert!(gate.admit(category, |_| panic!("a header was read")).is_ok());
         }
@@ -96,7 +98,7 @@ mod tests {
     fn a_rule_concerns_its_own_category() {
         for restricted in ApiCategory::ALL {
             let gate = gate(&[&format!("{restricted}:key=value")]);
-            assert!(!gate.is_open());
+            assert!(!gate.is_unrestricted());
             for category in ApiCategory::ALL {
                 let is_admitted = |value: Option<&'static [u8]>| {
                     gate.admit(category, |name| {
@@ -115,7 +117,7 @@ mod tests {
     fn a_refusal_names_the_header_and_not_the_value() {
         let gate = gate(&["health:key=value"]);
         let refusal = gate.admit(ApiCategory::Health, |_| None).unwrap_err();
-        assert_eq!(refusal.header(), "key");
+        assert_eq!(refusal.required_header(), "key");
         assert!(!format!("{refusal:?}").contains("value"));
     }
 

@@ -1,25 +1,25 @@
 //! Access to APIs: Triton's restricted APIs.
 //!
-//! The APIs are divided into nine [categories](Category). A [`Rule`] restricts a category to
-//! callers that send a header with a secret value. Each door has a [`Gate`] with the rules of its
+//! The APIs are divided into nine [categories](ApiCategory). A [`AccessRule`] restricts a category to
+//! callers that send a header with a secret value. Each door has a [`AccessGate`] with the rules of its
 //! protocol and asks it before it reads the body of a request.
 //!
-//! An admitted caller gets a [`Pass`]. The server's methods require a pass for their category, and
+//! An admitted caller gets a [`AccessPass`]. The server's methods require a pass for their category, and
 //! only the gate issues one: a door that forgets the gate doesn't compile, and a pass for the
 //! health API can't load a model.
 //!
 //! ```
-//! use galatea_gate::access::{ApiCategory, Gate, Pass, Rules, api};
+//! use galatea_gate::access::{ApiCategory, AccessGate, AccessPass, AccessRules, api};
 //!
 //! /// A method of the server.
-//! fn load_model(_: Pass<api::ModelRepository>) {}
+//! fn load_model(_: AccessPass<api::ModelRepository>) {}
 //!
-//! let mut rules = Rules::default();
+//! let mut rules = AccessRules::default();
 //! rules.add("model-repository:admin-key=secret", "").unwrap();
-//! let gate = Gate::new(rules);
+//! let gate = AccessGate::new(rules);
 //!
 //! let refusal = gate.admit(ApiCategory::ModelRepository, |_| None).unwrap_err();
-//! assert_eq!(refusal.header(), "admin-key");
+//! assert_eq!(refusal.required_header(), "admin-key");
 //!
 //! let admission = gate.admit(ApiCategory::ModelRepository, |_| Some(b"secret")).unwrap();
 //! load_model(admission.pass().unwrap());
@@ -31,16 +31,16 @@
 //! A pass can't be made any other way:
 //!
 //! ```compile_fail
-//! use galatea_gate::access::{Pass, api};
-//! let pass = Pass::<api::ModelRepository> { category: Default::default() };
+//! use galatea_gate::access::{AccessPass, api};
+//! let pass = AccessPass::<api::ModelRepository> { category: Default::default() };
 //! ```
 //!
 //! A pass for another category has a different type:
 //!
 //! ```compile_fail
-//! use galatea_gate::access::{Pass, api};
-//! fn load_model(_: Pass<api::ModelRepository>) {}
-//! load_model(Pass::<api::Health>::in_process());
+//! use galatea_gate::access::{AccessPass, api};
+//! fn load_model(_: AccessPass<api::ModelRepository>) {}
+//! load_model(AccessPass::<api::Health>::in_process());
 //! ```
 
 mod category;
@@ -48,7 +48,7 @@ mod gate;
 mod pass;
 mod rules;
 
-pub use category::{Api, ApiCategory, api};
-pub use gate::{Gate, Refusal};
-pub use pass::{Admission, Pass, WrongCategory};
-pub use rules::{Rule, RuleError, Rules};
+pub use category::{ApiCategory, ApiMarker, api};
+pub use gate::{AccessGate, AccessRefusal};
+pub use pass::{AccessGrant, AccessPass, WrongCategory};
+pub use rules::{AccessRule, AccessRuleError, AccessRules};

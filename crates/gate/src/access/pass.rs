@@ -3,16 +3,16 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::category::{Api, ApiCategory};
+use super::category::{ApiCategory, ApiMarker};
 
 /// The proof that the gate lets a caller use a category's APIs.
 ///
 /// It is zero-sized. A stream keeps its call's pass for all of its requests.
-pub struct Pass<A> {
+pub struct AccessPass<A> {
     category: PhantomData<fn() -> A>,
 }
 
-impl<A: Api> Pass<A> {
+impl<A: ApiMarker> AccessPass<A> {
     /// The pass of a caller inside the process, which no rule restricts: a C program, an ensemble,
     /// or the server itself.
     ///
@@ -23,37 +23,37 @@ impl<A: Api> Pass<A> {
     }
 }
 
-impl<A> Clone for Pass<A> {
+impl<A> Clone for AccessPass<A> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<A> Copy for Pass<A> {}
+impl<A> Copy for AccessPass<A> {}
 
 /// All passes for a category are equal.
-impl<A> PartialEq for Pass<A> {
+impl<A> PartialEq for AccessPass<A> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl<A> Eq for Pass<A> {}
+impl<A> Eq for AccessPass<A> {}
 
-impl<A: Api> fmt::Debug for Pass<A> {
+impl<A: ApiMarker> fmt::Debug for AccessPass<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pass({})", A::CATEGORY)
     }
 }
 
-/// The admission of a caller to a category's APIs. It becomes a [`Pass`] once the door knows which
+/// The admission of a caller to a category's APIs. It becomes a [`AccessPass`] once the door knows which
 /// method it calls.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Admission {
+pub struct AccessGrant {
     category: ApiCategory,
 }
 
-impl Admission {
+impl AccessGrant {
     pub(super) const fn new(category: ApiCategory) -> Self {
         Self { category }
     }
@@ -63,9 +63,9 @@ impl Admission {
     /// # Errors
     ///
     /// If the caller was admitted to another category, which is a bug in the door.
-    pub fn pass<A: Api>(self) -> Result<Pass<A>, WrongCategory> {
+    pub fn pass<A: ApiMarker>(self) -> Result<AccessPass<A>, WrongCategory> {
         if self.category == A::CATEGORY {
-            return Ok(Pass { category: PhantomData });
+            return Ok(AccessPass { category: PhantomData });
         }
         Err(WrongCategory { admitted: self.category, demanded: A::CATEGORY })
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn an_admission_is_a_pass_for_its_own_category_alone() {
         for category in ApiCategory::ALL {
-            let admission = Admission::new(category);
+            let admission = AccessGrant::new(category);
             let passes = [
                 admission.pass::<api::Health>().is_ok(),
                 admission.pass::<api::Metadata>().is_ok(),
@@ -112,7 +112,8 @@ mod tests {
             ];
             assert_eq!(passes, ApiCategory::ALL.map(|other| other == category));
         }
-        let wrong = Admission::new(ApiCategory::Health).pass::<api::ModelRepository>().unwrap_err();
+        let wrong =
+            AccessGrant::new(ApiCategory::Health).pass::<api::ModelRepository>().unwrap_err();
         let text = "a request that was admitted to the API 'health' needs 'model-repository'";
         assert_eq!(wrong.to_string(), text);
     }

@@ -6,13 +6,13 @@ use super::category::ApiCategory;
 
 /// A restriction of a category to callers that send this header with this value.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct AccessRule {
     pub(super) header: String,
     pub(super) value: String,
 }
 
 /// Hides the value, a secret that must not get into a log.
-impl fmt::Debug for Rule {
+impl fmt::Debug for AccessRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rule").field("header", &self.header).finish_non_exhaustive()
     }
@@ -20,21 +20,21 @@ impl fmt::Debug for Rule {
 
 /// The rules of a protocol: at most one for each category.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    health: Option<Rule>,
-    metadata: Option<Rule>,
-    inference: Option<Rule>,
-    shared_memory: Option<Rule>,
-    model_config: Option<Rule>,
-    model_repository: Option<Rule>,
-    statistics: Option<Rule>,
-    trace: Option<Rule>,
-    logging: Option<Rule>,
+pub struct AccessRules {
+    health: Option<AccessRule>,
+    metadata: Option<AccessRule>,
+    inference: Option<AccessRule>,
+    shared_memory: Option<AccessRule>,
+    model_config: Option<AccessRule>,
+    model_repository: Option<AccessRule>,
+    statistics: Option<AccessRule>,
+    trace: Option<AccessRule>,
+    logging: Option<AccessRule>,
 }
 
 /// A group of rules that is invalid or contradicts an earlier group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RuleError {
+pub enum AccessRuleError {
     /// The text is not of the form `CATEGORY[,CATEGORY…]:KEY=VALUE`.
     Malformed,
     /// No category has this name.
@@ -49,28 +49,28 @@ pub enum RuleError {
     },
 }
 
-impl Rules {
+impl AccessRules {
     /// Adds the rules of a group `CATEGORY[,CATEGORY…]:KEY=VALUE`. The header's name is the key,
     /// prefixed with `prefix`.
     ///
     /// # Errors
     ///
     /// The first mistake in the text.
-    pub fn add(&mut self, group: &str, prefix: &str) -> Result<(), RuleError> {
-        let (names, rest) = group.split_once(':').ok_or(RuleError::Malformed)?;
-        let (key, value) = rest.split_once('=').ok_or(RuleError::Malformed)?;
+    pub fn add(&mut self, group: &str, prefix: &str) -> Result<(), AccessRuleError> {
+        let (names, rest) = group.split_once(':').ok_or(AccessRuleError::Malformed)?;
+        let (key, value) = rest.split_once('=').ok_or(AccessRuleError::Malformed)?;
         if names.is_empty() || key.is_empty() || value.is_empty() {
-            return Err(RuleError::Malformed);
+            return Err(AccessRuleError::Malformed);
         }
         for name in names.split(',') {
             let Some(category) = ApiCategory::named(name) else {
-                return Err(RuleError::Unknown { name: name.to_owned() });
+                return Err(AccessRuleError::Unknown { name: name.to_owned() });
             };
             let rule = self.place(category);
             if rule.is_some() {
-                return Err(RuleError::Repeated { category });
+                return Err(AccessRuleError::Repeated { category });
             }
-            *rule = Some(Rule { header: format!("{prefix}{key}"), value: value.to_owned() });
+            *rule = Some(AccessRule { header: format!("{prefix}{key}"), value: value.to_owned() });
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Rules {
         ApiCategory::ALL.into_iter().all(|category| self.get(category).is_none())
     }
 
-    pub(super) const fn get(&self, category: ApiCategory) -> Option<&Rule> {
+    pub(super) const fn get(&self, category: ApiCategory) -> Option<&AccessRule> {
         match category {
             ApiCategory::Health => self.health.as_ref(),
             ApiCategory::Metadata => self.metadata.as_ref(),
@@ -94,7 +94,7 @@ impl Rules {
         }
     }
 
-    const fn place(&mut self, category: ApiCategory) -> &mut Option<Rule> {
+    const fn place(&mut self, category: ApiCategory) -> &mut Option<AccessRule> {
         match category {
             ApiCategory::Health => &mut self.health,
             ApiCategory::Metadata => &mut self.metadata,
@@ -116,7 +116,7 @@ mod tests {
     /// Adds groups, and shows the rules or the error.
     #[track_caller]
     fn check(groups: &[&str], expected: &str) {
-        let mut rules = Rules::default();
+        let mut rules = AccessRules::default();
         let added = groups.iter().try_for_each(|group| rules.add(group, "p-"));
         let found = match added {
             Ok(()) => {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn values_are_not_shown() {
-        let mut rules = Rules::default();
+        let mut rules = AccessRules::default();
         rules.add("health:key=secret", "").unwrap();
         let shown = format!("{rules:?}");
         assert!(shown.contains("key") && !shown.contains("secret"), "{shown}");

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Ledger, LedgerExhausted};
+use super::{MemoryLedger, MemoryLimitExceeded};
 
 /// The bytes that one holder has taken from the ledger. Bytes that are taken but not charged form
 /// the credit, from which small charges are served.
 ///
 /// Dropping an account returns all of its bytes. Charges keep their account alive.
 #[derive(Debug)]
-pub struct Account {
-    ledger: Arc<Ledger>,
+pub struct MemoryAccount {
+    ledger: Arc<MemoryLedger>,
     /// The bytes taken from the ledger.
     taken: AtomicUsize,
     /// The bytes that are taken but not charged.
@@ -20,7 +20,7 @@ pub struct Account {
     is_compared: bool,
 }
 
-impl Account {
+impl MemoryAccount {
     /// The bytes that every open connection needs: its receive buffer, its state and one small
     /// message.
     pub const BASE_BYTES: usize = 32 << 10;
@@ -35,21 +35,21 @@ impl Account {
 
     /// Makes an account for a holder without a base.
     #[must_use]
-    pub const fn new(ledger: Arc<Ledger>) -> Self {
+    pub const fn new(ledger: Arc<MemoryLedger>) -> Self {
         Self { ledger, taken: AtomicUsize::new(0), credit: AtomicUsize::new(0), is_compared: true }
     }
 
     /// Makes the account for the server's own work, which is not compared with connections.
     #[must_use]
-    pub const fn of_server(ledger: Arc<Ledger>) -> Self {
+    pub const fn of_server(ledger: Arc<MemoryLedger>) -> Self {
         let (taken, credit) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self { ledger, taken, credit, is_compared: false }
     }
 
-    /// Makes a connection's account, which holds [`Account::BASE_BYTES`] while it is open,
+    /// Makes a connection's account, which holds [`MemoryAccount::BASE_BYTES`] while it is open,
     /// regardless of the limit.
     #[must_use]
-    pub fn of_connection(ledger: Arc<Ledger>) -> Self {
+    pub fn of_connection(ledger: Arc<MemoryLedger>) -> Self {
         ledger.force(Self::BASE_BYTES);
         let taken = AtomicUsize::new(Self::BASE_BYTES);
         Self { ledger, taken, credit: AtomicUsize::new(0), is_compared: true }
@@ -63,7 +63,7 @@ impl Account {
 
     /// The ledger.
     #[must_use]
-    pub const fn ledger(&self) -> &Arc<Ledger> {
+    pub const fn ledger(&self) -> &Arc<MemoryLedger> {
         &self.ledger
     }
 
@@ -74,13 +74,13 @@ impl Account {
         self.taken.load(Ordering::Relaxed).saturating_sub(credit)
     }
 
-    /// Charges bytes; [`Account::release`] returns them. A [`Charge`](super::Charge) does both
+    /// Charges bytes; [`MemoryAccount::release`] returns them. A [`MemoryCharge`](super::MemoryCharge) does both
     /// automatically; these two methods are for holders that count their bytes anyway.
     ///
     /// # Errors
     ///
-    /// [`LedgerExhausted`] if the bytes exceed the limit; nothing is charged.
-    pub fn charge(&self, bytes: usize) -> Result<(), LedgerExhausted> {
+    /// [`MemoryLimitExceeded`] if the bytes exceed the limit; nothing is charged.
+    pub fn charge(&self, bytes: usize) -> Result<(), MemoryLimitExceeded> {
         if self.try_charge(bytes) { Ok(()) } else { Err(self.ledger.refuse(bytes)) }
     }
 
@@ -101,7 +101,7 @@ impl Account {
 
     /// Charges bytes that the holder needs in any case, regardless of the limit, for the account's
     /// lifetime.
-    pub fn charge_permanently(&self, bytes: usize) {
+    pub fn force_charge(&self, bytes: usize) {
         self.ledger.force(bytes);
         let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
         self.ledger.raise_account_peak(before.saturating_add(bytes));
@@ -145,7 +145,7 @@ impl Account {
     }
 }
 
-impl Drop for Account {
+impl Drop for MemoryAccount {
     fn drop(&mut self) {
         self.ledger.give(*self.taken.get_mut());
     }

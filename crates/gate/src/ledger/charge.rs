@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{Account, LedgerExhausted};
+use super::{MemoryAccount, MemoryLimitExceeded};
 
 /// Bytes that are charged to an account until this value is dropped.
 #[derive(Debug)]
 #[must_use = "a charge that is dropped is released"]
-pub struct Charge {
-    account: Arc<Account>,
+pub struct MemoryCharge {
+    account: Arc<MemoryAccount>,
     bytes: usize,
 }
 
-impl Charge {
+impl MemoryCharge {
     /// An empty charge.
-    pub const fn nothing(account: Arc<Account>) -> Self {
+    pub const fn nothing(account: Arc<MemoryAccount>) -> Self {
         Self { account, bytes: 0 }
     }
 
@@ -22,15 +22,15 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// [`LedgerExhausted`] if the bytes exceed the limit.
-    pub fn new(account: &Arc<Account>, bytes: usize) -> Result<Self, LedgerExhausted> {
+    /// [`MemoryLimitExceeded`] if the bytes exceed the limit.
+    pub fn new(account: &Arc<MemoryAccount>, bytes: usize) -> Result<Self, MemoryLimitExceeded> {
         account.charge(bytes)?;
         Ok(Self { account: account.clone(), bytes })
     }
 
     /// Charges bytes for optional memory; `None` if they exceed the limit. No refusal is counted.
     #[must_use]
-    pub fn if_there_is_room(account: &Arc<Account>, bytes: usize) -> Option<Self> {
+    pub fn if_there_is_room(account: &Arc<MemoryAccount>, bytes: usize) -> Option<Self> {
         account.try_charge(bytes).then(|| Self { account: account.clone(), bytes })
     }
 
@@ -42,7 +42,7 @@ impl Charge {
 
     /// The charged account.
     #[must_use]
-    pub const fn account(&self) -> &Arc<Account> {
+    pub const fn account(&self) -> &Arc<MemoryAccount> {
         &self.account
     }
 
@@ -50,8 +50,8 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// [`LedgerExhausted`] if an increase exceeds the limit. The charge is then unchanged.
-    pub fn set(&mut self, bytes: usize) -> Result<(), LedgerExhausted> {
+    /// [`MemoryLimitExceeded`] if an increase exceeds the limit. The charge is then unchanged.
+    pub fn set(&mut self, bytes: usize) -> Result<(), MemoryLimitExceeded> {
         match bytes.checked_sub(self.bytes) {
             Some(more) if more > 0 => self.account.charge(more)?,
             Some(_) => return Ok(()),
@@ -65,8 +65,8 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// As [`Charge::set`].
-    pub fn reach(&mut self, bytes: usize) -> Result<(), LedgerExhausted> {
+    /// As [`MemoryCharge::set`].
+    pub fn grow_to(&mut self, bytes: usize) -> Result<(), MemoryLimitExceeded> {
         self.set(bytes.max(self.bytes))
     }
 
@@ -77,12 +77,12 @@ impl Charge {
     }
 
     /// Binds the charge to the charged memory.
-    pub const fn hold<T>(self, memory: T) -> ChargedMemory<T> {
+    pub const fn attach_to<T>(self, memory: T) -> ChargedMemory<T> {
         ChargedMemory { memory, _charge: self }
     }
 }
 
-impl Drop for Charge {
+impl Drop for MemoryCharge {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.account.release(self.bytes);
@@ -96,7 +96,7 @@ impl Drop for Charge {
 pub struct ChargedMemory<T> {
     // Freed before the charge is released.
     memory: T,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 impl<T> ChargedMemory<T> {

@@ -1,10 +1,10 @@
 //! The ledger counts the bytes that requests and responses hold, over all connections of all doors,
 //! against one limit (`--memory-limit`).
 //!
-//! Memory is charged *before* it is allocated, and released when it is freed: a [`Charge`] lives in
+//! Memory is charged *before* it is allocated, and released when it is freed: a [`MemoryCharge`] lives in
 //! the same value as the memory ([`ChargedMemory`]) and releases its bytes on drop, whichever way
 //! the memory leaves the server. A charge beyond the limit is refused at once
-//! ([`LedgerExhausted`]). Nothing waits for memory, so nothing can wait forever.
+//! ([`MemoryLimitExceeded`]). Nothing waits for memory, so nothing can wait forever.
 //!
 //! ```text
 //! Ledger   one per server: the limit, and what is held of it
@@ -14,25 +14,25 @@
 //! Charge   one per buffer, or per request
 //! ```
 //!
-//! Small requests cost little. A charge below [`Account::STEP_BYTES`] is one atomic operation on
+//! Small requests cost little. A charge below [`MemoryAccount::STEP_BYTES`] is one atomic operation on
 //! the connection's own account. Only one charge in many reaches the counters that all connections
 //! share.
 //!
-//! Held bytes may exceed the limit by [`Account::BASE_BYTES`] for each open connection, because
+//! Held bytes may exceed the limit by [`MemoryAccount::BASE_BYTES`] for each open connection, because
 //! connections are never refused for lack of memory: health checks must get a response. The doors
 //! limit the number of connections.
 //!
 //! ```
 //! use std::sync::Arc;
-//! use galatea_gate::ledger::{Account, Charge, Ledger};
+//! use galatea_gate::ledger::{MemoryAccount, MemoryCharge, MemoryLedger};
 //!
-//! let ledger = Arc::new(Ledger::new(Some(1 << 20)));
-//! let connection = Arc::new(Account::new(ledger.clone()));
-//! let body = Charge::new(&connection, 600_000).unwrap().hold(vec![7_u8; 600_000]);
-//! let refused = Charge::new(&connection, 600_000).unwrap_err();
+//! let ledger = Arc::new(MemoryLedger::new(Some(1 << 20)));
+//! let connection = Arc::new(MemoryAccount::new(ledger.clone()));
+//! let body = MemoryCharge::new(&connection, 600_000).unwrap().attach_to(vec![7_u8; 600_000]);
+//! let refused = MemoryCharge::new(&connection, 600_000).unwrap_err();
 //! assert!(refused.to_string().contains("--memory-limit"));
 //! drop(body);
-//! assert!(Charge::new(&connection, 600_000).is_ok());
+//! assert!(MemoryCharge::new(&connection, 600_000).is_ok());
 //! ```
 
 mod account;
@@ -45,9 +45,9 @@ mod tests;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub use account::Account;
-pub use charge::{Charge, ChargedMemory};
-pub use trim::{TrimDecision, TrimRule};
+pub use account::MemoryAccount;
+pub use charge::{ChargedMemory, MemoryCharge};
+pub use trim::{HeapTrimDecision, HeapTrimPolicy};
 
 /// The time that a client should wait before it repeats a refused request, in seconds: a hint for
 /// `Retry-After` and similar headers. Requests hold memory for milliseconds to seconds.
@@ -55,10 +55,10 @@ pub const RETRY_AFTER_SECS: u32 = 1;
 
 /// The bytes that requests and responses hold, and their limit.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct MemoryLedger {
     limit: usize,
     held: AtomicUsize,
-    /// The most bytes held since the last [`Ledger::sample`].
+    /// The most bytes held since the last [`MemoryLedger::sample`].
     peak: AtomicUsize,
     /// The most bytes that a single account has ever held.
     account_peak: AtomicUsize,
@@ -66,16 +66,16 @@ pub struct Ledger {
     refusals: AtomicUsize,
 }
 
-/// The state of a ledger, read by [`Ledger::sample`].
+/// The state of a ledger, read by [`MemoryLedger::sample`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct LedgerSample {
+pub struct MemoryLedgerSample {
     /// The bytes held now.
     pub held: usize,
     /// The most bytes held since the previous sample.
     pub peak: usize,
 }
 
-impl Ledger {
+impl MemoryLedger {
     /// Makes a ledger with a limit in bytes. Without a limit, the ledger counts and refuses
     /// nothing.
     #[must_use]
@@ -116,14 +116,14 @@ impl Ledger {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Reads the held bytes and begins a new period for [`LedgerSample::peak`]. For a single reader
-    /// only: the driver of a [`TrimRule`].
-    pub fn sample(&self) -> LedgerSample {
+    /// Reads the held bytes and begins a new period for [`MemoryLedgerSample::peak`]. For a single reader
+    /// only: the driver of a [`HeapTrimPolicy`].
+    pub fn sample(&self) -> MemoryLedgerSample {
         let held = self.held();
-        LedgerSample { held, peak: self.peak.swap(held, Ordering::Relaxed).max(held) }
+        MemoryLedgerSample { held, peak: self.peak.swap(held, Ordering::Relaxed).max(held) }
     }
 
-    /// Notes that uncharged memory of this size was freed, such as a pool's, so that a [`TrimRule`]
+    /// Notes that uncharged memory of this size was freed, such as a pool's, so that a [`HeapTrimPolicy`]
     /// takes it into account.
     pub fn note_freed(&self, bytes: usize) {
         self.raise_peak(self.held().saturating_add(bytes));
@@ -133,8 +133,8 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// [`LedgerExhausted`] if the charge would be refused.
-    pub fn check(&self, bytes: usize) -> Result<(), LedgerExhausted> {
+    /// [`MemoryLimitExceeded`] if the charge would be refused.
+    pub fn check(&self, bytes: usize) -> Result<(), MemoryLimitExceeded> {
         let after = self.held().checked_add(bytes);
         if after.is_some_and(|after| after <= self.limit) {
             return Ok(());
@@ -176,13 +176,13 @@ impl Ledger {
         }
     }
 
-    fn refuse(&self, bytes: usize) -> LedgerExhausted {
+    fn refuse(&self, bytes: usize) -> MemoryLimitExceeded {
         self.refusals.fetch_add(1, Ordering::Relaxed);
-        LedgerExhausted { wanted: bytes, limit: self.limit }
+        MemoryLimitExceeded { wanted: bytes, limit: self.limit }
     }
 }
 
-impl Default for Ledger {
+impl Default for MemoryLedger {
     /// A ledger without a limit.
     fn default() -> Self {
         Self::new(None)
@@ -191,25 +191,25 @@ impl Default for Ledger {
 
 /// The refusal of a charge because requests and responses already hold too many bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct LedgerExhausted {
+pub struct MemoryLimitExceeded {
     /// The number of additional bytes that were requested.
     pub wanted: usize,
     /// The limit on held bytes.
     pub limit: usize,
 }
 
-impl LedgerExhausted {
+impl MemoryLimitExceeded {
     /// Returns true if the charge would be refused even if nothing else were held.
     #[must_use]
-    pub const fn is_lasting(&self) -> bool {
+    pub const fn can_never_fit(&self) -> bool {
         self.wanted > self.limit
     }
 }
 
-impl fmt::Display for LedgerExhausted {
+impl fmt::Display for MemoryLimitExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { wanted, limit } = self;
-        if self.is_lasting() {
+        if self.can_never_fit() {
             return write!(
                 f,
                 "{wanted} bytes are more than requests and responses may hold together ({limit} \
@@ -225,4 +225,4 @@ impl fmt::Display for LedgerExhausted {
     }
 }
 
-impl std::error::Error for LedgerExhausted {}
+impl std::error::Error for MemoryLimitExceeded {}

@@ -19,7 +19,7 @@ impl Random {
     fn size(&mut self) -> usize {
         match self.below(8) {
             0 => 0,
-            1..=4 => self.below(2 * Account::STEP_BYTES),
+            1..=4 => self.below(2 * MemoryAccount::STEP_BYTES),
             5 | 6 => self.below(LIMIT / 4),
             _ => self.below(2 * LIMIT),
         }
@@ -55,17 +55,17 @@ enum Violation {
 /// order. Every sum is checked after every step.
 fn run(seed: u64, bug: PlantedBug) -> Result<(), Violation> {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
-    let mut accounts: Vec<(Arc<Account>, Vec<Charge>)> = Vec::new();
+    let ledger = Arc::new(MemoryLedger::new(Some(LIMIT)));
+    let mut accounts: Vec<(Arc<MemoryAccount>, Vec<MemoryCharge>)> = Vec::new();
     for step in 0..600 {
         if accounts.is_empty() || (accounts.len() < 6 && random.below(20) == 0) {
-            accounts.push((Arc::new(Account::of_connection(ledger.clone())), Vec::new()));
+            accounts.push((Arc::new(MemoryAccount::of_connection(ledger.clone())), Vec::new()));
         }
         let chosen = random.below(accounts.len());
         let (account, charges) = &mut accounts[chosen];
         let buggy = step == 300;
         match random.below(10) {
-            0..=3 => charges.extend(Charge::new(account, random.size())),
+            0..=3 => charges.extend(MemoryCharge::new(account, random.size())),
             4..=5 if !charges.is_empty() => {
                 let charge = random.below(charges.len());
                 let _ = charges[charge].set(random.size());
@@ -83,9 +83,14 @@ fn run(seed: u64, bug: PlantedBug) -> Result<(), Violation> {
     if ledger.held() == 0 { Ok(()) } else { Err(Violation::NotEmpty) }
 }
 
-fn plant(bug: PlantedBug, ledger: &Arc<Ledger>, accounts: &mut Vec<(Arc<Account>, Vec<Charge>)>) {
-    let account = Arc::new(Account::new(ledger.clone()));
-    let small = Charge::new(&account, 1).unwrap_or_else(|_| Charge::nothing(account.clone()));
+fn plant(
+    bug: PlantedBug,
+    ledger: &Arc<MemoryLedger>,
+    accounts: &mut Vec<(Arc<MemoryAccount>, Vec<MemoryCharge>)>,
+) {
+    let account = Arc::new(MemoryAccount::new(ledger.clone()));
+    let small =
+        MemoryCharge::new(&account, 1).unwrap_or_else(|_| MemoryCharge::nothing(account.clone()));
     match bug {
         PlantedBug::None => {}
         PlantedBug::Leak => std::mem::forget(small),
@@ -97,22 +102,25 @@ fn plant(bug: PlantedBug, ledger: &Arc<Ledger>, accounts: &mut Vec<(Arc<Account>
     }
 }
 
-fn check(ledger: &Ledger, accounts: &[(Arc<Account>, Vec<Charge>)]) -> Result<(), Violation> {
+fn check(
+    ledger: &MemoryLedger,
+    accounts: &[(Arc<MemoryAccount>, Vec<MemoryCharge>)],
+) -> Result<(), Violation> {
     if ledger.held() > usize::MAX / 2 {
         return Err(Violation::BelowZero);
     }
-    let bases = accounts.len() * Account::BASE_BYTES;
+    let bases = accounts.len() * MemoryAccount::BASE_BYTES;
     if ledger.held() > LIMIT + bases {
         return Err(Violation::BeyondLimit);
     }
     let mut shared = ledger.held();
     for (account, charges) in accounts {
-        let charged: usize = charges.iter().map(Charge::bytes).sum();
+        let charged: usize = charges.iter().map(MemoryCharge::bytes).sum();
         let base = account.held().checked_sub(charged).ok_or(Violation::WrongSum)?;
-        if base != 0 && base != Account::BASE_BYTES {
+        if base != 0 && base != MemoryAccount::BASE_BYTES {
             return Err(Violation::WrongSum);
         }
-        let most = account.held() + 2 * Account::STEP_BYTES;
+        let most = account.held() + 2 * MemoryAccount::STEP_BYTES;
         shared = shared.saturating_sub(most);
     }
     // The remaining bytes belong to no account.
@@ -139,18 +147,18 @@ fn planted_bugs_are_found() {
 /// the end.
 #[test]
 fn threads_never_exceed_the_limit_together() {
-    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
-    let shared = Arc::new(Account::new(ledger.clone()));
+    let ledger = Arc::new(MemoryLedger::new(Some(LIMIT)));
+    let shared = Arc::new(MemoryAccount::new(ledger.clone()));
     std::thread::scope(|scope| {
         for seed in 1..=4 {
             let (ledger, shared) = (ledger.clone(), shared.clone());
             scope.spawn(move || {
                 let mut random = Random(seed);
-                let own = Arc::new(Account::new(ledger.clone()));
+                let own = Arc::new(MemoryAccount::new(ledger.clone()));
                 let mut charges = Vec::new();
                 for _ in 0..20_000 {
                     let account = if random.below(2) == 0 { &own } else { &shared };
-                    charges.extend(Charge::new(account, random.size()));
+                    charges.extend(MemoryCharge::new(account, random.size()));
                     assert!(ledger.held() <= LIMIT);
                     if charges.len() > 8 {
                         drop(charges.swap_remove(random.below(charges.len())));
@@ -166,28 +174,28 @@ fn threads_never_exceed_the_limit_together() {
 
 #[test]
 fn a_charge_beyond_the_limit_is_refused_and_counted() {
-    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
-    let account = Arc::new(Account::new(ledger.clone()));
-    let mut first = Charge::new(&account, LIMIT - 100).unwrap();
-    let refused = Charge::new(&account, 101).unwrap_err();
-    assert_eq!(refused, LedgerExhausted { wanted: 101, limit: LIMIT });
-    assert!(!refused.is_lasting());
+    let ledger = Arc::new(MemoryLedger::new(Some(LIMIT)));
+    let account = Arc::new(MemoryAccount::new(ledger.clone()));
+    let mut first = MemoryCharge::new(&account, LIMIT - 100).unwrap();
+    let refused = MemoryCharge::new(&account, 101).unwrap_err();
+    assert_eq!(refused, MemoryLimitExceeded { wanted: 101, limit: LIMIT });
+    assert!(!refused.can_never_fit());
     assert_eq!((ledger.refusals(), first.bytes()), (1, LIMIT - 100));
     assert!(first.set(LIMIT + 1).is_err());
     assert_eq!((first.bytes(), account.held()), (LIMIT - 100, LIMIT - 100));
-    let rest = Charge::new(&account, 100).unwrap();
+    let rest = MemoryCharge::new(&account, 100).unwrap();
     first.shrink(LIMIT);
     assert_eq!(first.bytes(), LIMIT - 100);
     drop((first, rest));
-    let lasting = Charge::new(&account, LIMIT + 1).unwrap_err();
-    assert!(lasting.is_lasting() && lasting.to_string().contains("--memory-limit"));
+    let lasting = MemoryCharge::new(&account, LIMIT + 1).unwrap_err();
+    assert!(lasting.can_never_fit() && lasting.to_string().contains("--memory-limit"));
     assert_eq!(ledger.check(LIMIT + 1), Err(lasting));
 }
 
 #[test]
 fn a_ledger_without_a_limit_counts() {
-    let account = Arc::new(Account::unlimited());
-    let charge = Charge::new(&account, 1 << 40).unwrap();
+    let account = Arc::new(MemoryAccount::unlimited());
+    let charge = MemoryCharge::new(&account, 1 << 40).unwrap();
     assert_eq!((account.ledger().held(), account.ledger().limit()), (1 << 40, None));
     drop(charge);
     assert_eq!(account.ledger().held(), 0);
@@ -197,38 +205,38 @@ fn a_ledger_without_a_limit_counts() {
 /// connection's credit is used up.
 #[test]
 fn small_charges_come_out_of_the_credit() {
-    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
-    let account = Arc::new(Account::of_connection(ledger.clone()));
-    assert_eq!(ledger.held(), Account::BASE_BYTES);
-    drop(Charge::new(&account, 100));
+    let ledger = Arc::new(MemoryLedger::new(Some(LIMIT)));
+    let account = Arc::new(MemoryAccount::of_connection(ledger.clone()));
+    assert_eq!(ledger.held(), MemoryAccount::BASE_BYTES);
+    drop(MemoryCharge::new(&account, 100));
     let held = ledger.held();
     for _ in 0..1000 {
-        let charge = Charge::new(&account, Account::STEP_BYTES - 1).unwrap();
+        let charge = MemoryCharge::new(&account, MemoryAccount::STEP_BYTES - 1).unwrap();
         assert_eq!(ledger.held(), held);
         drop(charge);
     }
-    assert_eq!(account.held(), Account::BASE_BYTES);
+    assert_eq!(account.held(), MemoryAccount::BASE_BYTES);
     drop(account);
     assert_eq!(ledger.held(), 0);
 }
 
 #[test]
 fn what_a_holder_keeps_is_charged_whatever_the_limit_is() {
-    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
-    let account = Arc::new(Account::of_connection(ledger.clone()));
-    account.charge_permanently(LIMIT);
-    assert_eq!(account.held(), Account::BASE_BYTES + LIMIT);
+    let ledger = Arc::new(MemoryLedger::new(Some(LIMIT)));
+    let account = Arc::new(MemoryAccount::of_connection(ledger.clone()));
+    account.force_charge(LIMIT);
+    assert_eq!(account.held(), MemoryAccount::BASE_BYTES + LIMIT);
     assert_eq!(ledger.account_peak(), account.held());
-    assert!(Charge::new(&account, 1).is_err());
+    assert!(MemoryCharge::new(&account, 1).is_err());
     drop(account);
     assert_eq!(ledger.held(), 0);
 }
 
 #[test]
 fn memory_stays_charged_as_long_as_it_lives() {
-    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
-    let account = Arc::new(Account::new(ledger.clone()));
-    let held = Charge::new(&account, 100_000).unwrap().hold(vec![7_u8; 100_000]);
+    let ledger = Arc::new(MemoryLedger::new(Some(LIMIT)));
+    let account = Arc::new(MemoryAccount::new(ledger.clone()));
+    let held = MemoryCharge::new(&account, 100_000).unwrap().attach_to(vec![7_u8; 100_000]);
     // The account is kept alive by its charges.
     drop(account);
     assert_eq!((ledger.held(), held.as_ref().len()), (100_000, 100_000));
@@ -239,24 +247,24 @@ fn memory_stays_charged_as_long_as_it_lives() {
 
 #[test]
 fn a_sample_has_the_peak_of_its_period() {
-    let ledger = Arc::new(Ledger::new(None));
-    let account = Arc::new(Account::new(ledger.clone()));
-    drop(Charge::new(&account, 5 << 20));
-    let kept = Charge::new(&account, 1 << 20);
-    assert_eq!(ledger.sample(), LedgerSample { held: 1 << 20, peak: 5 << 20 });
-    assert_eq!(ledger.sample(), LedgerSample { held: 1 << 20, peak: 1 << 20 });
+    let ledger = Arc::new(MemoryLedger::new(None));
+    let account = Arc::new(MemoryAccount::new(ledger.clone()));
+    drop(MemoryCharge::new(&account, 5 << 20));
+    let kept = MemoryCharge::new(&account, 1 << 20);
+    assert_eq!(ledger.sample(), MemoryLedgerSample { held: 1 << 20, peak: 5 << 20 });
+    assert_eq!(ledger.sample(), MemoryLedgerSample { held: 1 << 20, peak: 1 << 20 });
     ledger.note_freed(9 << 20);
     assert_eq!(ledger.sample().peak, 10 << 20);
     drop(kept);
-    assert_eq!(ledger.sample(), LedgerSample { held: 0, peak: 1 << 20 });
+    assert_eq!(ledger.sample(), MemoryLedgerSample { held: 0, peak: 1 << 20 });
 }
 
 #[test]
 fn what_the_server_can_do_without_is_no_refusal_and_no_peak_of_a_connection() {
-    let ledger = Arc::new(Ledger::new(Some(100_000)));
-    let account = Arc::new(Account::of_server(ledger.clone()));
-    let charge = Charge::if_there_is_room(&account, 90_000).unwrap();
-    assert!(Charge::if_there_is_room(&account, 20_000).is_none());
+    let ledger = Arc::new(MemoryLedger::new(Some(100_000)));
+    let account = Arc::new(MemoryAccount::of_server(ledger.clone()));
+    let charge = MemoryCharge::if_there_is_room(&account, 90_000).unwrap();
+    assert!(MemoryCharge::if_there_is_room(&account, 20_000).is_none());
     assert_eq!((ledger.held(), ledger.refusals(), ledger.account_peak()), (90_000, 0, 0));
     drop(charge);
     assert_eq!(ledger.held(), 0);

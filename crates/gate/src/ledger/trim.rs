@@ -1,6 +1,6 @@
 //! The decision when to return free memory to the system.
 
-use super::LedgerSample;
+use super::MemoryLedgerSample;
 
 /// Decides after each sample of the ledger whether the allocator returns free memory to the system.
 ///
@@ -9,7 +9,7 @@ use super::LedgerSample;
 /// period than before, and once more a period later, because another thread may free memory shortly
 /// after its charge is released.
 #[derive(Clone, Debug, Default)]
-pub struct TrimRule {
+pub struct HeapTrimPolicy {
     /// The most bytes held since memory was last returned.
     peak: usize,
     /// True if the previous period ended with a fall.
@@ -18,29 +18,29 @@ pub struct TrimRule {
 
 /// A decision about free memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum TrimDecision {
+pub enum HeapTrimDecision {
     /// The allocator keeps it.
     Keep,
     /// The allocator returns it to the system.
     Trim,
 }
 
-impl TrimRule {
+impl HeapTrimPolicy {
     /// The minimum fall that is worth the page faults of the next burst.
     pub const FALL_BYTES_MIN: usize = 4 << 20;
 
     /// Decides at the end of a period.
-    pub fn step(&mut self, sample: LedgerSample) -> TrimDecision {
+    pub fn decide(&mut self, sample: MemoryLedgerSample) -> HeapTrimDecision {
         let has_fallen = sample.peak <= self.peak / 2
             && self.peak.saturating_sub(sample.peak) >= Self::FALL_BYTES_MIN;
         let fell_before = std::mem::replace(&mut self.has_just_fallen, has_fallen);
         if has_fallen {
             self.peak = sample.peak;
-            return TrimDecision::Trim;
+            return HeapTrimDecision::Trim;
         }
         let is_calm = fell_before && sample.peak <= self.peak;
         self.peak = self.peak.max(sample.peak);
-        if is_calm { TrimDecision::Trim } else { TrimDecision::Keep }
+        if is_calm { HeapTrimDecision::Trim } else { HeapTrimDecision::Keep }
     }
 }
 
@@ -52,11 +52,11 @@ mod tests {
 
     /// Checks after which periods memory is returned; periods are the MiB of their peaks.
     fn check(peaks: &[usize], expected: &[usize]) {
-        let mut rule = TrimRule::default();
+        let mut rule = HeapTrimPolicy::default();
         let mut trims = Vec::new();
         for (period, peak) in peaks.iter().enumerate() {
-            let sample = LedgerSample { held: 0, peak: peak * MIB };
-            if rule.step(sample) == TrimDecision::Trim {
+            let sample = MemoryLedgerSample { held: 0, peak: peak * MIB };
+            if rule.decide(sample) == HeapTrimDecision::Trim {
                 trims.push(period);
             }
         }

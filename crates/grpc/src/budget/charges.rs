@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_codec_grpc::GrpcCode;
-use galatea_gate::ledger::{Account, LedgerExhausted};
+use galatea_gate::ledger::{MemoryAccount, MemoryLimitExceeded};
 use galatea_infer::InferenceRequest;
 
 use super::memory_budget::{CallKind, MemoryBudget};
@@ -26,7 +26,7 @@ pub(crate) struct RequestSize {
 impl RequestSize {
     /// The memory that an undecoded message uses.
     pub(crate) const fn of_message(bytes: usize) -> Self {
-        let is_small = bytes <= Account::SMALL_BYTES_MAX;
+        let is_small = bytes <= MemoryAccount::SMALL_BYTES_MAX;
         Self { bytes, uncharged: if is_small { bytes } else { 0 } }
     }
 
@@ -68,12 +68,12 @@ impl RequestCharge {
     ///
     /// # Errors
     ///
-    /// [`LedgerExhausted`] if no memory is left for it.
+    /// [`MemoryLimitExceeded`] if no memory is left for it.
     pub(crate) fn new(
         budget: Arc<MemoryBudget>,
         size: RequestSize,
         kind: CallKind,
-    ) -> Result<Self, LedgerExhausted> {
+    ) -> Result<Self, MemoryLimitExceeded> {
         budget.account().charge(size.uncharged)?;
         Ok(Self::begin(budget, size.bytes, size.uncharged, kind))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 
 /// The bytes that a connection has in flight, and their limits.
 pub(crate) struct MemoryBudget {
@@ -22,7 +22,7 @@ pub(crate) struct MemoryBudget {
     arriving_bytes: AtomicUsize,
     limits: BudgetLimits,
     /// The connection's share of the memory used by all connections.
-    account: Arc<Account>,
+    account: Arc<MemoryAccount>,
     /// Wakes the connection's task once there is room for requests again.
     waker: Waker,
 }
@@ -61,7 +61,11 @@ pub(crate) enum CallKind {
 impl MemoryBudget {
     /// Creates an empty budget for the connection with this account. `waker` wakes the connection's
     /// task.
-    pub(crate) const fn new(limits: BudgetLimits, account: Arc<Account>, waker: Waker) -> Self {
+    pub(crate) const fn new(
+        limits: BudgetLimits,
+        account: Arc<MemoryAccount>,
+        waker: Waker,
+    ) -> Self {
         Self {
             call_unwritten_bytes: AtomicUsize::new(0),
             stream_unwritten_bytes: AtomicUsize::new(0),
@@ -76,7 +80,7 @@ impl MemoryBudget {
     }
 
     /// The account to which the memory of requests and responses is charged.
-    pub(crate) const fn account(&self) -> &Arc<Account> {
+    pub(crate) const fn account(&self) -> &Arc<MemoryAccount> {
         &self.account
     }
 

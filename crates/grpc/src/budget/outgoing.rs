@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Buf;
 use galatea_codec_grpc::MessageChunks;
-use galatea_gate::ledger::LedgerExhausted;
+use galatea_gate::ledger::MemoryLimitExceeded;
 
 use super::memory_budget::{CallKind, MemoryBudget};
 use super::response_pool::ResponsePool;
@@ -72,7 +72,7 @@ pub(crate) enum DroppedResponse {
     /// The client does not read earlier responses.
     Overrun,
     /// No memory is left for the response.
-    Exhausted(LedgerExhausted),
+    Exhausted(MemoryLimitExceeded),
 }
 
 impl From<DroppedResponse> for Failure {
@@ -161,7 +161,7 @@ mod tests {
 
     use bytes::Bytes;
     use galatea_codec_grpc::encode_infer_response;
-    use galatea_gate::ledger::Account;
+    use galatea_gate::ledger::MemoryAccount;
     use galatea_infer::{InferenceResponse, OutputTensor};
     use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -176,7 +176,7 @@ mod tests {
             name: "O".into(),
             datatype: DataType::Uint8,
             shape: Shape::new(&[i64::try_from(PART_BYTES).unwrap()]).unwrap(),
-            data: Buffer::from_bytes(part).retaining(whole.len()),
+            data: Buffer::from_bytes(part).with_retained_bytes(whole.len()),
         };
         let response = InferenceResponse {
             model_name: "m".into(),
@@ -199,7 +199,7 @@ mod tests {
             request_bytes_max: 1 << 30,
             arriving_bytes_max: 1 << 30,
         };
-        let account = Arc::new(Account::unlimited());
+        let account = Arc::new(MemoryAccount::unlimited());
         let budget = Arc::new(MemoryBudget::new(limits, account, Waker::noop().clone()));
         let wholes: Vec<Bytes> = (0..4).map(|value| Bytes::from(vec![value; 100_000])).collect();
         let mut responses: Vec<Outgoing> =

@@ -1,6 +1,6 @@
 //! The undelivered responses to one stream request.
 
-use galatea_infer::{ResponseCongestion, ResumeHook};
+use galatea_infer::{CongestionPoint, ResumeHook};
 use std::sync::Arc;
 
 use super::stream_budget::{ResponseCount, StreamBudget};
@@ -38,7 +38,7 @@ impl ResponsePool {
     }
 }
 
-impl ResponseCongestion for ResponsePool {
+impl CongestionPoint for ResponsePool {
     fn is_congested(&self) -> bool {
         (self.unwritten.is_full() && !self.stream.is_over()) || self.stream.is_congested()
     }

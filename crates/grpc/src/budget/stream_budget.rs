@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::task::Waker;
 
-use galatea_infer::{ResponseCongestion, ResumeHook};
+use galatea_infer::{CongestionPoint, ResumeHook};
 use galatea_stdx::Lock;
 
 use super::memory_budget::{CallKind, MemoryBudget};
@@ -201,7 +201,7 @@ impl StreamBudget {
 }
 
 /// Decoupled models pause when the client doesn't read, within the same limits as new requests.
-impl ResponseCongestion for StreamBudget {
+impl CongestionPoint for StreamBudget {
     fn is_congested(&self) -> bool {
         let is_full = self.unwritten_messages() >= self.limits.messages_max
             || self.unwritten_bytes() >= self.limits.bytes_max;

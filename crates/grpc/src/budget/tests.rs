@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Wake, Waker};
 
-use galatea_gate::ledger::{Account, Ledger};
+use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
 
 use super::*;
 use crate::failure::Failure;
@@ -28,8 +28,8 @@ impl Wake for Count {
 }
 
 /// An account without a limit.
-pub(crate) fn account() -> Arc<Account> {
-    Arc::new(Account::unlimited())
+pub(crate) fn account() -> Arc<MemoryAccount> {
+    Arc::new(MemoryAccount::unlimited())
 }
 
 pub(super) fn unwatched() -> Arc<MemoryBudget> {
@@ -131,8 +131,8 @@ fn arriving_messages_are_bounded_together_and_not_alone() {
 /// Checks that bytes that aren't charged separately are charged to the connection's account.
 #[test]
 fn requests_and_responses_are_charged_to_the_account() {
-    let ledger = Arc::new(Ledger::new(Some(100_000)));
-    let account = Arc::new(Account::new(ledger.clone()));
+    let ledger = Arc::new(MemoryLedger::new(Some(100_000)));
+    let account = Arc::new(MemoryAccount::new(ledger.clone()));
     let waker = Waker::noop().clone();
     let budget = Arc::new(MemoryBudget::new(LIMITS, account.clone(), waker));
     let begin = |bytes| {
@@ -149,7 +149,7 @@ fn requests_and_responses_are_charged_to_the_account() {
     assert!(matches!(dropped, DroppedResponse::Exhausted(_)));
     let failure = Failure::from(dropped);
     assert!(failure.retry_after_secs.is_some() && failure.message.contains("--memory-limit"));
-    let other = Account::new(ledger.clone());
+    let other = MemoryAccount::new(ledger.clone());
     other.charge(100_000 - ledger.held()).unwrap();
     // The remainder is the connection's credit.
     let last = begin(10_000).unwrap();

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use galatea_door::{Stream, StreamWriteHalf};
+use galatea_door::{ConnectionStream, StreamWriteHalf};
 use galatea_stdx::Lock;
 use h2::Reason;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -49,7 +49,10 @@ struct GatheredOutput {
 }
 
 /// Splits a stream.
-pub(crate) fn gather(stream: Stream, pool: &Arc<StagingPool>) -> (GatheringSocket, Flusher) {
+pub(crate) fn gather(
+    stream: ConnectionStream,
+    pool: &Arc<StagingPool>,
+) -> (GatheringSocket, Flusher) {
     let (read, write) = stream.into_split();
     let frames = FrameCounts::default();
     let gathered = StagingBuffer::new(pool.clone());

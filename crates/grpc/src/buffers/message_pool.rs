@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use galatea_codec_grpc::GrpcCode;
-use galatea_gate::ledger::{Account, Charge, Ledger};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge, MemoryLedger};
 use galatea_stdx::Lock;
 use tokio::sync::Notify;
 
@@ -129,7 +129,7 @@ struct MessageBuffer {
     /// The number of bytes borrowed from the pool while the message is incomplete.
     borrowed: usize,
     /// The charge, which is released when the memory returns to the pool.
-    charge: Option<Charge>,
+    charge: Option<MemoryCharge>,
     memory: MessageMemory,
 }
 
@@ -137,33 +137,33 @@ struct MessageBuffer {
 #[derive(Clone, Debug)]
 pub(crate) struct MessageMemory {
     pub(crate) pool: Arc<MessagePool>,
-    pub(crate) account: Arc<Account>,
+    pub(crate) account: Arc<MemoryAccount>,
 }
 
 impl MessageMemory {
     /// Creates a source without a limit.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Self {
-        let account = Arc::new(Account::unlimited());
+        let account = Arc::new(MemoryAccount::unlimited());
         Self { pool: Arc::new(MessagePool::new(account.ledger().clone())), account }
     }
 
     /// Returns a message that arrived in one piece, charged if it is long.
     pub(crate) fn charged(&self, message: Bytes) -> Result<Bytes, Failure> {
-        if message.len() <= Account::SMALL_BYTES_MAX {
+        if message.len() <= MemoryAccount::SMALL_BYTES_MAX {
             return Ok(message);
         }
-        Ok(Bytes::from_owner(Charge::new(&self.account, message.len())?.hold(message)))
+        Ok(Bytes::from_owner(MemoryCharge::new(&self.account, message.len())?.attach_to(message)))
     }
 }
 
 impl MessageBuffer {
     /// Charges this many bytes in total, if the message is long.
     fn charge(&mut self, bytes: usize) -> Result<(), Failure> {
-        if bytes > Account::SMALL_BYTES_MAX {
+        if bytes > MemoryAccount::SMALL_BYTES_MAX {
             let account = &self.memory.account;
-            let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
-            charge.reach(bytes)?;
+            let charge = self.charge.get_or_insert_with(|| MemoryCharge::nothing(account.clone()));
+            charge.grow_to(bytes)?;
         }
         Ok(())
     }
@@ -210,7 +210,7 @@ pub(crate) struct MessagePool {
     /// The maximum number of bytes that are kept or lent.
     bytes_max: usize,
     /// The ledger, which is notified when memory is freed.
-    ledger: Arc<Ledger>,
+    ledger: Arc<MemoryLedger>,
     state: Lock<PoolState>,
     /// Notifies its waiter when the pool is no longer empty.
     filled: Notify,
@@ -231,7 +231,7 @@ type Period = u64;
 
 impl MessagePool {
     /// Creates an empty pool that respects this ledger.
-    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
+    pub(crate) fn new(ledger: Arc<MemoryLedger>) -> Self {
         let share = ledger.limit().map_or(usize::MAX, |limit| limit / POOL_SHARE);
         let bytes_max = POOL_BYTES_MAX.min(share);
         Self { bytes_max, ledger, state: Lock::default(), filled: Notify::new() }
@@ -353,7 +353,7 @@ mod tests {
     }
 
     fn memory(pool: &Arc<MessagePool>) -> MessageMemory {
-        MessageMemory { pool: pool.clone(), account: Arc::new(Account::unlimited()) }
+        MessageMemory { pool: pool.clone(), account: Arc::new(MemoryAccount::unlimited()) }
     }
 
     fn begin(pool: &Arc<MessagePool>, length: usize, there: usize) -> PartialMessage {
@@ -546,8 +546,8 @@ mod tests {
 
     #[test]
     fn kept_memory_gives_way_near_the_limit() {
-        let ledger = Arc::new(Ledger::new(Some(40 * MIB)));
-        let account = Arc::new(Account::new(ledger.clone()));
+        let ledger = Arc::new(MemoryLedger::new(Some(40 * MIB)));
+        let account = Arc::new(MemoryAccount::new(ledger.clone()));
         let pool = Arc::new(MessagePool::new(ledger.clone()));
         let memory = MessageMemory { pool: pool.clone(), account: account.clone() };
         let send = |length| {
@@ -555,14 +555,14 @@ mod tests {
             part.push(&vec![7; length]).unwrap();
             part.finish()
         };
-        let others = Charge::new(&account, 36 * MIB).unwrap();
+        let others = MemoryCharge::new(&account, 36 * MIB).unwrap();
         drop(send(3 * MIB));
         assert_eq!(pooled(&pool), (0, 0), "held until it is freed, and kept, are too much");
         drop(others);
         drop(send(3 * MIB));
         assert_eq!(pooled(&pool), (1, 3 * MIB));
         // Another message needs the memory.
-        let others = Charge::new(&account, 36 * MIB).unwrap();
+        let others = MemoryCharge::new(&account, 36 * MIB).unwrap();
         drop(send(2 * MIB));
         assert_eq!(pooled(&pool), (0, 0));
         drop(others);
@@ -571,8 +571,8 @@ mod tests {
 
     #[test]
     fn a_message_is_charged_before_its_memory_is_allocated() {
-        let ledger = Arc::new(Ledger::new(Some(10 * MIB)));
-        let account = Arc::new(Account::new(ledger.clone()));
+        let ledger = Arc::new(MemoryLedger::new(Some(10 * MIB)));
+        let account = Arc::new(MemoryAccount::new(ledger.clone()));
         let memory = MessageMemory { pool: Arc::new(MessagePool::new(ledger.clone())), account };
         let begin = |there: usize| {
             let mut part = PartialMessage::new(8 * MIB, &memory);

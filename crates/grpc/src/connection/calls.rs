@@ -6,16 +6,16 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec::compression::ContentCoding;
-use galatea_codec::forward::forward;
+use galatea_codec::forward::add_header_parameters;
 use galatea_codec::parse_version;
-use galatea_codec::regions::RegionAccess;
-use galatea_codec_grpc::{GrpcCode, InferMessage};
-use galatea_control::Regions;
+use galatea_codec::regions::SharedMemoryAccess;
+use galatea_codec_grpc::{GrpcCode, InferRequestMessage};
+use galatea_control::RequestShmRegions;
 use galatea_door::{BlockingPermits, Panicked, catch_panic};
-use galatea_explain::{Explanation, Milestone};
-use galatea_gate::access::Admission;
-use galatea_gate::ledger::Charge;
-use galatea_infer::{CancelToken, Deadline, Pass, ResponseSender, Status, Trace, api};
+use galatea_explain::{LatencyExplanation, Milestone};
+use galatea_gate::access::AccessGrant;
+use galatea_gate::ledger::MemoryCharge;
+use galatea_infer::{AccessPass, CancelToken, Deadline, ResponseSender, Status, Trace, api};
 use galatea_stdx::Inbox;
 use h2::RecvStream;
 
@@ -180,7 +180,7 @@ impl ConnectionTask {
     fn control_call(
         &self,
         key: CallKey,
-        admission: Admission,
+        admission: AccessGrant,
         method: Method,
         message: Bytes,
     ) -> impl FnOnce() + Send + 'static {
@@ -201,7 +201,7 @@ impl ConnectionTask {
     fn infer(
         &self,
         key: CallKey,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         cancel: CancelToken,
         arrived: ArrivedCall<'_>,
     ) -> Result<(), Status> {
@@ -216,7 +216,7 @@ impl ConnectionTask {
             explanation,
         } = arrived;
         let message_bytes = message.len();
-        let message = InferMessage::parse_charged(message, Some(self.budget.account()))?;
+        let message = InferRequestMessage::parse_charged(message, Some(self.budget.account()))?;
         let version = parse_version(message.model_version())?;
         let model =
             self.context.control.model_for_inference(pass, message.model_name(), version)?;
@@ -226,10 +226,10 @@ impl ConnectionTask {
             ));
         }
         let (account, regions) = (self.budget.account(), &*self.context.options.regions);
-        let access = RegionAccess { regions: Regions::new(regions, pass), account };
+        let access = SharedMemoryAccess { regions: RequestShmRegions::new(regions, pass), account };
         let (mut request, replaced) = message.into_request(version, &access)?;
         request.found_model = Some(model);
-        forward(&mut request.parameters, forwarded?);
+        add_header_parameters(&mut request.parameters, forwarded?);
         let delays = &self.context.options.test_delays;
         let cancelled_end = (!delays.cancelled_end.is_zero())
             .then(|| (cancel.clone(), Delay(delays.cancelled_end)));
@@ -242,7 +242,7 @@ impl ConnectionTask {
         let (traced, trace) = trace.unzip();
         request.trace = match &explanation {
             None => traced,
-            Some(explanation) => Some(Trace::accompanied(traced, explanation.clone())),
+            Some(explanation) => Some(Trace::with_attachment(traced, explanation.clone())),
         };
         let delay = Delay(delays.call_response);
         let form = ResponseForm { replaced, coding, delay, cancelled_end, trace, explanation };
@@ -274,7 +274,7 @@ struct ArrivedCall<'a> {
     received: Option<Received>,
     trace_context: TraceContext,
     answer_by: Deadline,
-    explanation: Option<Arc<Explanation>>,
+    explanation: Option<Arc<LatencyExplanation>>,
 }
 
 /// Runs `blocking` on a thread that may block, once a permit is available. A call that is cancelled
@@ -319,7 +319,7 @@ async fn deliver(
 fn control_response(
     context: &DoorContext,
     budget: &Arc<MemoryBudget>,
-    admission: Admission,
+    admission: AccessGrant,
     method: Method,
     message: Bytes,
 ) -> Result<Outgoing, Failure> {
@@ -336,7 +336,7 @@ impl IncomingMessage {
             return Ok(());
         }
         let account = self.reader.account();
-        let waiting = self.waiting.get_or_insert_with(|| Charge::nothing(account.clone()));
+        let waiting = self.waiting.get_or_insert_with(|| MemoryCharge::nothing(account.clone()));
         Ok(waiting.set(bytes)?)
     }
 

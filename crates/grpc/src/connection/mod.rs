@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use galatea_codec_grpc::GrpcCode;
-use galatea_door::Activity;
-use galatea_explain::Explanation;
-use galatea_gate::ledger::Account;
+use galatea_door::ConnectionActivity;
+use galatea_explain::LatencyExplanation;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{Deadline, Status};
 use galatea_stdx::Inbox;
 use h2::RecvStream;
@@ -81,7 +81,7 @@ pub(crate) async fn serve(
     let galatea_door::Connection { place, stream, mut phase, mut open, .. } = connection;
     let activity = place.activity().clone();
     poll_fn(|context| {
-        activity.attach(context.waker());
+        activity.set_waker(context.waker());
         Poll::Ready(())
     })
     .await;
@@ -94,7 +94,7 @@ pub(crate) async fn serve(
         tokio::select! {
             biased;
             shaken = handshake.as_mut() => shaken,
-            () = phase.stopping(), if open.is_some() => {
+            () = phase.wait_until_stopping(), if open.is_some() => {
                 // The drain doesn't wait for a client that hasn't sent anything.
                 drop(open.take());
                 handshake.await
@@ -105,7 +105,7 @@ pub(crate) async fn serve(
     flusher.take_over();
     let inbox = Arc::new(Inbox::new());
     let waker = inbox.waker();
-    let account = Arc::new(Account::of_connection(context.options.ledger.clone()));
+    let account = Arc::new(MemoryAccount::of_connection(context.options.ledger.clone()));
     let budget = Arc::new(MemoryBudget::new(limits(&context.options), account, waker.clone()));
     let registered = RegisteredConnection { inbox: inbox.clone(), budget: budget.clone() };
     let _registration = context.register(registered, accept_phase);
@@ -149,7 +149,7 @@ struct ConnectionTask {
     context: Arc<DoorContext>,
     /// The connection's activity, which reports when the connection is idle and may be closed to
     /// make room for another.
-    activity: Arc<Activity>,
+    activity: Arc<ConnectionActivity>,
     inbox: Arc<Inbox<ConnectionEvent>>,
     budget: Arc<MemoryBudget>,
     /// Wakes this task through the inbox. `h2` and the socket receive this waker instead of the
@@ -170,7 +170,7 @@ struct ConnectionTask {
     /// The number of bytes that may still be inflated in this round.
     inflates: usize,
     /// The account to which the connection's memory is charged.
-    account: Arc<Account>,
+    account: Arc<MemoryAccount>,
     /// The charged size of the `h2` buffer.
     buffer_bytes: usize,
     resets: Arc<ResetFlag>,
@@ -229,7 +229,7 @@ impl Future for ConnectionTask {
 impl ConnectionTask {
     fn new(
         context: Arc<DoorContext>,
-        activity: Arc<Activity>,
+        activity: Arc<ConnectionActivity>,
         inbox: Arc<Inbox<ConnectionEvent>>,
         budget: Arc<MemoryBudget>,
         waker: Waker,
@@ -254,7 +254,7 @@ impl ConnectionTask {
             are_calls_paused: false,
             inflates: 0,
             account,
-            buffer_bytes: Account::SMALL_BYTES_MAX,
+            buffer_bytes: MemoryAccount::SMALL_BYTES_MAX,
             resets_waker: Waker::from(resets.clone()),
             resets,
             timer: DeadlineTimer::default(),
@@ -307,7 +307,7 @@ impl ConnectionTask {
     fn charge_buffer(&mut self) {
         let longest = self.flusher.frames().longest_received();
         if longest > self.buffer_bytes {
-            self.account.charge_permanently(longest.saturating_sub(self.buffer_bytes));
+            self.account.force_charge(longest.saturating_sub(self.buffer_bytes));
             self.buffer_bytes = longest;
         }
     }
@@ -488,12 +488,12 @@ fn explanation(
     header: Option<&HeaderValue>,
     options: &GrpcOptions,
     headers: &HeaderMap,
-) -> Option<Arc<Explanation>> {
+) -> Option<Arc<LatencyExplanation>> {
     let is_inference = matches!(method, Method::ModelInfer | Method::ModelStreamInfer);
-    let is_asked = header.is_some_and(|value| Explanation::is_asked(value.as_bytes()));
+    let is_asked = header.is_some_and(|value| LatencyExplanation::is_asked(value.as_bytes()));
     let writer = options.explanations.filter(|_| is_inference && is_asked)?;
     let detail = explained_detail(&options.gate, headers);
-    Some(Explanation::begin(detail, std::time::Instant::now(), writer))
+    Some(LatencyExplanation::begin(detail, std::time::Instant::now(), writer))
 }
 
 fn deadline(route: &Route) -> Option<Instant> {

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use galatea_codec::forward::forward;
+use galatea_codec::forward::add_header_parameters;
 use galatea_codec::parse_version;
-use galatea_codec::regions::{RegionAccess, ReplacedOutputs};
-use galatea_codec_grpc::InferMessage;
-use galatea_codec_grpc::stream::RequestTag;
-use galatea_control::Regions;
+use galatea_codec::regions::{OutputPostprocessing, SharedMemoryAccess};
+use galatea_codec_grpc::InferRequestMessage;
+use galatea_codec_grpc::stream::RequestNames;
+use galatea_control::RequestShmRegions;
 use galatea_door::catch_panic;
-use galatea_explain::Explanation;
-use galatea_gate::ledger::Account;
-use galatea_infer::{Backpressure, InferenceRequest, Pass, ResponseSender, Status, Trace, api};
+use galatea_explain::LatencyExplanation;
+use galatea_gate::ledger::MemoryAccount;
+use galatea_infer::{
+    AccessPass, Backpressure, InferenceRequest, ResponseSender, Status, Trace, api,
+};
 use h2::RecvStream;
 
 use super::{ConnectionTask, panicked_status};
@@ -142,7 +144,7 @@ impl ConnectionTask {
         let received = call.head.waiting.received(tracing);
         let mut parsed = ParsedMessage::new(pass, &self.context, self.budget.account(), message);
         parsed.forward(&call.head.forwarded);
-        let arrived = |one: &Arc<Explanation>| one.again(Instant::now());
+        let arrived = |one: &Arc<LatencyExplanation>| one.begin_next(Instant::now());
         let explanation = call.head.explanation.as_ref().map(arrived);
         let trace = parsed.request.as_mut().ok().and_then(|request| {
             let context = &call.head.trace_context;
@@ -165,9 +167,11 @@ impl ConnectionTask {
         };
         let pool = pool.map(|size| Arc::new(ResponsePool::new(handle.budget.clone(), size)));
         let backpressure = match (parsed.mode, &pool) {
-            (ReplyMode::Immediate, Some(pool)) => Backpressure::default().with_point(pool.clone()),
+            (ReplyMode::Immediate, Some(pool)) => {
+                Backpressure::default().with_congestion_point(pool.clone())
+            }
             (ReplyMode::Immediate, None) => {
-                Backpressure::default().with_point(handle.budget.clone())
+                Backpressure::default().with_congestion_point(handle.budget.clone())
             }
             (ReplyMode::Ordered, _) => Backpressure::default(),
         };
@@ -195,7 +199,7 @@ impl ConnectionTask {
                 request.backpressure = backpressure;
                 request.deadline = answer_by;
                 if let Some(explanation) = explanation {
-                    request.trace = Some(Trace::accompanied(request.trace.take(), explanation));
+                    request.trace = Some(Trace::with_attachment(request.trace.take(), explanation));
                 }
                 // A panic drops the sender, which then sends an error.
                 let _ = catch_panic(|| self.context.service.infer(pass, request, sender));
@@ -250,25 +254,25 @@ impl ConnectionTask {
 
 /// A stream message with its request, or the reason why the message is refused.
 struct ParsedMessage {
-    tag: RequestTag,
+    tag: RequestNames,
     mode: ReplyMode,
     sends_empty_final: bool,
-    replaced: ReplacedOutputs,
+    replaced: OutputPostprocessing,
     request: Result<Box<InferenceRequest>, Status>,
 }
 
 impl ParsedMessage {
     fn new(
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         context: &DoorContext,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
         message: &Bytes,
     ) -> Self {
         let mut parsed = Self {
-            tag: RequestTag::default(),
+            tag: RequestNames::default(),
             mode: ReplyMode::Ordered,
             sends_empty_final: false,
-            replaced: ReplacedOutputs::default(),
+            replaced: OutputPostprocessing::default(),
             request: Err(panicked_status()),
         };
         // After a panic, the fields contain the parts that were parsed before it.
@@ -281,7 +285,9 @@ impl ParsedMessage {
     /// Adds the parameters from the stream's metadata.
     fn forward(&mut self, forwarded: &ForwardedParameters) {
         match (&mut self.request, forwarded) {
-            (Ok(request), Ok(headers)) => forward(&mut request.parameters, headers.clone()),
+            (Ok(request), Ok(headers)) => {
+                add_header_parameters(&mut request.parameters, headers.clone())
+            }
             (Ok(_), Err(status)) => self.request = Err(status.clone()),
             (Err(_), _) => {}
         }
@@ -289,13 +295,13 @@ impl ParsedMessage {
 
     fn parse(
         &mut self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         context: &DoorContext,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
         message: &Bytes,
     ) -> Result<Box<InferenceRequest>, Status> {
-        let message = InferMessage::parse_charged(message, Some(account))?;
-        self.tag = RequestTag::new(&message);
+        let message = InferRequestMessage::parse_charged(message, Some(account))?;
+        self.tag = RequestNames::new(&message);
         context.refuse_while_stopping()?;
         let version = parse_version(message.model_version())?;
         let model = context.control.model_for_inference(pass, message.model_name(), version)?;
@@ -303,9 +309,9 @@ impl ParsedMessage {
             self.mode = ReplyMode::Immediate;
         }
         self.sends_empty_final = message.enables_empty_final_response();
-        let regions = Regions::new(&*context.options.regions, pass);
+        let regions = RequestShmRegions::new(&*context.options.regions, pass);
         let (mut request, replaced) =
-            message.into_request(version, &RegionAccess { regions, account })?;
+            message.into_request(version, &SharedMemoryAccess { regions, account })?;
         request.found_model = Some(model);
         self.replaced = replaced;
         Ok(request)

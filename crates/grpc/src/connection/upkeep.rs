@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use galatea_door::AwaitedStep;
+use galatea_door::AwaitedClientStep;
 use h2::{Ping, PingPong, Reason};
 use tokio::time::Instant;
 
@@ -127,7 +127,7 @@ impl ConnectionTask {
     /// idle.
     pub(super) fn begin_idleness(&self) {
         if self.calls.is_empty() && self.is_flushed && self.budget.unwritten_bytes() == 0 {
-            self.activity.begin_wait(AwaitedStep::Idle, self.activity.now());
+            self.activity.begin_wait(AwaitedClientStep::Idle, self.activity.now());
         }
     }
 

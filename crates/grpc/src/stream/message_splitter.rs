@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use galatea_codec_grpc::{GrpcCode, MESSAGE_PREFIX_BYTES};
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 
 use crate::buffers::{MessageMemory, PartialMessage};
 use crate::compression::ArrivedMessage;
@@ -133,7 +133,7 @@ impl MessageSplitter {
     }
 
     /// The account to which messages are charged.
-    pub(crate) const fn account(&self) -> &Arc<Account> {
+    pub(crate) const fn account(&self) -> &Arc<MemoryAccount> {
         &self.memory.account
     }
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use galatea_codec::compression::ContentCoding;
-use galatea_gate::ledger::{Account, Charge};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 use galatea_infer::CancelToken;
 use h2::{Reason, RecvStream, SendStream};
 
@@ -26,7 +26,7 @@ pub(crate) struct Stream {
     /// The coding of compressed requests.
     coding: Option<ContentCoding>,
     /// The charge for frames that had not been taken out when the stream was last served.
-    waiting: Option<Charge>,
+    waiting: Option<MemoryCharge>,
     /// The request that is being inflated.
     inflation: Option<Inflation>,
     replies: ReorderBuffer<Outgoing>,
@@ -122,7 +122,7 @@ impl Stream {
     /// still be inflated in this round.
     pub(crate) fn next_input(
         &mut self,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
         inflates: &mut usize,
     ) -> StreamInput {
         self.take_input(account, inflates).unwrap_or_else(StreamInput::Malformed)
@@ -130,7 +130,7 @@ impl Stream {
 
     fn take_input(
         &mut self,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
         inflates: &mut usize,
     ) -> Result<StreamInput, Failure> {
         if let Some(inflation) = self.inflation.take() {
@@ -176,7 +176,7 @@ impl Stream {
             return Ok(());
         }
         let account = self.messages.account();
-        let waiting = self.waiting.get_or_insert_with(|| Charge::nothing(account.clone()));
+        let waiting = self.waiting.get_or_insert_with(|| MemoryCharge::nothing(account.clone()));
         Ok(waiting.set(bytes)?)
     }
 

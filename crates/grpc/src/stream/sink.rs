@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_codec::regions::ReplacedOutputs;
+use galatea_codec::regions::OutputPostprocessing;
 use galatea_codec_grpc::MessageChunks;
 use galatea_codec_grpc::stream::{
-    RequestTag, encode_stream_end, encode_stream_failure, encode_stream_refusal,
-    encode_stream_response,
+    RequestNames, encode_empty_final_response, encode_stream_failure, encode_stream_response,
+    encode_unrouted_error,
 };
-use galatea_control::DoorTracePoint;
-use galatea_explain::Explanation;
+use galatea_control::FrontendTracePoint;
+use galatea_explain::LatencyExplanation;
 use galatea_infer::{
     Code, Finality, InferenceResponse, Parameter, ParameterValue, Reply, ResponseSink, Status,
 };
@@ -28,8 +28,8 @@ use crate::reorder::{ReplyMode, ReplySlot};
 pub(crate) struct StreamSink {
     stream: Arc<StreamHandle>,
     slot: ReplySlot,
-    tag: RequestTag,
-    replaced: ReplacedOutputs,
+    tag: RequestNames,
+    replaced: OutputPostprocessing,
     replies: ExpectedReplies,
     /// The budget to which responses are charged.
     budget: ResponseBudget,
@@ -38,7 +38,7 @@ pub(crate) struct StreamSink {
     trace: Option<Arc<CallTrace>>,
     has_replied: bool,
     /// The explanation, which goes into the first response.
-    explanation: Option<Arc<Explanation>>,
+    explanation: Option<Arc<LatencyExplanation>>,
 }
 
 enum ExpectedReplies {
@@ -61,9 +61,9 @@ impl StreamSink {
         stream: Arc<StreamHandle>,
         slot: ReplySlot,
         mode: ReplyMode,
-        tag: RequestTag,
+        tag: RequestNames,
         sends_empty_final: bool,
-        replaced: ReplacedOutputs,
+        replaced: OutputPostprocessing,
         charge: RequestCharge,
     ) -> Self {
         let replies = match mode {
@@ -87,7 +87,7 @@ impl StreamSink {
     }
 
     /// Explains the request in its first response.
-    pub(crate) fn explained(self, explanation: Option<Arc<Explanation>>) -> Self {
+    pub(crate) fn explained(self, explanation: Option<Arc<LatencyExplanation>>) -> Self {
         Self { explanation, ..self }
     }
 
@@ -145,9 +145,9 @@ impl StreamSink {
     fn explain(&mut self, reply: &mut Reply) {
         let Reply::Response { result, .. } = reply else { return };
         let Some(explanation) = self.explanation.take() else { return };
-        explanation.delivered(result, Instant::now());
+        explanation.record_delivery(result, Instant::now());
         if let (Ok(response), Some(text)) = (result, explanation.text()) {
-            let (name, value) = (Explanation::PARAMETER, ParameterValue::String(text.json));
+            let (name, value) = (LatencyExplanation::PARAMETER, ParameterValue::String(text.json));
             response.parameters.push(Parameter { name: name.to_owned(), value });
         }
     }
@@ -155,7 +155,7 @@ impl StreamSink {
     fn send(&mut self, message: Option<Result<MessageChunks, Failure>>, is_final: bool) {
         if is_final {
             // The client's regions must be out of use by the time it has its last response.
-            self.replaced = ReplacedOutputs::default();
+            self.replaced = OutputPostprocessing::default();
         }
         let (call, slot) = (self.stream.call, self.slot);
         let message = match message {
@@ -190,7 +190,7 @@ impl ResponseSink for StreamSink {
         // As in Triton, only the first reply counts.
         let is_first = !std::mem::replace(&mut self.has_replied, true);
         if let Some(trace) = self.trace.as_ref().filter(|_| is_first) {
-            trace.record(DoorTracePoint::ResponseComplete);
+            trace.record(FrontendTracePoint::ResponseComplete);
         }
         let is_final = reply.is_final();
         match (&mut self.replies, reply) {
@@ -211,7 +211,7 @@ impl ResponseSink for StreamSink {
                 self.send(Some(message), is_final);
             }
             (ExpectedReplies::Many(EmptyFinal::Sent), Reply::Finished) => {
-                let message = encode_stream_end(&self.tag).map_err(Failure::from);
+                let message = encode_empty_final_response(&self.tag).map_err(Failure::from);
                 self.send(Some(message), true);
             }
             (ExpectedReplies::Many(EmptyFinal::Dropped), Reply::Finished) => self.send(None, true),
@@ -229,7 +229,7 @@ impl ResponseSink for StreamSink {
             return;
         }
         self.stream.form.delay.wait();
-        let message = encode_stream_refusal(&self.tag.id, status.message());
+        let message = encode_unrouted_error(&self.tag.id, status.message());
         self.send(Some(message.map_err(Failure::from)), true);
     }
 }

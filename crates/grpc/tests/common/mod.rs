@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use galatea_fakes::{FakeServer, HeldRequest};
-use galatea_grpc::{GrpcOptions, RunningDoor, start};
+use galatea_grpc::{GrpcOptions, RunningGrpcServer, start};
 use galatea_infer::Code;
 use galatea_protocol::inference::model_infer_request::InferInputTensor;
 use galatea_protocol::inference::{ModelInferRequest, ModelInferResponse};
@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 /// An open door with two workers, each on a dedicated thread.
 pub(crate) struct Fixture {
-    pub(crate) door: RunningDoor,
+    pub(crate) door: RunningGrpcServer,
     pub(crate) fake: Arc<FakeServer>,
     pub(crate) held: mpsc::UnboundedReceiver<HeldRequest>,
     _ends: Vec<oneshot::Sender<()>>,

@@ -1,8 +1,8 @@
 //! Reads request bodies, or refuses them.
 
 use bytes::Bytes;
-use galatea_codec_http::{body_too_large, inflated_body_too_large};
-use galatea_gate::ledger::{Account, LedgerExhausted};
+use galatea_codec_http::{body_too_large_error, inflated_body_too_large_error};
+use galatea_gate::ledger::{MemoryAccount, MemoryLimitExceeded};
 use galatea_infer::Status;
 use galatea_stdx::len64;
 use hyper::StatusCode;
@@ -51,7 +51,7 @@ impl Api {
     async fn out_of_memory<B: RequestBody>(
         &self,
         body: &mut B,
-        exhausted: LedgerExhausted,
+        exhausted: MemoryLimitExceeded,
         waits_for_continue: bool,
     ) -> HttpResponse {
         let refusal = http_response::failure(&exhausted.into());
@@ -76,7 +76,7 @@ impl Api {
             BodyError::Exhausted(exhausted) => Ok(http_response::failure(&exhausted.into())),
             // Compressed data of this length inflates to more than the limit.
             BodyError::TooLarge { .. } if self.dialect.coding(head) == BodyCoding::Compressed => {
-                Ok(http_response::failure(&inflated_body_too_large(&self.limits)))
+                Ok(http_response::failure(&inflated_body_too_large_error(&self.limits)))
             }
             BodyError::TooLarge { length } => {
                 Ok(http_response::failure(&self.too_large(head, length)))
@@ -96,8 +96,8 @@ impl Api {
     fn too_large(&self, head: &RequestHead<'_>, length: u64) -> Status {
         let length_max = usize::try_from(length).unwrap_or(usize::MAX);
         match self.dialect.json_length(head, length_max) {
-            Ok(0) => body_too_large(length, true, &self.limits),
-            Ok(json_length) => body_too_large(len64(json_length), false, &self.limits),
+            Ok(0) => body_too_large_error(length, true, &self.limits),
+            Ok(json_length) => body_too_large_error(len64(json_length), false, &self.limits),
             Err(status) => status,
         }
     }
@@ -105,9 +105,9 @@ impl Api {
 
 /// Checks, before any of the body is received, whether there is memory for its announced length.
 /// Bodies longer than `bytes_max` are refused for their length instead.
-fn check_memory<B: RequestBody>(body: &B, bytes_max: u64) -> Result<(), LedgerExhausted> {
+fn check_memory<B: RequestBody>(body: &B, bytes_max: u64) -> Result<(), MemoryLimitExceeded> {
     let length = body.length_min();
-    if length <= len64(Account::SMALL_BYTES_MAX) || length > bytes_max {
+    if length <= len64(MemoryAccount::SMALL_BYTES_MAX) || length > bytes_max {
         return Ok(());
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);

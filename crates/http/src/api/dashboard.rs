@@ -14,7 +14,7 @@ use bytes::Bytes;
 use galatea_codec::compression::{ContentCoding, accepted_coding};
 use galatea_dashboard::{Dashboard, Page};
 use galatea_gate::access::ApiCategory;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
 
@@ -43,7 +43,7 @@ impl Api {
         &self,
         dashboard: &Dashboard,
         head: &RequestHead<'_>,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
     ) -> Option<HttpResponse> {
         let is_page = match head.path {
             PATH | "/dashboard/" => true,
@@ -67,7 +67,7 @@ impl Api {
         &self,
         dashboard: &Dashboard,
         head: &RequestHead<'_>,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
     ) -> HttpResponse {
         let admission = match self.admit(ApiCategory::Statistics, head) {
             Ok(admission) => admission,
@@ -99,7 +99,7 @@ fn page(page: &Page, head: &RequestHead<'_>) -> HttpResponse {
     let known = head.header("if-none-match").unwrap_or_default();
     let mut entries = known.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let is_known =
-        entries.any(|tag| tag.strip_prefix(b"W/").unwrap_or(tag) == page.tag().as_bytes());
+        entries.any(|tag| tag.strip_prefix(b"W/").unwrap_or(tag) == page.etag().as_bytes());
     let is_gzip = head.accept_encoding.and_then(accepted_coding) == Some(ContentCoding::Gzip);
     let (code, body) = match (is_known, is_gzip) {
         (true, _) => (StatusCode::NOT_MODIFIED, Bytes::new()),
@@ -111,8 +111,8 @@ fn page(page: &Page, head: &RequestHead<'_>) -> HttpResponse {
     response.content_encoding = (is_gzip && !is_known).then_some("gzip");
     response.headers = headers([
         ("Cache-Control", "no-cache"),
-        ("Content-Security-Policy", page.policy()),
-        ("Etag", page.tag()),
+        ("Content-Security-Policy", page.content_security_policy()),
+        ("Etag", page.etag()),
         ("Referrer-Policy", "no-referrer"),
         ("Vary", "Accept-Encoding"),
         ("X-Content-Type-Options", "nosniff"),

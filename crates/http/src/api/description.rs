@@ -1,8 +1,10 @@
 //! Descriptions of the server and its models: metadata, configurations, statistics.
 
-use galatea_codec::documents::{encode_model_metadata, encode_server_metadata, encode_statistics};
+use galatea_codec::documents::{
+    encode_model_metadata_json, encode_server_metadata_json, encode_statistics_json,
+};
 use galatea_codec::parse_version;
-use galatea_gate::access::Admission;
+use galatea_gate::access::AccessGrant;
 use galatea_infer::Status;
 
 use super::Api;
@@ -16,14 +18,14 @@ impl Api {
     /// Responds to a request that needs no body and doesn't wait.
     pub(super) fn render(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         route: &Route<'_>,
     ) -> Result<HttpResponse, Status> {
         match *route {
             Route::Live => Ok(health(self.control.live(admission.pass()?))),
             Route::ServerMetadata => {
                 let metadata = self.control.server_metadata(admission.pass()?);
-                Ok(http_response::json(encode_server_metadata(&metadata)))
+                Ok(http_response::json(encode_server_metadata_json(&metadata)))
             }
             Route::Model { name, version, action } => {
                 self.render_model(admission, name, parse_version(version)?, action)
@@ -42,7 +44,7 @@ impl Api {
 
     fn render_model(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         name: &str,
         version: Option<i64>,
         action: ModelAction<'_>,
@@ -50,7 +52,7 @@ impl Api {
         match action {
             ModelAction::Metadata => {
                 let metadata = self.control.model_metadata(admission.pass()?, name, version)?;
-                Ok(http_response::json(encode_model_metadata(&metadata)))
+                Ok(http_response::json(encode_model_metadata_json(&metadata)))
             }
             ModelAction::Config => {
                 let config = self.control.model_config(admission.pass()?, name, version)?;
@@ -58,7 +60,7 @@ impl Api {
             }
             ModelAction::Statistics => {
                 let statistics = self.control.statistics(admission.pass()?, Some(name), version)?;
-                Ok(http_response::json(encode_statistics(&statistics)))
+                Ok(http_response::json(encode_statistics_json(&statistics)))
             }
             ModelAction::Ready
             | ModelAction::Traffic
@@ -73,7 +75,7 @@ impl Api {
 
     pub(super) async fn report(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         name: &str,
         version: &str,
         report: &str,
@@ -85,7 +87,7 @@ impl Api {
 
     pub(super) async fn all_statistics(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
     ) -> Result<HttpResponse, Status> {
         self.render_document(Document::Statistics { pass: admission.pass()? }).await
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_explain::{DetailLevel, Explanation, ExplanationText, Milestone};
+use galatea_explain::{DetailLevel, LatencyExplanation, LatencyExplanationText, Milestone};
 use galatea_gate::access::ApiCategory;
 use hyper::header::HeaderValue;
 
@@ -14,30 +14,32 @@ use crate::request_head::RequestHead;
 impl Api {
     /// Begins the explanation of a request whose head has arrived, if its client requests one. A
     /// client that may not read statistics learns nothing about other requests.
-    pub(super) fn explanation(&self, head: &RequestHead<'_>) -> Option<Arc<Explanation>> {
+    pub(super) fn explanation(&self, head: &RequestHead<'_>) -> Option<Arc<LatencyExplanation>> {
         let writer = self.explanations.filter(|_| head.wants_explanation)?;
         let detail = match self.admit(ApiCategory::Statistics, head) {
             Ok(_) => DetailLevel::Schedule,
             Err(_) => DetailLevel::Own,
         };
-        Some(Explanation::begin(detail, Instant::now(), writer))
+        Some(LatencyExplanation::begin(detail, Instant::now(), writer))
     }
 }
 
 /// Notes that the request passed a milestone, if the request is explained.
-pub(super) fn mark(explanation: Option<&Arc<Explanation>>, mark: Milestone) {
+pub(super) fn mark(explanation: Option<&Arc<LatencyExplanation>>, mark: Milestone) {
     if let Some(explanation) = explanation {
         explanation.set_milestone(mark, Instant::now());
     }
 }
 
 /// Adds the explanation of the request to its response, if there is one.
-pub(super) fn explain(response: &mut HttpResponse, explanation: Option<&Arc<Explanation>>) {
-    let Some(ExplanationText { json, server_timing }) = explanation.and_then(|one| one.text())
+pub(super) fn explain(response: &mut HttpResponse, explanation: Option<&Arc<LatencyExplanation>>) {
+    let Some(LatencyExplanationText { json, server_timing }) =
+        explanation.and_then(|one| one.text())
     else {
         return;
     };
-    let added = [(Explanation::HEADER, json), (Explanation::SERVER_TIMING, server_timing)];
+    let added =
+        [(LatencyExplanation::HEADER, json), (LatencyExplanation::SERVER_TIMING, server_timing)];
     let added = added
         .into_iter()
         .filter_map(|(name, text)| Some((name, HeaderValue::try_from(text).ok()?)));

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::parse_version;
-use galatea_codec_http::{DecodeBounds, GenerateForm, TargetModel, decode_generate};
-use galatea_control::{Regions, ServedModel};
-use galatea_explain::{Explanation, Milestone};
-use galatea_gate::ledger::Account;
+use galatea_codec_http::{DecodeContext, GenerateBodyFormat, TargetModel, decode_generate};
+use galatea_control::{RequestShmRegions, ServedModel};
+use galatea_explain::{LatencyExplanation, Milestone};
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{
-    Backpressure, CancelToken, Deadline, Pass, ResponseSender, Status, Trace, api,
+    AccessPass, Backpressure, CancelToken, Deadline, ResponseSender, Status, Trace, api,
 };
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
@@ -41,7 +41,7 @@ struct ReceivedBody<'a> {
     bytes: Bytes,
     received: Option<Received>,
     deadline: Deadline,
-    explanation: Option<&'a Arc<Explanation>>,
+    explanation: Option<&'a Arc<LatencyExplanation>>,
 }
 
 impl Api {
@@ -49,15 +49,15 @@ impl Api {
     /// future is dropped, which cancels the request. After that, dropping the response cancels it.
     pub(crate) async fn generate<B: RequestBody>(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         head: &RequestHead<'_>,
         body: &mut B,
         model: NamedModel<'_>,
         action: ModelAction<'_>,
     ) -> Result<HttpResponse, Disconnected> {
         let form = match action {
-            ModelAction::GenerateStream => GenerateForm::Event,
-            _ => GenerateForm::Document,
+            ModelAction::GenerateStream => GenerateBodyFormat::Event,
+            _ => GenerateBodyFormat::Document,
         };
         let arrival = self.arrival();
         let explanation = self.explanation(head);
@@ -78,11 +78,13 @@ impl Api {
         };
         let trace = events.trace();
         let response = match form {
-            GenerateForm::Event => {
+            GenerateBodyFormat::Event => {
                 let beginning = poll_fn(|context| events.poll_begin(context)).await;
                 code(beginning).map(|code| http_response::events(code, Events::Responses(events)))
             }
-            GenerateForm::Document => single(poll_fn(|context| events.poll_collect(context)).await),
+            GenerateBodyFormat::Document => {
+                single(poll_fn(|context| events.poll_collect(context)).await)
+            }
         };
         let mut response = match response {
             Ok(mut response) => {
@@ -104,12 +106,12 @@ impl Api {
 
     async fn begin_generation(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         head: &RequestHead<'_>,
         body: ReceivedBody<'_>,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
         model: NamedModel<'_>,
-        form: GenerateForm,
+        form: GenerateBodyFormat,
     ) -> Result<EventStream, Status> {
         let ReceivedBody { bytes, received, deadline, explanation } = body;
         let (target, found) = guarded(|| self.generating_model(pass, model))?;
@@ -126,8 +128,8 @@ impl Api {
             let bounds = TextBounds { limits, account, regions, pass };
             self.text_threads.decode_generate(bytes, target, config, &bounds).await?
         } else {
-            let regions = Regions::new(&*self.regions, pass);
-            let bounds = DecodeBounds { limits: &self.limits, account, regions };
+            let regions = RequestShmRegions::new(&*self.regions, pass);
+            let bounds = DecodeContext { limits: &self.limits, account, regions };
             guarded(|| decode_generate(&bytes, target, &config, &bounds))?
         };
         request.found_model = Some(found);
@@ -136,11 +138,12 @@ impl Api {
         let (traced, trace) = trace.map(|trace| (trace.request, trace.door)).unzip();
         request.trace = match explanation {
             None => traced,
-            Some(explanation) => Some(Trace::accompanied(traced, explanation.clone())),
+            Some(explanation) => Some(Trace::with_attachment(traced, explanation.clone())),
         };
         let (sink, events) = EventStream::new(form, account, request.cancel.clone(), trace);
-        if form == GenerateForm::Event {
-            request.backpressure = Backpressure::default().with_point(events.congestion_point());
+        if form == GenerateBodyFormat::Event {
+            request.backpressure =
+                Backpressure::default().with_congestion_point(events.congestion_point());
         }
         let service = self.service.clone();
         let infer = move || {
@@ -154,7 +157,7 @@ impl Api {
     /// Finds the model that a path names.
     fn generating_model(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         model: NamedModel<'_>,
     ) -> Result<(TargetModel, Arc<dyn ServedModel>), Status> {
         let version = parse_version(model.version)?;

@@ -2,8 +2,8 @@
 
 use galatea_codec::parse_version;
 use galatea_control::ServerControl;
-use galatea_gate::access::Admission;
-use galatea_infer::{Pass, Status, api};
+use galatea_gate::access::AccessGrant;
+use galatea_infer::{AccessPass, Status, api};
 use hyper::StatusCode;
 
 use super::Api;
@@ -11,14 +11,14 @@ use crate::guard::guarded;
 use crate::http_response::{self, HttpResponse};
 
 impl Api {
-    pub(super) async fn ready(&self, admission: Admission) -> Result<HttpResponse, Status> {
+    pub(super) async fn ready(&self, admission: AccessGrant) -> Result<HttpResponse, Status> {
         let pass = admission.pass()?;
         self.check_readiness(pass, None, move |control| control.ready(pass)).await.map(health)
     }
 
     pub(super) async fn model_ready(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         name: &str,
         version: &str,
     ) -> Result<HttpResponse, Status> {
@@ -36,7 +36,7 @@ impl Api {
     /// calls a backend, which may block.
     async fn check_readiness(
         &self,
-        pass: Pass<api::Health>,
+        pass: AccessPass<api::Health>,
         model: Option<(&str, Option<i64>)>,
         is_ready: impl FnOnce(&dyn ServerControl) -> Result<bool, Status> + Send + 'static,
     ) -> Result<bool, Status> {

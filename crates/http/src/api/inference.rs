@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::compression::StreamEnd;
-use galatea_codec::forward::{HeaderValueForm, forward};
+use galatea_codec::compression::CompressedStreamEnd;
+use galatea_codec::forward::{HeaderWhitespace, add_header_parameters};
 use galatea_codec::parse_version;
 use galatea_codec_http::{
-    DecodeBounds, OutputEncoding, TargetModel, check_stream_end, decode_infer, decode_raw_infer,
-    encode_infer_response,
+    DecodeContext, OutputFormatMap, TargetModel, check_compressed_body_end, decode_infer,
+    decode_raw_infer, encode_infer_response,
 };
-use galatea_control::{ClientTrace, DoorTraceSink, Regions, ServedModel};
-use galatea_explain::{Explanation, Milestone};
-use galatea_gate::ledger::Account;
+use galatea_control::{FrontendTraceSink, RequestShmRegions, RequestTraceParts, ServedModel};
+use galatea_explain::{LatencyExplanation, Milestone};
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{
-    CancelToken, Deadline, InferenceRequest, Pass, ResponseSender, Status, Trace, api,
+    AccessPass, CancelToken, Deadline, InferenceRequest, ResponseSender, Status, Trace, api,
 };
 use galatea_stdx::len64;
 use tokio::sync::oneshot;
@@ -40,18 +40,18 @@ struct TracedTarget<'a> {
 /// The facts about a request other than its body.
 struct InferenceArrival<'a> {
     model: Arc<dyn ServedModel>,
-    trace: Option<ClientTrace>,
+    trace: Option<RequestTraceParts>,
     deadline: Deadline,
-    explanation: Option<&'a Arc<Explanation>>,
+    explanation: Option<&'a Arc<LatencyExplanation>>,
 }
 
 /// An inference in progress.
 struct StartedInference {
-    encoding: OutputEncoding,
+    encoding: OutputFormatMap,
     result: oneshot::Receiver<InferenceResult>,
     cancel: CancelOnDrop,
     /// The door's half of the request's trace.
-    trace: Option<Arc<dyn DoorTraceSink>>,
+    trace: Option<Arc<dyn FrontendTraceSink>>,
 }
 
 impl Api {
@@ -59,7 +59,7 @@ impl Api {
     /// which cancels the request.
     pub(crate) async fn infer<B: RequestBody>(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         head: &RequestHead<'_>,
         body: &mut B,
         name: &str,
@@ -119,14 +119,14 @@ impl Api {
 
     fn start(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         head: &RequestHead<'_>,
         bytes: Bytes,
         header_length: usize,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
         target: TracedTarget<'_>,
     ) -> Result<StartedInference, HttpResponse> {
-        let body = InflatedBody { bytes, end: StreamEnd::Complete };
+        let body = InflatedBody { bytes, end: CompressedStreamEnd::Complete };
         guarded(|| self.start_inference(pass, head, body, header_length, account, target))
             .map_err(not_understood)
     }
@@ -134,14 +134,14 @@ impl Api {
     /// Starts the inference of a request that may have to be inflated or parsed on another thread.
     async fn start_slowly(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         head: &RequestHead<'_>,
         bytes: Bytes,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
         target: TracedTarget<'_>,
     ) -> Result<StartedInference, HttpResponse> {
         let inflated = match self.dialect.coding(head) {
-            BodyCoding::Identity => Ok(InflatedBody { bytes, end: StreamEnd::Complete }),
+            BodyCoding::Identity => Ok(InflatedBody { bytes, end: CompressedStreamEnd::Complete }),
             BodyCoding::Compressed => self.compression.inflate(bytes, &self.limits, account).await,
             BodyCoding::Unknown => return Err(http_response::unsupported_encoding()),
         };
@@ -164,7 +164,7 @@ impl Api {
         &self,
         head: &RequestHead<'_>,
         result: &InferenceResult,
-        encoding: &OutputEncoding,
+        encoding: &OutputFormatMap,
     ) -> bool {
         self.dialect.compresses() && head.accept_encoding.is_some()
             || result.as_ref().is_ok_and(|response| is_long_response(response, encoding))
@@ -172,11 +172,13 @@ impl Api {
 
     fn finish_inference(
         &self,
-        account: &Arc<Account>,
-        encoding: OutputEncoding,
+        account: &Arc<MemoryAccount>,
+        encoding: OutputFormatMap,
         result: InferenceResult,
     ) -> HttpResponse {
-        let result = match result.and_then(|result| guarded(|| encoding.place(result))) {
+        let result = match result
+            .and_then(|result| guarded(|| encoding.write_shared_memory_outputs(result)))
+        {
             Ok(result) => result,
             Err(status) => return http_response::failure(&status),
         };
@@ -189,11 +191,13 @@ impl Api {
     async fn finish_slowly(
         &self,
         head: &RequestHead<'_>,
-        account: &Arc<Account>,
-        encoding: OutputEncoding,
+        account: &Arc<MemoryAccount>,
+        encoding: OutputFormatMap,
         result: InferenceResult,
     ) -> HttpResponse {
-        let result = match result.and_then(|result| guarded(|| encoding.place(result))) {
+        let result = match result
+            .and_then(|result| guarded(|| encoding.write_shared_memory_outputs(result)))
+        {
             Ok(result) => result,
             Err(status) => return http_response::failure(&status),
         };
@@ -215,7 +219,7 @@ impl Api {
     /// Finds the model of a request, which must be a model that sends single responses.
     fn target(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         name: &str,
         version: &str,
     ) -> Result<(TargetModel, Arc<dyn ServedModel>), Status> {
@@ -247,35 +251,35 @@ impl Api {
 
     fn start_inference(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         head: &RequestHead<'_>,
         body: InflatedBody,
         header_length: usize,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
         target: TracedTarget<'_>,
     ) -> Result<StartedInference, Status> {
         let InflatedBody { bytes: body, end } = body;
         let TracedTarget { target, arrival } = target;
         let is_raw = header_length == 0;
-        let regions = Regions::new(&*self.regions, pass);
-        let bounds = DecodeBounds { limits: &self.limits, account, regions };
+        let regions = RequestShmRegions::new(&*self.regions, pass);
+        let bounds = DecodeContext { limits: &self.limits, account, regions };
         let (request, encoding) = if is_raw {
             decode_raw_infer(&body, target, &arrival.model.config(), &bounds)?
         } else {
             decode_infer(&body, header_length, target, &bounds)?
         };
-        check_stream_end(end, is_raw)?;
+        check_compressed_body_end(end, is_raw)?;
         self.begin_inference(pass, head, request, encoding, arrival)
     }
 
     /// Parses the request's JSON on another thread.
     async fn start_long_inference(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         head: &RequestHead<'_>,
         body: InflatedBody,
         header_length: usize,
-        account: &Arc<Account>,
+        account: &Arc<MemoryAccount>,
         target: TracedTarget<'_>,
     ) -> Result<StartedInference, Status> {
         let InflatedBody { bytes: body, end } = body;
@@ -284,26 +288,26 @@ impl Api {
         let bounds = TextBounds { limits, account, regions, pass };
         let decoding = self.text_threads.decode(body, header_length, target, &bounds);
         let (request, encoding) = decoding.await?;
-        check_stream_end(end, false)?;
+        check_compressed_body_end(end, false)?;
         guarded(|| self.begin_inference(pass, head, request, encoding, arrival))
     }
 
     #[inline]
     fn begin_inference(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         head: &RequestHead<'_>,
         mut request: Box<InferenceRequest>,
-        encoding: OutputEncoding,
+        encoding: OutputFormatMap,
         arrival: InferenceArrival<'_>,
     ) -> Result<StartedInference, Status> {
         let InferenceArrival { model, trace, deadline, explanation } = arrival;
         request.found_model = Some(model);
         if let Some(forwarding) = &self.header_forward {
             let headers = head.headers.iter().map(|header| (header.name, header.value));
-            forward(
+            add_header_parameters(
                 &mut request.parameters,
-                forwarding.parameters(headers, HeaderValueForm::HttpLine)?,
+                forwarding.parameters_from_headers(headers, HeaderWhitespace::HttpLine)?,
             );
         }
         let token = CancelToken::new();
@@ -311,12 +315,12 @@ impl Api {
         request.deadline = deadline;
         let cancel = CancelOnDrop::new(token);
         let (traced, door_trace) = match trace {
-            Some(ClientTrace { request, door }) => (Some(request), Some(door)),
+            Some(RequestTraceParts { request, door }) => (Some(request), Some(door)),
             None => (None, None),
         };
         request.trace = match explanation {
             None => traced,
-            Some(explanation) => Some(Trace::accompanied(traced, explanation.clone())),
+            Some(explanation) => Some(Trace::with_attachment(traced, explanation.clone())),
         };
         let completions = self.completions.current();
         let (sink, result) =

@@ -1,8 +1,8 @@
 //! The log settings.
 
 use galatea_codec_http::{decode_log_request, encode_log_settings};
-use galatea_control::LogUpdate;
-use galatea_gate::access::Admission;
+use galatea_control::LogSettingsUpdate;
+use galatea_gate::access::AccessGrant;
 use hyper::Method;
 
 use super::{Api, or_error};
@@ -16,7 +16,7 @@ impl Api {
     /// Changes the log settings if the method is POST, and returns the current ones.
     pub(super) async fn logging<B: RequestBody>(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         head: &RequestHead<'_>,
         body: &mut B,
     ) -> Result<HttpResponse, Disconnected> {
@@ -31,7 +31,7 @@ impl Api {
         Ok(or_error(guarded(|| {
             let update = match changes {
                 Some(body) => decode_log_request(&body, &self.limits)?,
-                None => LogUpdate::default(),
+                None => LogSettingsUpdate::default(),
             };
             let settings = update.apply(self.log.as_deref(), admission.pass()?)?;
             Ok(http_response::json(encode_log_settings(&settings)))

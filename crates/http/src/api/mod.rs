@@ -17,14 +17,14 @@ mod traffic;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::forward::HeaderForward;
-use galatea_codec::limits::Limits;
-use galatea_control::{LogControl, RegionControl, ServerControl, TraceControl};
+use galatea_codec::forward::HeaderForwardPattern;
+use galatea_codec::limits::MessageLimits;
+use galatea_control::{LogControl, ServerControl, ShmControl, TraceControl};
 use galatea_dashboard::Dashboard;
-use galatea_door::{BlockingPermits, CompletionQueues, Renderer, RepositoryPermits};
-use galatea_explain::ExplanationWriter;
-use galatea_gate::access::{Admission, ApiCategory, Gate, Refusal};
-use galatea_gate::ledger::{Account, Ledger};
+use galatea_door::{BlockingPermits, CoalescingRenderer, CompletionQueues, RepositoryPermits};
+use galatea_explain::LatencyExplanationWriter;
+use galatea_gate::access::{AccessGate, AccessGrant, AccessRefusal, ApiCategory};
+use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
 use galatea_infer::{InferenceService, Status};
 use hyper::{Method, StatusCode};
 
@@ -43,19 +43,19 @@ use crate::request_head::RequestHead;
 use crate::route::{ModelAction, Route};
 use crate::single_response::InferenceResult;
 use crate::traffic::TrafficRecorder;
-use crate::{HttpOptions, LoadReportSource, RequestLog};
+use crate::{HttpOptions, OrcaReportSource, RequestLog};
 
 /// The endpoint of the inference door. Doors with other paths also use parts of it.
 pub(crate) struct Api {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
-    pub(crate) limits: Limits,
-    ledger: Arc<Ledger>,
-    pub(crate) header_forward: Option<HeaderForward>,
-    gate: Gate,
+    pub(crate) limits: MessageLimits,
+    ledger: Arc<MemoryLedger>,
+    pub(crate) header_forward: Option<HeaderForwardPattern>,
+    gate: AccessGate,
     pub(crate) completions: CompletionQueues<InferenceResult>,
     chunks_max: u32,
-    documents: Renderer<Document, Result<Bytes, Status>>,
+    documents: CoalescingRenderer<Document, Result<Bytes, Status>>,
     /// Permits for readiness checks that call a backend.
     blocking_permits: BlockingPermits,
     pub(crate) repository_permits: RepositoryPermits,
@@ -64,13 +64,13 @@ pub(crate) struct Api {
     text_threads: TextThreads,
     log: Option<Arc<dyn LogControl>>,
     request_log: Option<RequestLog>,
-    pub(crate) load_report: Option<LoadReportSource>,
-    pub(crate) regions: Arc<dyn RegionControl>,
+    pub(crate) load_report: Option<OrcaReportSource>,
+    pub(crate) regions: Arc<dyn ShmControl>,
     pub(crate) tracing: Option<Arc<dyn TraceControl>>,
     pub(crate) dialect: Dialect,
     dashboard: Option<Dashboard>,
     recorder: Option<TrafficRecorder>,
-    explanations: Option<ExplanationWriter>,
+    explanations: Option<LatencyExplanationWriter>,
 }
 
 impl Endpoint for Api {
@@ -84,8 +84,8 @@ impl Endpoint for Api {
         Ok(response)
     }
 
-    fn open_account(&self) -> Account {
-        Account::of_connection(self.ledger.clone())
+    fn open_account(&self) -> MemoryAccount {
+        MemoryAccount::of_connection(self.ledger.clone())
     }
 
     async fn drain<B: RequestBody>(&self, body: &mut B) {
@@ -93,7 +93,7 @@ impl Endpoint for Api {
     }
 
     fn wants_headers(&self) -> bool {
-        self.header_forward.is_some() || !self.gate.is_open()
+        self.header_forward.is_some() || !self.gate.is_unrestricted()
     }
 
     fn wants_headers_of(&self, path: &str) -> bool {
@@ -114,8 +114,9 @@ impl Api {
         let limits = options.limits();
         let drain_bytes_max = limits.input_bytes_max.saturating_mul(4);
         let shown = control.clone();
-        let documents =
-            Renderer::new(move |document: &Document| guarded(|| document.render(&*shown)));
+        let documents = CoalescingRenderer::new(move |document: &Document| {
+            guarded(|| document.render(&*shown))
+        });
         Self {
             service,
             control,
@@ -163,7 +164,7 @@ impl Api {
         &self,
         category: ApiCategory,
         head: &RequestHead<'_>,
-    ) -> Result<Admission, Refusal<'_>> {
+    ) -> Result<AccessGrant, AccessRefusal<'_>> {
         self.gate.admit(category, |name| head.header(name))
     }
 
@@ -239,7 +240,7 @@ impl Api {
     async fn serve_other<B: RequestBody>(
         &self,
         route: Route<'_>,
-        admission: Admission,
+        admission: AccessGrant,
         head: &RequestHead<'_>,
         body: &mut B,
     ) -> Result<HttpResponse, Disconnected> {
@@ -271,7 +272,7 @@ impl Api {
                 Ok(or_error(guarded(|| self.render(admission, &route))))
             }
             Route::TraceSetting { model } => {
-                match self.read_body(head, body, Limits::SETTINGS_BYTES_MAX).await? {
+                match self.read_body(head, body, MessageLimits::SETTINGS_BYTES_MAX).await? {
                     Ok(body) => {
                         let body = (head.method == Method::POST).then_some(body);
                         Ok(or_error(self.trace_setting(admission, model, body).await))

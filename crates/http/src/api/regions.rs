@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use galatea_codec_http::{
-    CudaRegisterRequest, RegisterRequest, encode_cuda_regions, encode_regions,
+    CudaShmRegisterRequest, SystemShmRegisterRequest, encode_cuda_shm_status,
+    encode_system_shm_status,
 };
-use galatea_control::{NoRegions, RegionKind};
-use galatea_gate::access::Admission;
-use galatea_infer::{Pass, Status, api};
+use galatea_control::{ShmDisabled, ShmKind};
+use galatea_gate::access::AccessGrant;
+use galatea_infer::{AccessPass, Status, api};
 
 use super::{Api, or_error};
 use crate::endpoint::Disconnected;
@@ -19,7 +20,7 @@ use crate::route::RegionAction;
 /// A request about regions.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct RegionRequest<'a> {
-    pub(super) kind: RegionKind,
+    pub(super) kind: ShmKind,
     pub(super) region: Option<&'a str>,
     pub(super) action: RegionAction,
 }
@@ -27,7 +28,7 @@ pub(super) struct RegionRequest<'a> {
 impl Api {
     pub(super) async fn shared_memory<B: RequestBody>(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         head: &RequestHead<'_>,
         body: &mut B,
         request: RegionRequest<'_>,
@@ -45,7 +46,7 @@ impl Api {
 
     fn change_regions(
         &self,
-        pass: Pass<api::SharedMemory>,
+        pass: AccessPass<api::SharedMemory>,
         body: &[u8],
         request: RegionRequest<'_>,
     ) -> Result<HttpResponse, Status> {
@@ -54,13 +55,13 @@ impl Api {
         match action {
             RegionAction::Status => {
                 return Ok(http_response::json(match kind {
-                    RegionKind::System => encode_regions(&self.regions.status(pass, name)?),
-                    RegionKind::Cuda => encode_cuda_regions(&self.regions.cuda_status(pass, name)?),
+                    ShmKind::System => encode_system_shm_status(&self.regions.status(pass, name)?),
+                    ShmKind::Cuda => encode_cuda_shm_status(&self.regions.cuda_status(pass, name)?),
                 }));
             }
             RegionAction::Unregister => self.regions.unregister(pass, kind, name)?,
             RegionAction::Register if !self.regions.is_allowed() => {
-                return Err(NoRegions::refusal());
+                return Err(ShmDisabled::refusal());
             }
             RegionAction::Register if name.is_empty() => {
                 return Err(Status::invalid_argument(format!(
@@ -68,13 +69,13 @@ impl Api {
                 )));
             }
             RegionAction::Register => match kind {
-                RegionKind::System => {
-                    let request = RegisterRequest::decode(body, &self.limits)?;
-                    self.regions.register(pass, request.named(name))?;
+                ShmKind::System => {
+                    let request = SystemShmRegisterRequest::decode(body, &self.limits)?;
+                    self.regions.register(pass, request.into_region(name))?;
                 }
-                RegionKind::Cuda => {
-                    let request = CudaRegisterRequest::decode(body, &self.limits)?;
-                    let (region, raw_handle) = request.named(name);
+                ShmKind::Cuda => {
+                    let request = CudaShmRegisterRequest::decode(body, &self.limits)?;
+                    let (region, raw_handle) = request.into_region(name);
                     self.regions.register_cuda(pass, region, &raw_handle)?;
                 }
             },

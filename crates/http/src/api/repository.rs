@@ -1,12 +1,12 @@
 //! The repository index, loads and unloads.
 
 use bytes::Bytes;
-use galatea_codec::documents::encode_repository_index;
+use galatea_codec::documents::encode_repository_index_json;
 use galatea_codec_http::{IndexRequest, UnloadRequest, decode_load_request};
 use galatea_control::ServerControl;
 use galatea_door::BlockingPermits;
-use galatea_gate::access::Admission;
-use galatea_infer::{Pass, Status, api};
+use galatea_gate::access::AccessGrant;
+use galatea_infer::{AccessPass, Status, api};
 
 use super::Api;
 use crate::guard::guarded;
@@ -16,7 +16,7 @@ use crate::route::Route;
 impl Api {
     pub(super) async fn repository(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         route: Route<'_>,
         body: Bytes,
     ) -> Result<HttpResponse, Status> {
@@ -81,7 +81,7 @@ impl Api {
     /// Returns the repository index. Reading the repositories may block.
     async fn index(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         only_ready: bool,
     ) -> Result<HttpResponse, Status> {
         let permit = self.repository_permits.indexes.acquire().await;
@@ -91,7 +91,7 @@ impl Api {
                 control.repository_index(pass, only_ready)
             })
             .await?;
-        Ok(http_response::json(encode_repository_index(&index)))
+        Ok(http_response::json(encode_repository_index_json(&index)))
     }
 }
 

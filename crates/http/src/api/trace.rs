@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec_http::{decode_trace_change, encode_trace_settings};
-use galatea_control::{ClientTrace, DoorTracePoint, TraceControl};
-use galatea_gate::access::Admission;
-use galatea_infer::{Pass, Status, api};
+use galatea_control::{FrontendTracePoint, RequestTraceParts, TraceControl};
+use galatea_gate::access::AccessGrant;
+use galatea_infer::{AccessPass, Status, api};
 
 use super::Api;
 use crate::http_response::{self, HttpResponse};
@@ -30,7 +30,7 @@ impl Api {
     /// Responds with the settings, after changing them if there is a body.
     pub(super) async fn trace_setting(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         model: Option<&str>,
         body: Option<Bytes>,
     ) -> Result<HttpResponse, Status> {
@@ -72,13 +72,13 @@ impl Received {
     /// Begins the trace of the request, if it is to be traced.
     pub(super) fn begin_trace(
         &self,
-        pass: Pass<api::Inference>,
+        pass: AccessPass<api::Inference>,
         head: &RequestHead<'_>,
         model: &str,
-    ) -> Option<ClientTrace> {
+    ) -> Option<RequestTraceParts> {
         let trace = self.arrival.tracing.begin(pass, model, head.trace)?;
-        trace.door.record(DoorTracePoint::HttpReceiveStart, self.arrival.start);
-        trace.door.record(DoorTracePoint::HttpReceiveEnd, self.end);
+        trace.door.record(FrontendTracePoint::HttpReceiveStart, self.arrival.start);
+        trace.door.record(FrontendTracePoint::HttpReceiveEnd, self.end);
         Some(trace)
     }
 }

@@ -1,7 +1,7 @@
 //! The traffic of a model, reported for as long as the client reads.
 
 use galatea_codec::parse_version;
-use galatea_gate::access::Admission;
+use galatea_gate::access::AccessGrant;
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
 
@@ -25,7 +25,7 @@ pub(super) fn has(path: &str) -> bool {
 impl Api {
     pub(super) fn traffic(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         head: &RequestHead<'_>,
         name: &str,
         version: &str,

@@ -8,17 +8,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_codec_http::{ArchivePath, ListedArchive, encode_archive, encode_archives};
+use galatea_codec_http::{
+    SageMakerModelEntry, SageMakerModelPath, encode_sagemaker_model, encode_sagemaker_models,
+};
 use galatea_control::{
-    ArchiveInspector, ArchiveLayout, LoadParameters, ModelState, NameMapping, RepositoryEntry,
-    ServerControl,
+    LoadParameters, ModelArchiveClassifier, ModelArchiveKind, ModelNameMapping, ModelState,
+    RepositoryEntry, ServerControl,
 };
 use galatea_door::RepositoryPermits;
-use galatea_infer::{Pass, Status, api};
+use galatea_infer::{AccessPass, Status, api};
 use galatea_stdx::Lock;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::options::NoticeSink;
+use super::options::LogLineSink;
 use crate::guard::{exiting, guarded};
 
 /// The time for which an unload waits for the model's last requests. SageMaker waits slightly
@@ -40,7 +42,7 @@ pub(super) struct WantedArchive {
     /// The name of the archive's model.
     pub(super) target: String,
     /// The path of the archive.
-    pub(super) path: ArchivePath,
+    pub(super) path: SageMakerModelPath,
 }
 
 /// An archive whose model has been loaded.
@@ -74,9 +76,9 @@ pub(super) enum UnloadFailure {
 /// The loaded archives.
 pub(super) struct Archives {
     control: Arc<dyn ServerControl>,
-    layouts: Arc<dyn ArchiveInspector>,
+    layouts: Arc<dyn ModelArchiveClassifier>,
     permits: RepositoryPermits,
-    notices: Arc<NoticeSink>,
+    notices: Arc<LogLineSink>,
     loaded: Lock<BTreeMap<String, LoadedArchive>>,
     /// The names that current requests refer to. The request that holds the lock of a name has its
     /// turn.
@@ -86,9 +88,9 @@ pub(super) struct Archives {
 impl Archives {
     pub(super) fn new(
         control: Arc<dyn ServerControl>,
-        layouts: Arc<dyn ArchiveInspector>,
+        layouts: Arc<dyn ModelArchiveClassifier>,
         permits: RepositoryPermits,
-        notices: Arc<NoticeSink>,
+        notices: Arc<LogLineSink>,
     ) -> Self {
         let (loaded, turns) = (Lock::new(BTreeMap::new()), Lock::new(BTreeMap::new()));
         Self { control, layouts, permits, notices, loaded, turns }
@@ -103,11 +105,14 @@ impl Archives {
     pub(super) fn describe(&self, name: &str) -> Option<Vec<u8>> {
         let loaded = self.loaded.lock("describe an archive");
         let archive = loaded.get(name)?;
-        Some(encode_archive(archive.listed(name)))
+        Some(encode_sagemaker_model(archive.listed(name)))
     }
 
     /// Returns all archives as JSON.
-    pub(super) async fn list(&self, pass: Pass<api::ModelRepository>) -> Result<Vec<u8>, Status> {
+    pub(super) async fn list(
+        &self,
+        pass: AccessPass<api::ModelRepository>,
+    ) -> Result<Vec<u8>, Status> {
         let index = self.index(pass).await?;
         let is_ready = |name: &str| {
             index.iter().any(|entry| {
@@ -118,13 +123,13 @@ impl Archives {
         let loaded = self.loaded.lock("list the archives");
         let listed =
             loaded.iter().map(|(name, archive)| is_ready(name).then(|| archive.listed(name)));
-        Ok(encode_archives(listed))
+        Ok(encode_sagemaker_models(listed))
     }
 
     /// Loads the model of an archive.
     pub(super) async fn load(
         self: &Arc<Self>,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         wanted: WantedArchive,
     ) -> Result<(), LoadFailure> {
         let turn = self.turn(&wanted.name).await;
@@ -139,18 +144,18 @@ impl Archives {
 
     fn load_now(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         wanted: WantedArchive,
     ) -> Result<(), LoadFailure> {
         let WantedArchive { name, target, path } = wanted;
         let layout = guarded(|| Ok(self.layouts.layout(pass, &path.directory)));
         let (repository, directory) = match layout.map_err(LoadFailure::Refused)? {
-            ArchiveLayout::Model => (path.parent, ArchivePath::MODEL.to_owned()),
-            ArchiveLayout::Repository(directory) => (path.directory, directory),
+            ModelArchiveKind::Model => (path.parent, SageMakerModelPath::MODEL.to_owned()),
+            ModelArchiveKind::Repository(directory) => (path.directory, directory),
         };
         // As in Triton, a repository without a model is added all the same; the load then reports
         // it.
-        let mapping = NameMapping { directory, name: target.clone() };
+        let mapping = ModelNameMapping { directory, name: target.clone() };
         let names = if mapping.directory.is_empty() { Vec::new() } else { vec![mapping] };
         guarded(|| self.control.register_repository(pass, &repository, &names))
             .map_err(LoadFailure::Refused)?;
@@ -174,7 +179,7 @@ impl Archives {
     /// is the name of the loaded model.
     pub(super) async fn unload(
         self: &Arc<Self>,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         name: String,
         target: Option<String>,
     ) -> Result<(), UnloadFailure> {
@@ -185,7 +190,7 @@ impl Archives {
 
     async fn unload_now(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
         name: &str,
         target: Option<String>,
     ) -> Result<(), UnloadFailure> {
@@ -216,7 +221,7 @@ impl Archives {
 
     /// Waits until the requests for a model are done. If their state can't be determined, they are
     /// not waited for.
-    async fn wait_until_unloaded(&self, pass: Pass<api::ModelRepository>, model: &str) {
+    async fn wait_until_unloaded(&self, pass: AccessPass<api::ModelRepository>, model: &str) {
         let waiting = async {
             let mut pause = PAUSE_MIN;
             while self.index(pass).await.is_ok_and(|index| is_loaded(&index, model)) {
@@ -234,7 +239,7 @@ impl Archives {
 
     async fn index(
         &self,
-        pass: Pass<api::ModelRepository>,
+        pass: AccessPass<api::ModelRepository>,
     ) -> Result<Vec<RepositoryEntry>, Status> {
         let permit = self.permits.indexes.acquire().await;
         self.blocking(move |control| {
@@ -271,8 +276,8 @@ impl LoadedArchive {
         self.repositories.first().map_or("", String::as_str)
     }
 
-    fn listed<'a>(&'a self, name: &'a str) -> ListedArchive<'a> {
-        ListedArchive { name, url: self.url() }
+    fn listed<'a>(&'a self, name: &'a str) -> SageMakerModelEntry<'a> {
+        SageMakerModelEntry { name, url: self.url() }
     }
 }
 

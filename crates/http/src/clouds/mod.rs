@@ -8,7 +8,7 @@ mod sagemaker_route;
 mod vertex_ai;
 
 pub use options::{
-    InferenceType, NoticeSink, PathPattern, Ping, SageMakerOptions, VertexAiOptions,
+    InferenceType, LogLineSink, PathPattern, PingCheck, SageMakerOptions, VertexAiOptions,
 };
 pub(crate) use sagemaker::SageMaker;
 pub(crate) use vertex_ai::VertexAi;

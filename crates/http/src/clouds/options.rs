@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use galatea_control::ArchiveInspector;
+use galatea_control::ModelArchiveClassifier;
 use regex_lite::Regex;
 
 use crate::HttpOptions;
@@ -14,23 +14,23 @@ pub struct SageMakerOptions {
     /// The options shared with the inference door. Headers don't become parameters.
     pub http: HttpOptions,
     /// The condition that `/ping` checks.
-    pub ping: Ping,
+    pub ping: PingCheck,
     /// The model for `/invocations`.
     pub default_model: String,
     /// The kind of requests that `/invocations` accepts.
     pub inference: InferenceType,
     /// The model archives on the disk.
-    pub archives: Arc<dyn ArchiveInspector>,
+    pub archives: Arc<dyn ModelArchiveClassifier>,
     /// Receives a log line about each load and unload.
-    pub notices: Arc<NoticeSink>,
+    pub notices: Arc<LogLineSink>,
 }
 
 /// Receives log lines.
-pub type NoticeSink = dyn Fn(&dyn Display) + Send + Sync;
+pub type LogLineSink = dyn Fn(&dyn Display) + Send + Sync;
 
 /// The condition that a health check checks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Ping {
+pub enum PingCheck {
     /// The server is running.
     Live,
     /// The server accepts inference requests.

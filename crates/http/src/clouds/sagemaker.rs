@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_codec::limits::Limits;
-use galatea_codec_http::{ArchivePath, ArchiveUrlError, LoadArchiveRequest};
-use galatea_gate::access::Admission;
-use galatea_gate::ledger::Account;
+use galatea_codec::limits::MessageLimits;
+use galatea_codec_http::{SageMakerLoadRequest, SageMakerModelPath, SageMakerUrlError};
+use galatea_gate::access::AccessGrant;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{Code, Status};
 use hyper::StatusCode;
 
 use super::archives::{Archives, LoadFailure, UnloadFailure, WantedArchive};
-use super::options::{InferenceType, Ping, SageMakerOptions};
+use super::options::{InferenceType, PingCheck, SageMakerOptions};
 use super::sagemaker_route::SageMakerRoute;
 use crate::api::Api;
 use crate::endpoint::{Disconnected, Endpoint};
@@ -46,7 +46,7 @@ impl Endpoint for SageMaker {
         Ok(response)
     }
 
-    fn open_account(&self) -> Account {
+    fn open_account(&self) -> MemoryAccount {
         self.api.open_account()
     }
 
@@ -79,8 +79,8 @@ impl SageMaker {
         match route {
             SageMakerRoute::Ping => {
                 let asked = match self.options.ping {
-                    Ping::Live => Route::Live,
-                    Ping::Ready => Route::Ready,
+                    PingCheck::Live => Route::Live,
+                    PingCheck::Ready => Route::Ready,
                 };
                 return self.api.serve(asked, &head.method, head, body).await;
             }
@@ -132,7 +132,7 @@ impl SageMaker {
     /// Serves a request to the model of an archive.
     async fn invoke<B: RequestBody>(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         name: &str,
         head: &RequestHead<'_>,
         body: &mut B,
@@ -149,7 +149,7 @@ impl SageMaker {
 
     async fn load<B: RequestBody>(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         head: &RequestHead<'_>,
         body: &mut B,
     ) -> Result<HttpResponse, Disconnected> {
@@ -176,16 +176,16 @@ impl SageMaker {
 
     /// Returns the archive that a load request asks for.
     fn wanted(&self, head: &RequestHead<'_>, body: &[u8]) -> Result<WantedArchive, LoadFailure> {
-        let request = LoadArchiveRequest::decode(body, &self.api.limits);
-        let LoadArchiveRequest { model_name, url } = request.map_err(LoadFailure::Refused)?;
+        let request = SageMakerLoadRequest::decode(body, &self.api.limits);
+        let SageMakerLoadRequest { model_name, url } = request.map_err(LoadFailure::Refused)?;
         let refused = |reason: String| LoadFailure::Refused(Status::invalid_argument(reason));
-        if model_name.len() > Limits::NAME_BYTES_MAX {
-            let most = Limits::NAME_BYTES_MAX;
+        if model_name.len() > MessageLimits::NAME_BYTES_MAX {
+            let most = MessageLimits::NAME_BYTES_MAX;
             return Err(refused(format!("\"model_name\" has more than {most} bytes")));
         }
-        let path = ArchivePath::of(&url).map_err(|error| match error {
-            ArchiveUrlError::System => LoadFailure::System,
-            ArchiveUrlError::Form(_) => refused(error.to_string()),
+        let path = SageMakerModelPath::of(&url).map_err(|error| match error {
+            SageMakerUrlError::System => LoadFailure::System,
+            SageMakerUrlError::Form(_) => refused(error.to_string()),
         })?;
         let target = target_model(head).unwrap_or_else(|| model_name.clone());
         Ok(WantedArchive { name: model_name, target, path })
@@ -193,7 +193,7 @@ impl SageMaker {
 
     async fn load_wanted(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         wanted: WantedArchive,
     ) -> Result<(), LoadFailure> {
         let pass = admission.pass().map_err(|mistake| LoadFailure::Refused(mistake.into()))?;
@@ -202,7 +202,7 @@ impl SageMaker {
         self.archives.load(pass, wanted).await
     }
 
-    async fn list(&self, admission: Admission) -> HttpResponse {
+    async fn list(&self, admission: AccessGrant) -> HttpResponse {
         let listed = match admission.pass() {
             Ok(pass) => self.archives.list(pass).await,
             Err(mistake) => Err(mistake.into()),
@@ -212,7 +212,7 @@ impl SageMaker {
 
     async fn unload(
         &self,
-        admission: Admission,
+        admission: AccessGrant,
         name: &str,
         head: &RequestHead<'_>,
     ) -> HttpResponse {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_door::Renderer;
-use galatea_gate::ledger::Account;
+use galatea_door::CoalescingRenderer;
+use galatea_gate::ledger::MemoryAccount;
 use hyper::{Method, StatusCode};
 
 use super::options::{PathPattern, VertexAiOptions};
@@ -29,7 +29,7 @@ pub(crate) struct VertexAi {
     health: PathPattern,
     predict: PathPattern,
     default_model: String,
-    metrics: Option<Renderer<(), Bytes>>,
+    metrics: Option<CoalescingRenderer<(), Bytes>>,
 }
 
 /// The target to which a request is redirected.
@@ -93,7 +93,7 @@ impl Endpoint for VertexAi {
         Ok(response)
     }
 
-    fn open_account(&self) -> Account {
+    fn open_account(&self) -> MemoryAccount {
         self.api.open_account()
     }
 
@@ -110,7 +110,7 @@ impl VertexAi {
     pub(crate) fn new(api: Api, options: VertexAiOptions) -> Self {
         let VertexAiOptions { health, predict, default_model, metrics, .. } = options;
         let renderer = |render: Arc<dyn Fn() -> String + Send + Sync>| {
-            Renderer::new(move |()| Bytes::from(render()))
+            CoalescingRenderer::new(move |()| Bytes::from(render()))
         };
         Self { api, health, predict, default_model, metrics: metrics.map(renderer) }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{BufMut, Bytes};
-use galatea_door::{Activity, AwaitedStep};
-use galatea_gate::ledger::Account;
+use galatea_door::{AwaitedClientStep, ConnectionActivity};
+use galatea_gate::ledger::MemoryAccount;
 use galatea_stdx::len64;
 use tokio::io::AsyncReadExt;
 
@@ -17,7 +17,7 @@ use crate::request_body::{BodyError, BodyLimits, DrainLimits, RequestBody};
 /// A body, part of which was received with the head.
 pub(super) struct PlainBody<'c, 'stream> {
     stream: &'c mut Receiver<'stream>,
-    activity: &'c Activity,
+    activity: &'c ConnectionActivity,
     /// The bytes received with the head.
     early: &'c [u8],
     length: u64,
@@ -29,7 +29,7 @@ pub(super) struct PlainBody<'c, 'stream> {
     is_whole: &'c AtomicBool,
     /// The first byte after the body, if it was received with the body.
     byte_after_body: Option<u8>,
-    account: &'c Arc<Account>,
+    account: &'c Arc<MemoryAccount>,
 }
 
 /// The number of bytes per read while a body is drained.
@@ -39,8 +39,8 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
     /// Creates a body of `length` bytes that consists of `early` and then the data from the stream.
     pub(super) fn new(
         stream: &'c mut Receiver<'stream>,
-        activity: &'c Activity,
-        account: &'c Arc<Account>,
+        activity: &'c ConnectionActivity,
+        account: &'c Arc<MemoryAccount>,
         early: &'c [u8],
         length: u64,
         waits_for_continue: bool,
@@ -76,7 +76,7 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
         let wanted = usize::try_from(self.missing).unwrap_or(usize::MAX).saturating_add(1);
         let mut room = buffer.limit(spare.min(wanted));
         let reading = self.stream.read_buf(&mut room);
-        let count = match self.activity.wait_for_client(AwaitedStep::Body, reading).await {
+        let count = match self.activity.wait_for_client(AwaitedClientStep::Body, reading).await {
             Ok(Ok(count @ 1..)) => count,
             Ok(Ok(0) | Err(_)) => return Err(BodyError::Truncated),
             Err(_) => return Err(BodyError::Overdue),
@@ -99,7 +99,7 @@ impl RequestBody for PlainBody<'_, '_> {
         self.missing == 0
     }
 
-    fn account(&self) -> &Arc<Account> {
+    fn account(&self) -> &Arc<MemoryAccount> {
         self.account
     }
 

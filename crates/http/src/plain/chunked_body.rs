@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{BufMut, Bytes};
-use galatea_door::{Activity, AwaitedStep};
-use galatea_gate::ledger::Account;
+use galatea_door::{AwaitedClientStep, ConnectionActivity};
+use galatea_gate::ledger::MemoryAccount;
 use galatea_stdx::len64;
 use tokio::io::AsyncReadExt;
 
@@ -20,8 +20,8 @@ use crate::request_body::{BodyError, BodyLimits, DrainLimits, RequestBody};
 /// A chunked body, part of which was received with the head.
 pub(super) struct ChunkedBody<'c, 'stream> {
     stream: &'c mut Receiver<'stream>,
-    activity: &'c Activity,
-    account: &'c Arc<Account>,
+    activity: &'c ConnectionActivity,
+    account: &'c Arc<MemoryAccount>,
     /// The received bytes.
     received: Vec<u8>,
     /// The number of received bytes that have been decoded.
@@ -37,8 +37,8 @@ impl<'c, 'stream> ChunkedBody<'c, 'stream> {
     /// Creates a body that begins with `early`.
     pub(super) fn new(
         stream: &'c mut Receiver<'stream>,
-        activity: &'c Activity,
-        account: &'c Arc<Account>,
+        activity: &'c ConnectionActivity,
+        account: &'c Arc<MemoryAccount>,
         early: &[u8],
         waits_for_continue: bool,
         is_whole: &'c AtomicBool,
@@ -91,7 +91,7 @@ impl<'c, 'stream> ChunkedBody<'c, 'stream> {
         // The bytes after the body must fit into the session's buffer.
         let mut room = (&mut self.received).limit(RECEIVE_BYTES);
         let reading = self.stream.read_buf(&mut room);
-        match self.activity.wait_for_client(AwaitedStep::Body, reading).await {
+        match self.activity.wait_for_client(AwaitedClientStep::Body, reading).await {
             Ok(Ok(1..)) => Ok(()),
             Ok(Ok(0) | Err(_)) => Err(BodyError::Truncated),
             Err(_) => Err(BodyError::Overdue),
@@ -104,7 +104,7 @@ impl RequestBody for ChunkedBody<'_, '_> {
         0
     }
 
-    fn account(&self) -> &Arc<Account> {
+    fn account(&self) -> &Arc<MemoryAccount> {
         self.account
     }
 

@@ -10,7 +10,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use galatea_door::Activity;
+use galatea_door::ConnectionActivity;
 
 use super::client_stream::{InputEnd, Sender};
 use super::writer::write;
@@ -48,7 +48,7 @@ enum WriterPoll {
 /// Writes `head`, followed by the events, each as a chunk.
 pub(super) async fn write_events(
     stream: Sender<'_>,
-    activity: &Activity,
+    activity: &ConnectionActivity,
     head: &mut Vec<u8>,
     mut events: Events,
     mut watched: Watched,

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use galatea_control::TraceHeaders;
-use galatea_explain::Explanation;
+use galatea_explain::LatencyExplanation;
 use galatea_infer::TimeoutHeaders;
 use httparse::{Header, Request, Status};
 use hyper::Method;
@@ -151,8 +151,8 @@ impl<'a> PlainHead<'a> {
                 self.framing = Framing::Length(content_length(value)?);
                 return (!std::mem::replace(has_framing, true)).then_some(());
             }
-            14 if is(Explanation::HEADER) => {
-                self.head.wants_explanation |= Explanation::is_asked(value);
+            14 if is(LatencyExplanation::HEADER) => {
+                self.head.wants_explanation |= LatencyExplanation::is_asked(value);
             }
             15 if is("accept-encoding") => {
                 self.head.accept_encoding.get_or_insert(value);

@@ -8,8 +8,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use galatea_door::{Activity, AwaitedStep, Overdue, PhaseWatch, Stream};
-use galatea_gate::ledger::Account;
+use galatea_door::{
+    AwaitedClientStep, ClientTimedOut, ConnectionActivity, ConnectionStream, PhaseWatch,
+};
+use galatea_gate::ledger::MemoryAccount;
 use galatea_stdx::Lock;
 use smallvec::SmallVec;
 use tokio::io::{AsyncWriteExt, copy, sink};
@@ -43,33 +45,33 @@ pub(crate) enum SessionEnd {
     /// The connection must be closed.
     Closed,
     /// The next request isn't plain; these bytes of it have been received.
-    NotPlain(Stream, Bytes),
+    NotPlain(ConnectionStream, Bytes),
 }
 
 /// Serves plain requests until the connection ends or another request arrives.
 pub(crate) async fn serve<E: Endpoint>(
-    stream: Stream,
+    stream: ConnectionStream,
     endpoint: &E,
-    account: &Arc<Account>,
+    account: &Arc<MemoryAccount>,
     phase: PhaseWatch,
-    activity: &Activity,
+    activity: &ConnectionActivity,
 ) -> SessionEnd {
     let serving = async {
         match stream {
-            Stream::Tcp(mut stream) => {
+            ConnectionStream::Tcp(mut stream) => {
                 let (receiver, half) = stream.split();
                 let (receiver, sender) = (Receiver::Tcp(receiver), Sender::Tcp(half.as_ref()));
                 let session = Session::new(endpoint, activity, account, receiver, sender);
                 let last = session.run().await;
-                end(Stream::Tcp(stream), last).await
+                end(ConnectionStream::Tcp(stream), last).await
             }
-            Stream::Tls(stream) => {
+            ConnectionStream::Tls(stream) => {
                 let stream = Lock::new(stream);
                 let (receiver, sender) = (Receiver::Tls(&stream), Sender::Tls(&stream));
                 let session = Session::new(endpoint, activity, account, receiver, sender);
                 // Boxed, because connections without TLS need no room for it.
                 let last = Box::pin(session.run()).await;
-                end(Stream::Tls(stream.into_inner()), last).await
+                end(ConnectionStream::Tls(stream.into_inner()), last).await
             }
         }
     };
@@ -77,7 +79,7 @@ pub(crate) async fn serve<E: Endpoint>(
 }
 
 /// Ends a session after its last request.
-async fn end(mut stream: Stream, last: LastStep) -> SessionEnd {
+async fn end(mut stream: ConnectionStream, last: LastStep) -> SessionEnd {
     let lingers = match last {
         LastStep::Gone => return SessionEnd::Closed,
         LastStep::NotPlain(bytes) => return SessionEnd::NotPlain(stream, bytes),
@@ -120,8 +122,8 @@ async fn until_closed(
 
 struct Session<'s, E> {
     endpoint: &'s E,
-    activity: &'s Activity,
-    account: &'s Arc<Account>,
+    activity: &'s ConnectionActivity,
+    account: &'s Arc<MemoryAccount>,
     receiver: Receiver<'s>,
     sender: Sender<'s>,
     buffer: ReceiveBuffer,
@@ -178,8 +180,8 @@ struct Rest {
 impl<'s, E: Endpoint> Session<'s, E> {
     fn new(
         endpoint: &'s E,
-        activity: &'s Activity,
-        account: &'s Arc<Account>,
+        activity: &'s ConnectionActivity,
+        account: &'s Arc<MemoryAccount>,
         receiver: Receiver<'s>,
         sender: Sender<'s>,
     ) -> Self {
@@ -242,7 +244,10 @@ impl<'s, E: Endpoint> Session<'s, E> {
             }
             received
         });
-        matches!(self.activity.wait_for_client(AwaitedStep::Idle, received).await, Ok(Ok(1..)))
+        matches!(
+            self.activity.wait_for_client(AwaitedClientStep::Idle, received).await,
+            Ok(Ok(1..))
+        )
     }
 
     /// Serves the request at the front of the buffer and remembers its head.
@@ -303,11 +308,15 @@ impl<'s, E: Endpoint> Session<'s, E> {
                 return Some(Next::NotPlain);
             }
             let receiving = self.buffer.receive(&mut self.receiver);
-            match self.activity.wait_for_client_since(AwaitedStep::Head, since, receiving).await {
+            match self
+                .activity
+                .wait_for_client_since(AwaitedClientStep::Head, since, receiving)
+                .await
+            {
                 Ok(Ok(1..)) if head::has_end(self.buffer.unread(), seen) => return None,
                 Ok(Ok(1..)) => {}
                 Ok(Ok(0) | Err(_)) => return Some(Next::Close),
-                Err(Overdue) => {
+                Err(ClientTimedOut) => {
                     let response = http_response::overdue("head");
                     let _ = self.write(&response, 0, true).await;
                     return Some(Next::Close);
@@ -377,8 +386,8 @@ struct Directions<'c, 's> {
 /// Creates the response to a request. Returns `None` if the client disconnects first.
 async fn respond<E: Endpoint>(
     endpoint: &E,
-    activity: &Activity,
-    account: &Arc<Account>,
+    activity: &ConnectionActivity,
+    account: &Arc<MemoryAccount>,
     directions: Directions<'_, '_>,
     plain: &PlainHead<'_>,
     behind_head: &[u8],
@@ -482,7 +491,8 @@ mod tests {
         client.shutdown(std::net::Shutdown::Write).unwrap();
         let (mut stream, _) = listener.accept().await.unwrap();
         let (read, write) = stream.split();
-        let (activity, account) = (Activity::default(), Arc::new(Account::unlimited()));
+        let (activity, account) =
+            (ConnectionActivity::default(), Arc::new(MemoryAccount::unlimited()));
         let (receiver, sender) = (Receiver::Tcp(read), Sender::Tcp(write.as_ref()));
         let served = serve(Session::new(&Lengths, &activity, &account, receiver, sender)).await;
         drop(stream);

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use galatea_door::{Activity, AwaitedStep, Overdue};
+use galatea_door::{AwaitedClientStep, ClientTimedOut, ConnectionActivity};
 use hyper::StatusCode;
 use smallvec::SmallVec;
 
@@ -70,7 +70,7 @@ impl ResponseWriter {
     pub(super) async fn send_rest(
         &self,
         stream: Sender<'_>,
-        activity: &Activity,
+        activity: &ConnectionActivity,
         response: &HttpResponse,
         sent: usize,
         count: usize,
@@ -167,7 +167,10 @@ impl Date {
 }
 
 /// Writes the interim response to a client that waits for it before it sends a body.
-pub(super) async fn write_continue(stream: Sender<'_>, activity: &Activity) -> io::Result<()> {
+pub(super) async fn write_continue(
+    stream: Sender<'_>,
+    activity: &ConnectionActivity,
+) -> io::Result<()> {
     write(stream, activity, b"HTTP/1.1 100 Continue\r\n\r\n", &[]).await
 }
 
@@ -178,7 +181,7 @@ fn unsent(bytes: &[u8], sent: usize) -> &[u8] {
 /// Writes `first`, followed by `others`, without copying.
 pub(super) async fn write(
     stream: Sender<'_>,
-    activity: &Activity,
+    activity: &ConnectionActivity,
     first: &[u8],
     others: &[Bytes],
 ) -> io::Result<()> {
@@ -210,10 +213,10 @@ pub(super) async fn write(
 }
 
 /// Waits until the client has read enough.
-async fn room(stream: Sender<'_>, activity: &Activity) -> io::Result<()> {
+async fn room(stream: Sender<'_>, activity: &ConnectionActivity) -> io::Result<()> {
     let room = poll_fn(|context| stream.poll_room(context));
-    let room = activity.wait_for_client(AwaitedStep::Response, room).await;
-    room.map_err(|Overdue| io::Error::from(ErrorKind::TimedOut))?
+    let room = activity.wait_for_client(AwaitedClientStep::Response, room).await;
+    room.map_err(|ClientTimedOut| io::Error::from(ErrorKind::TimedOut))?
 }
 
 #[cfg(test)]
@@ -235,7 +238,7 @@ mod tests {
         let (stream, _) = listener.accept().await.unwrap();
         stream.writable().await.unwrap();
         {
-            let activity = Activity::default();
+            let activity = ConnectionActivity::default();
             let mut writing = pin!(write(Sender::Tcp(&stream), &activity, b"", parts));
             let polled = poll_fn(|context| Poll::Ready(writing.as_mut().poll(context)));
             assert!(polled.await.is_pending());

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use galatea_control::{ArchiveInspector, ArchiveLayout};
+use galatea_control::{ModelArchiveClassifier, ModelArchiveKind};
 use galatea_fakes::{FakeServer, HeldRequest};
 use galatea_http::{
-    HttpOptions, InferenceType, PathPattern, Ping, RunningDoor, SageMakerOptions, VertexAiOptions,
-    start_sagemaker, start_vertex_ai,
+    HttpOptions, InferenceType, PathPattern, PingCheck, RunningDoor, SageMakerOptions,
+    VertexAiOptions, start_sagemaker, start_vertex_ai,
 };
-use galatea_infer::{Pass, api};
+use galatea_infer::{AccessPass, api};
 
 use crate::harness::{Client, Response, Workers, listener};
 
@@ -16,12 +16,12 @@ use crate::harness::{Client, Response, Workers, listener};
 #[derive(Debug)]
 struct NamedArchives;
 
-impl ArchiveInspector for NamedArchives {
-    fn layout(&self, _: Pass<api::ModelRepository>, path: &str) -> ArchiveLayout {
+impl ModelArchiveClassifier for NamedArchives {
+    fn layout(&self, _: AccessPass<api::ModelRepository>, path: &str) -> ModelArchiveKind {
         match path {
-            _ if path.contains("flat") => ArchiveLayout::Model,
-            _ if path.contains("empty") => ArchiveLayout::Repository(String::new()),
-            _ => ArchiveLayout::Repository(String::from("inner")),
+            _ if path.contains("flat") => ModelArchiveKind::Model,
+            _ if path.contains("empty") => ModelArchiveKind::Repository(String::new()),
+            _ => ModelArchiveKind::Repository(String::from("inner")),
         }
     }
 }
@@ -36,10 +36,14 @@ pub(crate) struct Cloud {
 
 impl Cloud {
     pub(crate) fn sagemaker() -> Self {
-        Self::sagemaker_with(HttpOptions::default(), InferenceType::Infer, Ping::Ready)
+        Self::sagemaker_with(HttpOptions::default(), InferenceType::Infer, PingCheck::Ready)
     }
 
-    pub(crate) fn sagemaker_with(http: HttpOptions, inference: InferenceType, ping: Ping) -> Self {
+    pub(crate) fn sagemaker_with(
+        http: HttpOptions,
+        inference: InferenceType,
+        ping: PingCheck,
+    ) -> Self {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let written = lines.clone();
         Self::start(lines, |workers, fake| {

@@ -1,7 +1,7 @@
 //! The gate in front of the SageMaker and Vertex AI doors: restricted APIs and limits.
 
-use galatea_gate::access::{ApiCategory, Gate, Rules};
-use galatea_http::{HttpOptions, InferenceType, Ping};
+use galatea_gate::access::{AccessGate, AccessRules, ApiCategory};
+use galatea_http::{HttpOptions, InferenceType, PingCheck};
 
 use crate::cloud_harness::{Cloud, load_body};
 
@@ -36,11 +36,11 @@ const ROUTES: &[(ApiCategory, &str, &str, &str)] = &[
 fn cve_2026_24207_rules_hold_at_the_doors_of_clouds() {
     for restricted in ApiCategory::ALL {
         let http = || {
-            let mut rules = Rules::default();
+            let mut rules = AccessRules::default();
             rules.add(&format!("{restricted}:key=value"), "").unwrap();
-            HttpOptions { gate: Gate::new(rules), ..HttpOptions::default() }
+            HttpOptions { gate: AccessGate::new(rules), ..HttpOptions::default() }
         };
-        let sagemaker = Cloud::sagemaker_with(http(), InferenceType::Infer, Ping::Ready);
+        let sagemaker = Cloud::sagemaker_with(http(), InferenceType::Infer, PingCheck::Ready);
         let vertex_ai = Cloud::vertex_ai(http());
         sagemaker.call("POST", "/models", "key: value\r\n", &load_body("b", "h"));
         for (category, method, path, redirect) in ROUTES {
@@ -70,7 +70,7 @@ fn cve_2026_24207_rules_hold_at_the_doors_of_clouds() {
 #[test]
 fn bodies_have_the_limits_of_http() {
     let http = || HttpOptions { input_bytes_max: 100, chunks_max: 8, ..HttpOptions::default() };
-    let cloud = Cloud::sagemaker_with(http(), InferenceType::Infer, Ping::Ready);
+    let cloud = Cloud::sagemaker_with(http(), InferenceType::Infer, PingCheck::Ready);
     assert_eq!(cloud.load("b", "h").code, 200);
     let long = " ".repeat(200);
     let chunks = "1\r\n{\r\n".repeat(9);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
-use galatea_http::{HttpOptions, InferenceType, Ping};
+use galatea_http::{HttpOptions, InferenceType, PingCheck};
 
 use crate::cloud_harness::{Cloud, load_body};
 use crate::harness::{PATIENCE, infer_body, infer_response};
@@ -21,7 +21,7 @@ fn sagemaker_serves_one_model() {
     }
     cloud.fake.is_unready.store(true, Ordering::SeqCst);
     cloud.check("GET", "/ping", "", 400, "");
-    let live = Cloud::sagemaker_with(HttpOptions::default(), InferenceType::Infer, Ping::Live);
+    let live = Cloud::sagemaker_with(HttpOptions::default(), InferenceType::Infer, PingCheck::Live);
     live.fake.is_unready.store(true, Ordering::SeqCst);
     live.check("GET", "/ping", "", 200, "");
     assert_eq!(cloud.orders(), Vec::<String>::new());
@@ -29,7 +29,7 @@ fn sagemaker_serves_one_model() {
 
 #[test]
 fn sagemaker_can_generate() {
-    let of = |inference| Cloud::sagemaker_with(HttpOptions::default(), inference, Ping::Ready);
+    let of = |inference| Cloud::sagemaker_with(HttpOptions::default(), inference, PingCheck::Ready);
     let cloud = of(InferenceType::Generate);
     let single = cloud.call("POST", "/invocations", "", r#"{"INPUT0":3}"#);
     assert_eq!(single.code, 200, "{}", single.text());

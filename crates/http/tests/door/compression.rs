@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_codec::compression::{
-    ContentCoding, Format, InflateProgress, Inflater, Level, StreamEnd, deflate,
+    CompressedStreamEnd, CompressionFormat, ContentCoding, DeflateLevel, InflateProgress, Inflater,
+    compress,
 };
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_http::HttpOptions;
 
 use crate::harness::{Response, Server};
@@ -32,14 +33,18 @@ fn response_of(count: usize) -> String {
 }
 
 fn compressed(text: &str, coding: ContentCoding) -> Vec<u8> {
-    deflate(&[Bytes::copy_from_slice(text.as_bytes())], coding, Level::DEFAULT)
+    compress(&[Bytes::copy_from_slice(text.as_bytes())], coding, DeflateLevel::DEFAULT)
 }
 
 fn inflated(response: &Response) -> String {
-    let account = Arc::new(Account::unlimited());
-    let mut inflater =
-        Inflater::new(Bytes::copy_from_slice(&response.body), Format::Either, u64::MAX, account);
-    assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(StreamEnd::Complete));
+    let account = Arc::new(MemoryAccount::unlimited());
+    let mut inflater = Inflater::new(
+        Bytes::copy_from_slice(&response.body),
+        CompressionFormat::Either,
+        u64::MAX,
+        account,
+    );
+    assert_eq!(inflater.advance(usize::MAX), InflateProgress::Ended(CompressedStreamEnd::Complete));
     String::from_utf8(inflater.into_output().into()).unwrap()
 }
 

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use galatea_control::{ModelStatistics, Reading, Recording, Watch, WatchedVersion};
+use galatea_control::{
+    ActivityMonitor, ActivityRecording, ActivitySnapshot, ModelStatistics, VersionActivity,
+};
 use galatea_dashboard::WATCHERS_MAX;
-use galatea_gate::access::{Gate, Rules};
+use galatea_gate::access::{AccessGate, AccessRules};
 use galatea_http::{AllowedHosts, Dashboard, HttpOptions};
-use galatea_infer::{Pass, api};
+use galatea_infer::{AccessPass, api};
 
 use crate::harness::{Client, Server};
 
@@ -24,8 +26,8 @@ struct FakeWatch {
 
 struct FakeRecording(FakeWatch);
 
-impl Watch for FakeWatch {
-    fn begin(&self, _: Pass<api::Statistics>) -> Option<Box<dyn Recording>> {
+impl ActivityMonitor for FakeWatch {
+    fn begin(&self, _: AccessPass<api::Statistics>) -> Option<Box<dyn ActivityRecording>> {
         self.recordings.fetch_add(1, Ordering::SeqCst);
         Some(Box::new(FakeRecording(self.clone())))
     }
@@ -39,12 +41,12 @@ impl Watch for FakeWatch {
     }
 }
 
-impl Recording for FakeRecording {
-    fn read(&mut self) -> Reading {
+impl ActivityRecording for FakeRecording {
+    fn read(&mut self) -> ActivitySnapshot {
         let name = "m".repeat(self.0.name_length).into();
         let statistics = ModelStatistics { name, ..Default::default() };
-        let version = WatchedVersion { statistics, ..Default::default() };
-        Reading { versions: vec![version], ..Reading::default() }
+        let version = VersionActivity { statistics, ..Default::default() };
+        ActivitySnapshot { versions: vec![version], ..ActivitySnapshot::default() }
     }
 }
 
@@ -68,11 +70,11 @@ impl Watched {
             AllowedHosts::default(),
             Default::default(),
         );
-        let mut rules = Rules::default();
+        let mut rules = AccessRules::default();
         rule.into_iter().for_each(|rule| rules.add(rule, "").unwrap());
         let options = HttpOptions {
             dashboard: Some(dashboard.clone()),
-            gate: Gate::new(rules),
+            gate: AccessGate::new(rules),
             ..HttpOptions::default()
         };
         Self { server: Server::with(options), watch, dashboard }
@@ -116,7 +118,10 @@ fn the_page_is_sent_as_the_client_accepts_it() {
             client.request("GET", path, served_by, b"");
             let response = client.response();
             assert_eq!((response.code, &response.body[..]), (200, &page.html()[..]));
-            assert_eq!(response.header("Content-Security-Policy"), Some(page.policy()));
+            assert_eq!(
+                response.header("Content-Security-Policy"),
+                Some(page.content_security_policy())
+            );
             assert_eq!(response.header("X-Content-Type-Options"), Some("nosniff"));
             assert_eq!(response.header("Content-Encoding"), None);
             tags.push(response.header("Etag").unwrap().to_owned());
@@ -127,7 +132,7 @@ fn the_page_is_sent_as_the_client_accepts_it() {
         assert_eq!(response.header("Content-Encoding"), Some("gzip"));
         assert_eq!(&response.body[..], &page.gzip()[..]);
     }
-    assert!(tags.iter().all(|tag| tag == page.tag()), "{tags:?}");
+    assert!(tags.iter().all(|tag| tag == page.etag()), "{tags:?}");
 }
 
 #[test]
@@ -135,7 +140,9 @@ fn a_page_that_the_client_has_is_not_sent_again() {
     let watched = Watched::new();
     let page = galatea_dashboard::Page::new();
     for served_by in SERVED_BY {
-        for known in [page.tag(), &format!("W/{}", page.tag()), &format!("\"a\", {}", page.tag())] {
+        for known in
+            [page.etag(), &format!("W/{}", page.etag()), &format!("\"a\", {}", page.etag())]
+        {
             let mut client = watched.server.connect();
             client.request(
                 "GET",
@@ -224,7 +231,7 @@ fn streams_end_before_the_door_is_drained() {
         let watched = Watched::new();
         let (mut client, _) = watched.watch(served_by);
         client.wait_for_bytes();
-        watched.dashboard.end();
+        watched.dashboard.close_streams();
         watched.server.door.begin_drain();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(watched.server.door.drained());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_fakes::echo;
-use galatea_gate::ledger::{Account, Ledger};
+use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
 use galatea_http::HttpOptions;
 use galatea_infer::{InferenceRequest, ResponseSender, Status};
 
@@ -200,7 +200,7 @@ fn fill(held: &InferenceRequest, sender: &mut ResponseSender) -> usize {
 
 #[test]
 fn a_model_pauses_for_a_client_that_does_not_read() {
-    let ledger = Arc::new(Ledger::new(Some(64 << 20)));
+    let ledger = Arc::new(MemoryLedger::new(Some(64 << 20)));
     let options = HttpOptions { ledger: ledger.clone(), ..HttpOptions::default() };
     let server = Server::with(options);
     for headers in SERVED_BY {
@@ -218,7 +218,7 @@ fn a_model_pauses_for_a_client_that_does_not_read() {
             let _ = resumed.recv_timeout(std::time::Duration::from_millis(300));
         }
         assert!(held.backpressure.is_congested());
-        let most = EVENT_STREAM_BYTES_MAX * 2 + Account::BASE_BYTES * 4;
+        let most = EVENT_STREAM_BYTES_MAX * 2 + MemoryAccount::BASE_BYTES * 4;
         assert!(ledger.held() > 0 && ledger.held() < most, "{}", ledger.held());
         let (resume, resumed) = std::sync::mpsc::channel();
         held.backpressure.clone().when_free(move || resume.send(()).unwrap_or_default());
@@ -228,7 +228,7 @@ fn a_model_pauses_for_a_client_that_does_not_read() {
         }
         resumed.recv().unwrap();
         assert!(!held.backpressure.is_congested());
-        sender.finish();
+        sender.finish_without_response();
         assert_eq!(client.chunk(), None);
     }
 }
@@ -294,7 +294,7 @@ fn a_client_that_sends_no_more_gets_all_events() {
     client.wait_for_bytes();
     sender.send(Ok(echo(held.clone())));
     assert_eq!(client.chunk(), Some(event("held")));
-    sender.finish();
+    sender.finish_without_response();
     assert_eq!(client.chunk(), None);
     assert!(!held.cancel.is_cancelled());
 }

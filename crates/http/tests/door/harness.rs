@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use galatea_fakes::{FakeServer, HeldRequest};
-use galatea_http::{HttpOptions, RunningDoor, start};
+use galatea_http::{HttpOptions, RunningDoor, start_inference_endpoint};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -70,7 +70,14 @@ impl Server {
     pub(crate) fn on(workers: Workers, listener: TcpListener, options: HttpOptions) -> Self {
         let (fake, held) = FakeServer::new();
         let fake = Arc::new(fake);
-        let door = start(&workers.handles, listener, fake.clone(), fake.clone(), options).unwrap();
+        let door = start_inference_endpoint(
+            &workers.handles,
+            listener,
+            fake.clone(),
+            fake.clone(),
+            options,
+        )
+        .unwrap();
         Self { door, fake, held, workers }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use galatea_gate::ledger::{Account, Ledger};
+use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
 use galatea_http::HttpOptions;
 
 use crate::harness::{Server, infer_body};
@@ -12,15 +12,15 @@ const INFER: &str = "/v2/models/echo/infer";
 const HELD: &str = "/v2/models/held/infer";
 const LIMIT: usize = 4 << 20;
 /// The bytes that an idle connection holds, plus the most that it keeps as credit.
-const IDLE: usize = Account::BASE_BYTES + 2 * Account::STEP_BYTES;
+const IDLE: usize = MemoryAccount::BASE_BYTES + 2 * MemoryAccount::STEP_BYTES;
 
-fn limited() -> (Server, Arc<Ledger>) {
-    let ledger = Arc::new(Ledger::new(Some(LIMIT)));
+fn limited() -> (Server, Arc<MemoryLedger>) {
+    let ledger = Arc::new(MemoryLedger::new(Some(LIMIT)));
     (Server::with(HttpOptions { ledger: ledger.clone(), ..HttpOptions::default() }), ledger)
 }
 
 /// Waits until no more than this many bytes are held.
-fn wait_until_held(ledger: &Ledger, bytes: usize) {
+fn wait_until_held(ledger: &MemoryLedger, bytes: usize) {
     while ledger.held() > bytes {
         std::thread::yield_now();
     }
@@ -149,7 +149,7 @@ fn the_text_of_a_response_is_charged_before_it_is_written() {
 /// A client that does not read its response keeps its memory charged.
 #[test]
 fn an_unread_response_stays_charged() {
-    let ledger = Arc::new(Ledger::new(None));
+    let ledger = Arc::new(MemoryLedger::new(None));
     let options = HttpOptions { ledger: ledger.clone(), ..HttpOptions::default() };
     let server = Server::with(options);
     let mut client = server.connect();
@@ -167,7 +167,7 @@ fn an_unread_response_stays_charged() {
 #[test]
 fn small_requests_are_served_when_nothing_is_left() {
     let (server, ledger) = limited();
-    let account = Account::new(ledger.clone());
+    let account = MemoryAccount::new(ledger.clone());
     account.charge(LIMIT).unwrap();
     let mut client = server.connect();
     client.request("POST", INFER, "", infer_body(5).as_bytes());

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use galatea_door::{ConnectionLimit, DoorOptions, Timeouts};
+use galatea_door::{ClientTimeouts, ConnectionLimit, DoorOptions};
 use galatea_http::HttpOptions;
 use galatea_infer::Status;
 
@@ -12,7 +12,7 @@ use galatea_fakes::echo;
 const HOLD: &str = "/v2/models/held/infer";
 const INFER: &str = "/v2/models/echo/infer";
 
-fn with_timeouts(timeouts: Timeouts) -> Server {
+fn with_timeouts(timeouts: ClientTimeouts) -> Server {
     let door = DoorOptions { timeouts, ..DoorOptions::default() };
     Server::with(HttpOptions { door, ..HttpOptions::default() })
 }
@@ -28,7 +28,7 @@ fn check_overdue(mut client: Client, part: &str) {
 
 #[test]
 fn heads_that_stay_incomplete_get_408() {
-    let server = with_timeouts(Timeouts { head: Some(0), ..Timeouts::default() });
+    let server = with_timeouts(ClientTimeouts { head: Some(0), ..ClientTimeouts::default() });
     let mut idle = server.connect();
     let mut plain = server.connect();
     plain.send("GET /v2/health/live HTTP/1.1\r\nHo");
@@ -49,7 +49,7 @@ fn heads_that_stay_incomplete_get_408() {
 
 #[test]
 fn bodies_that_stall_get_408() {
-    let server = with_timeouts(Timeouts { stall: Some(0), ..Timeouts::default() });
+    let server = with_timeouts(ClientTimeouts { stall: Some(0), ..ClientTimeouts::default() });
     for head in [
         "Content-Length: 5\r\n\r\n1",
         "Content-Length: 500000\r\n\r\n1",
@@ -65,7 +65,7 @@ fn bodies_that_stall_get_408() {
 
 #[test]
 fn a_request_that_executes_is_not_waited_for() {
-    let timeouts = Timeouts { idle: Some(0), head: Some(0), stall: Some(0) };
+    let timeouts = ClientTimeouts { idle: Some(0), head: Some(0), stall: Some(0) };
     let server = with_timeouts(timeouts);
     let mut busy = server.connect();
     busy.request("POST", HOLD, "", infer_body(1).as_bytes());
@@ -85,7 +85,7 @@ fn a_request_that_executes_is_not_waited_for() {
 
 #[test]
 fn idle_connections_are_closed_in_time() {
-    let server = with_timeouts(Timeouts { idle: Some(0), ..Timeouts::default() });
+    let server = with_timeouts(ClientTimeouts { idle: Some(0), ..ClientTimeouts::default() });
     let mut plain = server.connect();
     plain.request("GET", "/v2/health/live", "", b"");
     assert_eq!(plain.response().code, 200);
@@ -97,7 +97,7 @@ fn idle_connections_are_closed_in_time() {
 
 #[test]
 fn a_client_that_does_not_read_its_response_is_left() {
-    let server = with_timeouts(Timeouts { stall: Some(0), ..Timeouts::default() });
+    let server = with_timeouts(ClientTimeouts { stall: Some(0), ..ClientTimeouts::default() });
     let mut client = server.connect();
     // This is more than the system buffers.
     let body = format!(
@@ -105,7 +105,7 @@ fn a_client_that_does_not_read_its_response_is_left() {
         "0,".repeat(8_999_999)
     );
     client.request("POST", INFER, "", body.as_bytes());
-    while server.door.connections() > 0 {
+    while server.door.connection_count() > 0 {
         std::thread::yield_now();
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
-use galatea_codec::forward::HeaderForward;
+use galatea_codec::forward::HeaderForwardPattern;
 use galatea_http::HttpOptions;
 use galatea_infer::{ParameterValue, Status};
 
@@ -204,7 +204,7 @@ fn a_client_that_pipelines_gets_its_response() {
 
 #[test]
 fn headers_are_forwarded_by_door_and_hyper() {
-    let header_forward = HeaderForward::new("^my-").ok();
+    let header_forward = HeaderForwardPattern::new("^my-").ok();
     let server = Server::with(HttpOptions { header_forward, ..HttpOptions::default() });
     let mut client = server.connect();
     for more in ["", NOT_PLAIN] {

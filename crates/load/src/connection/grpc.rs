@@ -40,13 +40,13 @@ impl GrpcConnection {
     }
 
     /// Takes the bare connection, if no call has been made.
-    pub const fn take_stream(&mut self) -> Option<TcpStream> {
+    pub const fn take_tcp_stream(&mut self) -> Option<TcpStream> {
         self.stream.take()
     }
 
     /// Returns true if no call has been made.
     #[must_use]
-    pub const fn has_bare_stream(&self) -> bool {
+    pub const fn is_unused(&self) -> bool {
         self.stream.is_some()
     }
 
@@ -56,7 +56,7 @@ impl GrpcConnection {
     ///
     /// If the call ends without a status.
     pub async fn call(&mut self, method: &str, message: Bytes) -> Result<GrpcReply, String> {
-        let response = self.begin(method, message, true).await?;
+        let response = self.begin_call(method, message, true).await?;
         let response = response.await.map_err(|error| text(&error))?;
         let header = |headers: &HeaderMap, name: &str| {
             let value = headers.get(name).and_then(|value| value.to_str().ok());
@@ -84,7 +84,7 @@ impl GrpcConnection {
     /// # Errors
     ///
     /// If the call can't begin.
-    pub async fn begin(
+    pub async fn begin_call(
         &mut self,
         method: &str,
         mut data: Bytes,

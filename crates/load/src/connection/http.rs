@@ -51,7 +51,7 @@ impl HttpConnection {
     pub async fn exchange(&mut self, request: &[u8]) -> Result<HttpReply, String> {
         let sent = self.send(request).await;
         // A server that refuses a body may close the connection before the body has been sent.
-        match (sent, self.reply().await) {
+        match (sent, self.read_reply().await) {
             (_, Ok(reply)) => Ok(reply),
             (Err(error), Err(_)) | (Ok(()), Err(error)) => Err(error),
         }
@@ -62,7 +62,7 @@ impl HttpConnection {
     /// # Errors
     ///
     /// If no response arrives.
-    pub async fn reply(&mut self) -> Result<HttpReply, String> {
+    pub async fn read_reply(&mut self) -> Result<HttpReply, String> {
         loop {
             if let Some(reply) = self.parse()? {
                 return Ok(reply);

@@ -5,19 +5,19 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
+use galatea_protocol::schema::{FieldCardinality, FieldDescriptor, FieldKind, MessageDescriptor};
 
 use super::lexer::{Lexer, Token, TokenKind};
 use super::scalar::{expectation, short};
-use galatea_config_message::dynamic::{DynamicMessage, MessageCount};
-use galatea_config_message::nearest;
+use galatea_config_message::dynamic::{DynamicMessage, MessageLimiter};
+use galatea_config_message::nearest_name;
 use galatea_config_message::{BoundedText, DIAGNOSTICS_MAX, Diagnostic};
-use galatea_config_message::{SourceText, Span, Spans};
+use galatea_config_message::{FieldSpans, SourceText, Span};
 
 /// The message in a file, the positions of its fields, and its errors.
 pub(super) struct ParsedMessage {
     pub(super) message: DynamicMessage,
-    pub(super) spans: Spans,
+    pub(super) spans: FieldSpans,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
@@ -32,11 +32,11 @@ pub(super) fn parse(source: &SourceText, descriptor: &'static MessageDescriptor)
         next: [lexer.token(), lexer.token()],
         lexer,
         previous_end: 0,
-        spans: Spans::default(),
+        spans: FieldSpans::default(),
         diagnostics: Vec::new(),
         root: descriptor,
         unterminated: BTreeSet::new(),
-        messages: MessageCount::for_text(source.text()),
+        messages: MessageLimiter::for_text(source.text()),
     };
     parser.report_lexical_errors();
     let message = parser.message(descriptor, "", None);
@@ -50,13 +50,13 @@ struct Parser<'a> {
     next: [Token; 2],
     /// The end of the preceding token.
     previous_end: usize,
-    spans: Spans,
+    spans: FieldSpans,
     diagnostics: Vec<Diagnostic>,
     /// The message type of the whole file.
     root: &'static MessageDescriptor,
     /// The starts of unterminated strings, which have already been reported.
     unterminated: BTreeSet<usize>,
-    messages: MessageCount,
+    messages: MessageLimiter,
 }
 
 /// A message that is being parsed.
@@ -132,15 +132,16 @@ impl<'a> Parser<'a> {
         if self.is_full() {
             return;
         }
-        let path = BoundedText::quote(path);
-        let mut diagnostic = Diagnostic::about(path.clone(), BoundedText::quote(&message.into()));
+        let path = BoundedText::truncated(path);
+        let mut diagnostic =
+            Diagnostic::about(path.clone(), BoundedText::truncated(&message.into()));
         if self.diagnostics.len().saturating_add(1) == DIAGNOSTICS_MAX {
             diagnostic = Diagnostic::about(path, "and more errors, which are not shown");
         } else {
-            diagnostic.expected = expected.as_deref().map(BoundedText::quote);
+            diagnostic.expected = expected.as_deref().map(BoundedText::truncated);
             diagnostic.suggestion = suggestion;
         }
-        self.source.locate(&mut diagnostic, span);
+        self.source.locate_diagnostic(&mut diagnostic, span);
         self.diagnostics.push(diagnostic);
     }
 
@@ -257,7 +258,7 @@ impl<'a> Parser<'a> {
         };
         let path = join(&partial.path, name);
         self.spans.add(&path, &name_token.span);
-        if field.arity == Arity::One {
+        if field.arity == FieldCardinality::One {
             self.check_set_once(partial, field, &name_token.span, &path);
         }
         match field.kind {
@@ -280,7 +281,7 @@ impl<'a> Parser<'a> {
             return;
         }
         let name = self.text(token);
-        let suggestion = nearest(name, descriptor.names());
+        let suggestion = nearest_name(name, descriptor.names());
         let mut message = format!("unknown field '{}' in {}", short(name), owner(descriptor));
         // The name is a field of the root message: this message was probably not closed.
         if suggestion.is_none() && self.root.field(name).is_some() {

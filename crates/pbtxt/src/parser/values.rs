@@ -1,13 +1,13 @@
 //! Parses field values: messages, scalars, and lists of these.
 
-use galatea_protocol::schema::{Arity, FieldDescriptor, FieldKind, MessageDescriptor};
+use galatea_protocol::schema::{FieldCardinality, FieldDescriptor, FieldKind, MessageDescriptor};
 
 use super::super::lexer::TokenKind;
 use super::super::literal;
 use super::super::scalar::{self, ScalarToken, expectation, short};
 use super::{Container, OpenBracket, Parser, PartialMessage};
 use galatea_config_message::Span;
-use galatea_config_message::dynamic::{CountedMessage, DynamicMessage, DynamicValue, MapKey};
+use galatea_config_message::dynamic::{DynamicMessage, DynamicValue, MapKey, MessageLimitCheck};
 
 impl<'a> Parser<'a> {
     pub(super) fn message_values(
@@ -17,7 +17,7 @@ impl<'a> Parser<'a> {
         inner: &'static MessageDescriptor,
         path: &str,
     ) {
-        let repeated = field.arity != Arity::One;
+        let repeated = field.arity != FieldCardinality::One;
         if repeated && self.is('[') {
             return self.list(path, |parser| {
                 parser.one_message(partial, field, inner, path, Container::List)
@@ -48,11 +48,11 @@ impl<'a> Parser<'a> {
             }
         };
         let counted = self.messages.add();
-        if counted == CountedMessage::First {
+        if counted == MessageLimitCheck::First {
             let text = format!("more than {} objects", self.messages.most);
             self.report(&token.span, path, text, None, None);
         }
-        if counted != CountedMessage::Within {
+        if counted != MessageLimitCheck::Within {
             self.skip_brackets();
             return true;
         }
@@ -61,7 +61,7 @@ impl<'a> Parser<'a> {
         let element = element_path(path, field, partial.message.len(field));
         self.spans.add(&element, &token.span);
         let message = self.message(inner, &element, Some(&bracket));
-        if field.arity == Arity::Map {
+        if field.arity == FieldCardinality::Map {
             self.insert_entry(partial, field, message, path, &token.span);
         } else {
             store(partial, field, DynamicValue::Message(Box::new(message)));
@@ -77,7 +77,7 @@ impl<'a> Parser<'a> {
         path: &str,
         span: &Span,
     ) {
-        let Some((key, value)) = entry.into_entry() else { return };
+        let Some((key, value)) = entry.into_map_entry() else { return };
         let shown = match &key {
             MapKey::String(text) => format!("\"{}\"", short(text)),
             MapKey::U64(number) => number.to_string(),
@@ -93,7 +93,7 @@ impl<'a> Parser<'a> {
         kind: FieldKind,
         path: &str,
     ) {
-        if field.arity == Arity::List && self.is('[') {
+        if field.arity == FieldCardinality::List && self.is('[') {
             return self.list(path, |parser| parser.one_scalar(partial, field, kind, path));
         }
         if !self.one_scalar(partial, field, kind, path) {
@@ -112,7 +112,7 @@ impl<'a> Parser<'a> {
         let start = self.token().span;
         let Some((token, span)) = self.scalar_token(kind, path) else { return false };
         let index = partial.message.len(field);
-        if field.arity != Arity::One {
+        if field.arity != FieldCardinality::One {
             self.spans.add_element(path, index, &start);
         }
         match token.map(|token| scalar::value(kind, &token)) {
@@ -122,7 +122,7 @@ impl<'a> Parser<'a> {
                 let element = element_path(path, field, index);
                 self.report(&span, &element, wrong.message, expected, wrong.suggestion);
                 // Add a default to the list, so that later elements keep their indexes.
-                if field.arity == Arity::List {
+                if field.arity == FieldCardinality::List {
                     store(partial, field, DynamicValue::default_of(kind));
                 }
             }
@@ -244,14 +244,14 @@ impl<'a> Parser<'a> {
 /// The path of a field's value, or of an element if the field is repeated.
 fn element_path(path: &str, field: &FieldDescriptor, index: usize) -> String {
     match field.arity {
-        Arity::One => path.to_owned(),
-        Arity::List | Arity::Map => format!("{path}[{index}]"),
+        FieldCardinality::One => path.to_owned(),
+        FieldCardinality::List | FieldCardinality::Map => format!("{path}[{index}]"),
     }
 }
 
 fn store(partial: &mut PartialMessage, field: &FieldDescriptor, value: DynamicValue) {
     match field.arity {
-        Arity::List => partial.message.push(field, value),
-        Arity::One | Arity::Map => partial.message.set(field, value),
+        FieldCardinality::List => partial.message.push(field, value),
+        FieldCardinality::One | FieldCardinality::Map => partial.message.set(field, value),
     }
 }

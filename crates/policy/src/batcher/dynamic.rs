@@ -20,15 +20,15 @@
 //! queue, so that the cost of a step depends only on the new requests.
 
 use crate::batch::CloseReason;
-use crate::batch_strategy::{BatchStrategy, Inclusion, NoStrategy};
+use crate::batch_strategy::{BatchInclusion, BatchStrategy, NoBatchStrategy};
 use crate::batcher::decision::{BatchDecision, Intake};
 use crate::ids::{RequestKey, ShapeClassId};
 use crate::queue::{PolicyQueue, SlabIndex};
-use crate::spec::DynamicSpec;
+use crate::spec::DynamicBatcherSpec;
 use crate::time::Time;
 
 #[derive(Clone, Debug)]
-pub(crate) struct DynamicBatcher<S = NoStrategy> {
+pub(crate) struct DynamicBatcher<S = NoBatchStrategy> {
     max_batch_size: u64,
     /// Preferred sizes: ascending, unique, non-empty and at most `max_batch_size`.
     preferred_sizes: Vec<u64>,
@@ -94,7 +94,7 @@ enum CandidateState {
 }
 
 impl<S: BatchStrategy> DynamicBatcher<S> {
-    pub(crate) fn new(max_batch_size: u32, spec: &DynamicSpec) -> Self {
+    pub(crate) fn new(max_batch_size: u32, spec: &DynamicBatcherSpec) -> Self {
         let max_batch_size = max_batch_size.max(1);
         let usable = |size: &u32| (1..=max_batch_size).contains(size);
         let mut preferred_sizes: Vec<u64> =
@@ -132,7 +132,7 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
 
     /// A batcher that makes each request a batch of its own.
     pub(crate) fn one_request_per_batch() -> Self {
-        let mut batcher = Self::new(1, &DynamicSpec::default());
+        let mut batcher = Self::new(1, &DynamicBatcherSpec::default());
         batcher.preferred_reason = CloseReason::Unbatched;
         batcher
     }
@@ -241,7 +241,7 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
                 return;
             }
             if let Some(custom) = &mut self.custom
-                && custom.strategy.include(waiting.key) == Inclusion::CloseBefore
+                && custom.strategy.include(waiting.key) == BatchInclusion::CloseBefore
             {
                 candidate.state = CandidateState::Closed(CloseReason::Rule);
                 return;

@@ -42,10 +42,10 @@ impl Settings {
     fn batcher(&self) -> DynamicBatcher {
         DynamicBatcher::new(
             self.max,
-            &DynamicSpec {
+            &DynamicBatcherSpec {
                 preferred_batch_sizes: self.preferred.to_vec(),
                 max_queue_delay_ns: self.delay,
-                ..DynamicSpec::default()
+                ..DynamicBatcherSpec::default()
             },
         )
     }

@@ -34,7 +34,7 @@ use crate::cost::CostModel;
 use crate::ids::{InstanceId, RequestInfo, ShapeClassId};
 use crate::lane_pool::LanePool;
 use crate::queue::{DenseIndex, SlabIndex};
-use crate::spec::DeadlineSpec;
+use crate::spec::DeadlineBatcherSpec;
 use crate::time::Time;
 use crate::tuned::LOOK_AHEAD;
 use crate::units::{Elements, Length, Rows};
@@ -105,7 +105,7 @@ struct Running {
 }
 
 impl DeadlineChooser {
-    pub(crate) fn new(max_batch_size: u32, spec: &DeadlineSpec) -> Self {
+    pub(crate) fn new(max_batch_size: u32, spec: &DeadlineBatcherSpec) -> Self {
         let max_rows = Rows(u64::from(max_batch_size.max(1)));
         let costs = match &spec.queue.padding {
             None => Costs::Alike(CostModel::new(max_rows)),

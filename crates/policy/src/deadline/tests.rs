@@ -1,12 +1,14 @@
-use crate::event::MeasuredExecution;
+use crate::event::WarmupMeasurement;
 use crate::scheduler::Scheduler;
 use crate::script::{check, play};
-use crate::spec::{DeadlineSpec, DynamicSpec, QueuePolicy, SchedulingMode, SchedulingSpec};
+use crate::spec::{
+    DeadlineBatcherSpec, DynamicBatcherSpec, QueuePolicy, SchedulingMode, SchedulingSpec,
+};
 
-fn deadlines(max_batch_size: u32, objective_ns: u64, queue: DynamicSpec) -> SchedulingSpec {
+fn deadlines(max_batch_size: u32, objective_ns: u64, queue: DynamicBatcherSpec) -> SchedulingSpec {
     SchedulingSpec {
         max_batch_size,
-        mode: SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue }),
+        mode: SchedulingMode::Deadline(DeadlineBatcherSpec { objective_ns, queue }),
         hold_until_queued: 0,
         hold_until_backlogged: 0,
     }
@@ -29,7 +31,7 @@ fn check_learned(spec: SchedulingSpec, script: &str) {
 #[test]
 fn the_earliest_deadline_is_served_first() {
     check_learned(
-        deadlines(1, u64::MAX, DynamicSpec::default()),
+        deadlines(1, u64::MAX, DynamicBatcherSpec::default()),
         "300 request 1 -> run 1 on 0; never
          310 request 2 -> ; never
          320 request 3 deadline=900 -> ; 801
@@ -42,8 +44,11 @@ fn the_earliest_deadline_is_served_first() {
 
 #[test]
 fn a_level_is_served_before_the_next_whatever_the_deadlines() {
-    let queue =
-        DynamicSpec { priority_levels: 2, default_priority_level: 2, ..DynamicSpec::default() };
+    let queue = DynamicBatcherSpec {
+        priority_levels: 2,
+        default_priority_level: 2,
+        ..DynamicBatcherSpec::default()
+    };
     check_learned(
         deadlines(1, u64::MAX, queue),
         "300 request 1 -> run 1 on 0; never
@@ -58,7 +63,7 @@ fn a_level_is_served_before_the_next_whatever_the_deadlines() {
 #[test]
 fn what_would_be_answered_too_late_is_refused_on_arrival() {
     check_learned(
-        deadlines(1, u64::MAX, DynamicSpec::default()),
+        deadlines(1, u64::MAX, DynamicBatcherSpec::default()),
         "300 request 1 -> run 1 on 0; never
          310 request 2 deadline=499 -> fail 2 TooLate { retry_after_ns: 1 }; never
          320 request 3 deadline=500 -> ; 401
@@ -71,7 +76,7 @@ fn what_would_be_answered_too_late_is_refused_on_arrival() {
 #[test]
 fn the_objective_counts_from_the_arrival() {
     check_learned(
-        deadlines(1, 250, DynamicSpec::default()),
+        deadlines(1, 250, DynamicBatcherSpec::default()),
         "300 request 1 -> run 1 on 0; never
          310 request 2 -> ; 461
          320 request 3 deadline=900 -> fail 3 TooLate { retry_after_ns: 30 }; 461
@@ -83,7 +88,7 @@ fn the_objective_counts_from_the_arrival() {
 #[test]
 fn what_can_not_be_answered_in_time_any_more_is_refused_at_once() {
     check_learned(
-        deadlines(1, u64::MAX, DynamicSpec::default()),
+        deadlines(1, u64::MAX, DynamicBatcherSpec::default()),
         "300 request 1 -> run 1 on 0; never
          310 request 2 deadline=550 -> ; 451
          450 tick -> ; 451
@@ -95,7 +100,7 @@ fn what_can_not_be_answered_in_time_any_more_is_refused_at_once() {
 #[test]
 fn a_batch_ends_before_the_earliest_deadline_in_it() {
     check_learned(
-        deadlines(4, u64::MAX, DynamicSpec::default()),
+        deadlines(4, u64::MAX, DynamicBatcherSpec::default()),
         "300 request 1 -> run 1 on 0; never
          310 request 2 deadline=560 -> ; 461
          320 request 3 deadline=900 -> ; 461
@@ -108,7 +113,7 @@ fn a_batch_ends_before_the_earliest_deadline_in_it() {
 fn policies_of_the_queue_hold() {
     let default_queue_policy =
         QueuePolicy { default_timeout_ns: 50, max_queue_size: 1, ..QueuePolicy::default() };
-    let queue = DynamicSpec { default_queue_policy, ..DynamicSpec::default() };
+    let queue = DynamicBatcherSpec { default_queue_policy, ..DynamicBatcherSpec::default() };
     check_learned(
         deadlines(1, u64::MAX, queue),
         "300 request 1 -> run 1 on 0; never
@@ -123,7 +128,7 @@ fn policies_of_the_queue_hold() {
 #[test]
 fn without_known_costs_everything_is_admitted_and_batched() {
     check(
-        deadlines(4, 10, DynamicSpec::default()),
+        deadlines(4, 10, DynamicBatcherSpec::default()),
         "0 request 1 -> ; 11
          1 request 2 -> ; 11
          5 add 0 -> run 1+2 on 0; never",
@@ -150,14 +155,14 @@ fn a_request_without_a_deadline_is_passed_over_16_times() {
     script += "1910 request 200 deadline=2300 -> ; 2201
                2000 free 0 -> run 1 on 0; 2201
                2100 free 0 -> run 200 on 0; never";
-    check_learned(deadlines(1, u64::MAX, DynamicSpec::default()), &script);
+    check_learned(deadlines(1, u64::MAX, DynamicBatcherSpec::default()), &script);
 }
 
 #[test]
 fn after_a_warmup_the_first_request_is_judged() {
-    let spec = deadlines(4, u64::MAX, DynamicSpec::default());
+    let spec = deadlines(4, u64::MAX, DynamicBatcherSpec::default());
     let mut scheduler = Scheduler::new(spec);
-    let execution = MeasuredExecution { rows: 1, length: 0, duration_ns: 100 };
+    let execution = WarmupMeasurement { rows: 1, length: 0, duration_ns: 100 };
     (0..3).for_each(|_| scheduler.learn(&execution));
     play(
         scheduler,
@@ -175,7 +180,7 @@ fn one_of_many_hopeless_requests_is_tried() {
     };
     let refused: String = (1..=32).map(hopeless).collect();
     check_learned(
-        deadlines(1, u64::MAX, DynamicSpec::default()),
+        deadlines(1, u64::MAX, DynamicBatcherSpec::default()),
         &format!(
             "{refused}
              300 request 9 deadline=350 -> run 9 on 0; never

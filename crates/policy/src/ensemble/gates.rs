@@ -11,7 +11,7 @@ use crate::ensemble::graph::{EnsembleGraph, StepIndex, to_usize};
 
 /// The gates of an ensemble, one in front of each step. `K` identifies a call of any run.
 #[derive(Clone, Debug)]
-pub struct StepGates<K> {
+pub struct StepConcurrencyLimiter<K> {
     limit: usize,
     gates: Vec<Gate<K>>,
     /// The steps from the end of the dataflow to its start.
@@ -25,7 +25,7 @@ struct Gate<K> {
     waiting: VecDeque<K>,
 }
 
-impl<K> StepGates<K> {
+impl<K> StepConcurrencyLimiter<K> {
     /// Creates gates with the given limit for each step.
     ///
     /// # Panics
@@ -40,7 +40,7 @@ impl<K> StepGates<K> {
         });
         let mut order = graph.order().expect("the graph was checked");
         order.reverse();
-        StepGates { limit: to_usize(limit), gates: gates.collect(), order }
+        StepConcurrencyLimiter { limit: to_usize(limit), gates: gates.collect(), order }
     }
 
     /// Requests the start of a call. Pushes the calls that may start now, this one or others, to
@@ -62,7 +62,7 @@ impl<K> StepGates<K> {
     }
 
     /// Removes the step's waiting calls selected by `unwanted` and pushes them to `withdrawn`.
-    pub fn withdraw(
+    pub fn remove_waiting(
         &mut self,
         step: StepIndex,
         unwanted: impl Fn(&K) -> bool,
@@ -89,12 +89,12 @@ impl<K> StepGates<K> {
     }
 
     /// Number of the step's calls that have started but not ended.
-    pub fn started(&self, step: StepIndex) -> usize {
+    pub fn started_count(&self, step: StepIndex) -> usize {
         self.gates[to_usize(step.0)].started
     }
 
     /// Number of calls waiting for the step.
-    pub fn waiting(&self, step: StepIndex) -> usize {
+    pub fn waiting_count(&self, step: StepIndex) -> usize {
         self.gates[to_usize(step.0)].waiting.len()
     }
 

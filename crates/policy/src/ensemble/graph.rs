@@ -2,7 +2,7 @@
 
 /// A tensor of an ensemble. The driver numbers tensors from 0.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct TensorIndex(pub u32);
+pub struct EnsembleTensorIndex(pub u32);
 
 /// A step of an ensemble, numbered in configuration order.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -14,31 +14,31 @@ pub struct EnsembleSpec {
     /// Number of tensors.
     pub tensors: u32,
     /// Tensors that a request provides or omits.
-    pub inputs: Vec<TensorIndex>,
+    pub inputs: Vec<EnsembleTensorIndex>,
     /// Tensors that a client can request.
-    pub outputs: Vec<TensorIndex>,
+    pub outputs: Vec<EnsembleTensorIndex>,
     /// The steps.
-    pub steps: Vec<StepSpec>,
+    pub steps: Vec<EnsembleStepSpec>,
 }
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct StepSpec {
+pub struct EnsembleStepSpec {
     /// The tensors of the step's inputs. One tensor may feed several inputs.
-    pub inputs: Vec<TensorIndex>,
+    pub inputs: Vec<EnsembleTensorIndex>,
     /// The tensors of the step's outputs.
-    pub outputs: Vec<TensorIndex>,
+    pub outputs: Vec<EnsembleTensorIndex>,
     /// True if the step's model is decoupled.
     pub decoupled: bool,
 }
 
 /// The reason why a specification isn't a valid ensemble.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum GraphError {
+pub enum EnsembleGraphError {
     /// No step produces the tensor.
-    NotProduced(TensorIndex),
+    NotProduced(EnsembleTensorIndex),
     /// Two steps produce the tensor, or a step produces an ensemble input.
-    ProducedTwice(TensorIndex),
+    ProducedTwice(EnsembleTensorIndex),
     /// The step depends on itself, perhaps indirectly.
     Cycle(StepIndex),
     /// The step needs tensors from different decoupled steps.
@@ -59,8 +59,8 @@ pub struct EnsembleGraph {
 
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    pub(super) inputs: Vec<TensorIndex>,
-    pub(super) outputs: Vec<TensorIndex>,
+    pub(super) inputs: Vec<EnsembleTensorIndex>,
+    pub(super) outputs: Vec<EnsembleTensorIndex>,
     pub(super) decoupled: bool,
     /// The decoupled step that numbers the step's waves.
     pub(super) source: Option<StepIndex>,
@@ -91,7 +91,7 @@ impl EnsembleGraph {
     /// # Panics
     ///
     /// Panics if a tensor's number isn't below `spec.tensors`.
-    pub fn new(spec: &EnsembleSpec) -> Result<Self, GraphError> {
+    pub fn new(spec: &EnsembleSpec) -> Result<Self, EnsembleGraphError> {
         let mut graph = EnsembleGraph {
             steps: Vec::new(),
             tensors: vec![Tensor::default(); to_usize(spec.tensors)],
@@ -104,7 +104,7 @@ impl EnsembleGraph {
         let sources: Vec<StepIndex> =
             spec.outputs.iter().filter_map(|output| graph.tensor(*output).source).collect();
         if sources.iter().any(|source| *source != sources[0]) {
-            return Err(GraphError::MixedOutputWaves);
+            return Err(EnsembleGraphError::MixedOutputWaves);
         }
         graph.decoupled = !sources.is_empty();
         Ok(graph)
@@ -116,9 +116,9 @@ impl EnsembleGraph {
     }
 
     /// For each step, true if the requested outputs depend on it.
-    pub fn needed_steps(&self, requested: &[TensorIndex]) -> Vec<bool> {
+    pub fn needed_steps(&self, requested: &[EnsembleTensorIndex]) -> Vec<bool> {
         let mut needed = vec![false; self.steps.len()];
-        let mut unvisited: Vec<TensorIndex> = requested.to_vec();
+        let mut unvisited: Vec<EnsembleTensorIndex> = requested.to_vec();
         while let Some(index) = unvisited.pop() {
             if let Some(producer) = self.tensor(index).producer
                 && !std::mem::replace(&mut needed[to_usize(producer.0)], true)
@@ -129,7 +129,7 @@ impl EnsembleGraph {
         needed
     }
 
-    pub(super) fn tensor(&self, index: TensorIndex) -> &Tensor {
+    pub(super) fn tensor(&self, index: EnsembleTensorIndex) -> &Tensor {
         &self.tensors[to_usize(index.0)]
     }
 
@@ -137,15 +137,15 @@ impl EnsembleGraph {
         &self.steps[to_usize(index.0)]
     }
 
-    fn connect(&mut self, spec: &EnsembleSpec) -> Result<(), GraphError> {
+    fn connect(&mut self, spec: &EnsembleSpec) -> Result<(), EnsembleGraphError> {
         for (index, step) in (0..).map(StepIndex).zip(&spec.steps) {
             if step.inputs.is_empty() {
-                return Err(GraphError::NoInputs(index));
+                return Err(EnsembleGraphError::NoInputs(index));
             }
             for output in &step.outputs {
                 let tensor = &mut self.tensors[to_usize(output.0)];
                 if tensor.producer.is_some() || spec.inputs.contains(output) {
-                    return Err(GraphError::ProducedTwice(*output));
+                    return Err(EnsembleGraphError::ProducedTwice(*output));
                 }
                 tensor.producer = Some(index);
             }
@@ -166,7 +166,7 @@ impl EnsembleGraph {
         let needed = spec.steps.iter().flat_map(|step| &step.inputs).chain(&spec.outputs);
         for tensor in needed {
             if self.tensor(*tensor).producer.is_none() && !spec.inputs.contains(tensor) {
-                return Err(GraphError::NotProduced(*tensor));
+                return Err(EnsembleGraphError::NotProduced(*tensor));
             }
         }
         for index in 0..self.steps.len() {
@@ -181,7 +181,7 @@ impl EnsembleGraph {
     }
 
     /// The steps in topological order.
-    pub(super) fn order(&self) -> Result<Vec<StepIndex>, GraphError> {
+    pub(super) fn order(&self) -> Result<Vec<StepIndex>, EnsembleGraphError> {
         let producers = |step: &Step| {
             let inputs = step.inputs.iter();
             let mut found: Vec<StepIndex> =
@@ -207,18 +207,18 @@ impl EnsembleGraph {
             }
         }
         match (0..).map(StepIndex).zip(&missing).find(|(_, missing)| **missing > 0) {
-            Some((index, _)) => Err(GraphError::Cycle(index)),
+            Some((index, _)) => Err(EnsembleGraphError::Cycle(index)),
             None => Ok(order),
         }
     }
 
     /// Sets the source of the step and its outputs.
-    fn find_source(&mut self, index: StepIndex) -> Result<(), GraphError> {
+    fn find_source(&mut self, index: StepIndex) -> Result<(), EnsembleGraphError> {
         let step = self.step(index);
         let mut sources = step.inputs.iter().filter_map(|input| self.tensor(*input).source);
         let source = sources.next();
         if sources.any(|other| Some(other) != source) {
-            return Err(GraphError::MixedWaves(index));
+            return Err(EnsembleGraphError::MixedWaves(index));
         }
         let of_outputs = if step.decoupled { Some(index) } else { source };
         for output in step.outputs.clone() {

@@ -2,7 +2,7 @@
 //!
 //! A step starts as soon as all of its input tensors exist, regardless of the order of steps in the
 //! configuration. [`EnsembleGraph`] is the validated configuration, [`EnsembleRun`] tracks one
-//! request through it, and [`StepGates`] limit each step's concurrent calls across all runs.
+//! request through it, and [`StepConcurrencyLimiter`] limit each step's concurrent calls across all runs.
 //!
 //! Tensors are numbered. Their contents are cloned for each step that needs them and dropped after
 //! the last of these steps. The driver passes handles, so no element is copied.
@@ -18,9 +18,12 @@ mod gates;
 mod graph;
 mod run;
 
-pub use gates::StepGates;
-pub use graph::{EnsembleGraph, EnsembleSpec, GraphError, StepIndex, StepSpec, TensorIndex};
-pub use run::{EnsembleAction, EnsembleRun, RunFailure, StepCallKey};
+pub use gates::StepConcurrencyLimiter;
+pub use graph::{
+    EnsembleGraph, EnsembleGraphError, EnsembleSpec, EnsembleStepSpec, EnsembleTensorIndex,
+    StepIndex,
+};
+pub use run::{EnsembleAction, EnsembleRun, EnsembleRunFailure, StepCallKey};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ensemble::graph::{EnsembleGraph, StepIndex, TensorIndex, to_usize};
+use crate::ensemble::graph::{EnsembleGraph, EnsembleTensorIndex, StepIndex, to_usize};
 
 /// A call to a step, numbered within its run in start order.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -27,17 +27,17 @@ pub enum EnsembleAction<T> {
     /// for an output that its model omitted.
     Respond {
         /// The outputs.
-        outputs: Vec<(TensorIndex, Option<T>)>,
+        outputs: Vec<(EnsembleTensorIndex, Option<T>)>,
     },
     /// Reply to the request with an error. Only `CancelCall` and `Finished` follow.
-    Fail(RunFailure),
+    Fail(EnsembleRunFailure),
     /// No calls are left. Unless the request has failed, it ends now.
     Finished,
 }
 
 /// The reason why a request fails.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum RunFailure {
+pub enum EnsembleRunFailure {
     /// The call failed; the driver knows the error.
     Step(StepCallKey),
     /// The request was cancelled.
@@ -50,10 +50,10 @@ pub enum RunFailure {
 #[derive(Clone, Debug)]
 pub struct EnsembleRun<T> {
     /// The outputs that the client requested.
-    requested: Vec<TensorIndex>,
+    requested: Vec<EnsembleTensorIndex>,
     /// For each step, true if the requested outputs depend on it.
     needed: Vec<bool>,
-    values: BTreeMap<(TensorIndex, u64), TensorValue<T>>,
+    values: BTreeMap<(EnsembleTensorIndex, u64), TensorValue<T>>,
     /// The number of stored values for each wave of each decoupled step.
     pending: BTreeMap<(StepIndex, u64), usize>,
     /// The number of waves so far for each decoupled step.
@@ -91,8 +91,8 @@ impl<T: Clone> EnsembleRun<T> {
     /// requested outputs. Pushes the first steps to start.
     pub fn begin(
         graph: &EnsembleGraph,
-        inputs: Vec<(TensorIndex, Option<T>)>,
-        requested: Vec<TensorIndex>,
+        inputs: Vec<(EnsembleTensorIndex, Option<T>)>,
+        requested: Vec<EnsembleTensorIndex>,
         out: &mut Vec<EnsembleAction<T>>,
     ) -> Self {
         let mut run = EnsembleRun {
@@ -106,7 +106,7 @@ impl<T: Clone> EnsembleRun<T> {
             responses: 0,
             state: RunState::Running,
         };
-        let arrived: Vec<(TensorIndex, u64)> =
+        let arrived: Vec<(EnsembleTensorIndex, u64)> =
             inputs.iter().map(|(index, _)| (*index, 0)).collect();
         for (index, contents) in inputs {
             run.store(graph, index, 0, contents);
@@ -117,12 +117,12 @@ impl<T: Clone> EnsembleRun<T> {
     }
 
     /// Handles a response from a call. `outputs` contains the response's outputs in any order.
-    /// Further responses may follow until [`finished`](Self::finished).
-    pub fn responded(
+    /// Further responses may follow until [`finished`](Self::call_finished).
+    pub fn call_responded(
         &mut self,
         graph: &EnsembleGraph,
         call: StepCallKey,
-        outputs: Vec<(TensorIndex, T)>,
+        outputs: Vec<(EnsembleTensorIndex, T)>,
         out: &mut Vec<EnsembleAction<T>>,
     ) {
         if self.state != RunState::Running {
@@ -137,7 +137,7 @@ impl<T: Clone> EnsembleRun<T> {
         } else {
             wave
         };
-        let mut outputs: BTreeMap<TensorIndex, T> = outputs.into_iter().collect();
+        let mut outputs: BTreeMap<EnsembleTensorIndex, T> = outputs.into_iter().collect();
         let mut arrived = Vec::with_capacity(step.outputs.len());
         for output in &step.outputs {
             let contents = outputs.remove(output);
@@ -148,7 +148,7 @@ impl<T: Clone> EnsembleRun<T> {
     }
 
     /// Records that the call sends no further responses.
-    pub fn finished(
+    pub fn call_finished(
         &mut self,
         graph: &EnsembleGraph,
         call: StepCallKey,
@@ -159,43 +159,43 @@ impl<T: Clone> EnsembleRun<T> {
     }
 
     /// Records that the call ended with an error.
-    pub fn failed(
+    pub fn call_failed(
         &mut self,
         graph: &EnsembleGraph,
         call: StepCallKey,
         out: &mut Vec<EnsembleAction<T>>,
     ) {
         self.end_call(call);
-        self.fail(RunFailure::Step(call), out);
+        self.fail(EnsembleRunFailure::Step(call), out);
         self.finish_if_idle(graph, out);
     }
 
     /// Records that the call sent an error before its end, which follows later.
-    pub fn responded_with_error(
+    pub fn call_responded_with_error(
         &mut self,
         graph: &EnsembleGraph,
         call: StepCallKey,
         out: &mut Vec<EnsembleAction<T>>,
     ) {
         let _known = self.call(call);
-        self.fail(RunFailure::Step(call), out);
+        self.fail(EnsembleRunFailure::Step(call), out);
         self.finish_if_idle(graph, out);
     }
 
     /// Cancels the request.
     pub fn cancel(&mut self, graph: &EnsembleGraph, out: &mut Vec<EnsembleAction<T>>) {
-        self.fail(RunFailure::Cancelled, out);
+        self.fail(EnsembleRunFailure::Cancelled, out);
         self.finish_if_idle(graph, out);
     }
 
     /// Number of calls that have neither finished nor failed.
-    pub fn calls(&self) -> usize {
+    pub fn active_call_count(&self) -> usize {
         self.calls.len()
     }
 
     /// Number of waves with tensors that a step or the response still needs. They pile up while the
     /// decoupled steps continue.
-    pub fn pending_waves(&self) -> usize {
+    pub fn pending_decoupled_responses(&self) -> usize {
         self.pending.len()
     }
 
@@ -214,7 +214,13 @@ impl<T: Clone> EnsembleRun<T> {
     }
 
     /// Stores a tensor if a step or the response needs it.
-    fn store(&mut self, graph: &EnsembleGraph, index: TensorIndex, wave: u64, contents: Option<T>) {
+    fn store(
+        &mut self,
+        graph: &EnsembleGraph,
+        index: EnsembleTensorIndex,
+        wave: u64,
+        contents: Option<T>,
+    ) {
         let consumers = graph.tensor(index).consumers.iter();
         let steps = consumers.filter(|step| self.needed[to_usize(step.0)]).count();
         let users = steps + usize::from(self.requested.contains(&index));
@@ -231,7 +237,7 @@ impl<T: Clone> EnsembleRun<T> {
     fn start_ready(
         &mut self,
         graph: &EnsembleGraph,
-        arrived: &[(TensorIndex, u64)],
+        arrived: &[(EnsembleTensorIndex, u64)],
         out: &mut Vec<EnsembleAction<T>>,
     ) {
         let mut ready: BTreeSet<(StepIndex, u64)> = BTreeSet::new();
@@ -265,8 +271,8 @@ impl<T: Clone> EnsembleRun<T> {
     fn candidate_waves(
         &self,
         graph: &EnsembleGraph,
-        group: &[TensorIndex],
-        index: TensorIndex,
+        group: &[EnsembleTensorIndex],
+        index: EnsembleTensorIndex,
         wave: u64,
     ) -> Vec<u64> {
         let waved = group.iter().find(|tensor| graph.tensor(**tensor).source.is_some());
@@ -281,11 +287,15 @@ impl<T: Clone> EnsembleRun<T> {
 
     /// The key of a wave's tensor. A tensor that doesn't come from a decoupled step is the same in
     /// every wave.
-    fn key(graph: &EnsembleGraph, index: TensorIndex, wave: u64) -> (TensorIndex, u64) {
+    fn key(
+        graph: &EnsembleGraph,
+        index: EnsembleTensorIndex,
+        wave: u64,
+    ) -> (EnsembleTensorIndex, u64) {
         (index, if graph.tensor(index).source.is_some() { wave } else { 0 })
     }
 
-    fn has_all(&self, graph: &EnsembleGraph, group: &[TensorIndex], wave: u64) -> bool {
+    fn has_all(&self, graph: &EnsembleGraph, group: &[EnsembleTensorIndex], wave: u64) -> bool {
         group.iter().all(|index| self.values.contains_key(&Self::key(graph, *index, wave)))
     }
 
@@ -311,7 +321,7 @@ impl<T: Clone> EnsembleRun<T> {
         out.push(EnsembleAction::Start { call, step: index, inputs });
     }
 
-    fn contents(&self, graph: &EnsembleGraph, index: TensorIndex, wave: u64) -> Option<T> {
+    fn contents(&self, graph: &EnsembleGraph, index: EnsembleTensorIndex, wave: u64) -> Option<T> {
         self.values.get(&Self::key(graph, index, wave)).and_then(|value| value.contents.clone())
     }
 
@@ -319,7 +329,7 @@ impl<T: Clone> EnsembleRun<T> {
     fn release_use(
         &mut self,
         graph: &EnsembleGraph,
-        index: TensorIndex,
+        index: EnsembleTensorIndex,
         wave: u64,
         used_again: bool,
     ) {
@@ -353,7 +363,7 @@ impl<T: Clone> EnsembleRun<T> {
     fn respond_if_complete(
         &mut self,
         graph: &EnsembleGraph,
-        requested: &[TensorIndex],
+        requested: &[EnsembleTensorIndex],
         wave: u64,
         out: &mut Vec<EnsembleAction<T>>,
     ) {
@@ -370,7 +380,7 @@ impl<T: Clone> EnsembleRun<T> {
         out.push(EnsembleAction::Respond { outputs });
     }
 
-    fn fail(&mut self, failure: RunFailure, out: &mut Vec<EnsembleAction<T>>) {
+    fn fail(&mut self, failure: EnsembleRunFailure, out: &mut Vec<EnsembleAction<T>>) {
         if self.state != RunState::Running {
             return;
         }
@@ -388,7 +398,7 @@ impl<T: Clone> EnsembleRun<T> {
         let may_have_no_response =
             self.requested.iter().any(|index| graph.tensor(*index).source.is_some());
         if self.responses == 0 && !may_have_no_response {
-            self.fail(RunFailure::Deadlock, out);
+            self.fail(EnsembleRunFailure::Deadlock, out);
         }
         self.state = RunState::Finished;
         self.forget_values();

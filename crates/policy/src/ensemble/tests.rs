@@ -1,7 +1,7 @@
 use super::*;
 
-fn tensors(letters: &str) -> Vec<TensorIndex> {
-    letters.bytes().map(|letter| TensorIndex(u32::from(letter - b'a'))).collect()
+fn tensors(letters: &str) -> Vec<EnsembleTensorIndex> {
+    letters.bytes().map(|letter| EnsembleTensorIndex(u32::from(letter - b'a'))).collect()
 }
 
 /// Parses `inputs > steps > outputs`. A step is `ab:c`, followed by `*` if it is decoupled.
@@ -10,7 +10,7 @@ fn spec(text: &str) -> EnsembleSpec {
     let step = |text: &str| {
         let decoupled = text.ends_with('*');
         let (inputs, outputs) = text.trim_end_matches('*').split_once(':').expect("in:out");
-        StepSpec { inputs: tensors(inputs), outputs: tensors(outputs), decoupled }
+        EnsembleStepSpec { inputs: tensors(inputs), outputs: tensors(outputs), decoupled }
     };
     EnsembleSpec {
         tensors: 26,
@@ -20,7 +20,7 @@ fn spec(text: &str) -> EnsembleSpec {
     }
 }
 
-fn letter(index: TensorIndex) -> char {
+fn letter(index: EnsembleTensorIndex) -> char {
     char::from(b'a' + u8::try_from(index.0).unwrap())
 }
 
@@ -66,14 +66,18 @@ fn check(ensemble: &str, script: &str) {
                 let inputs = inputs.chars().map(input).collect();
                 run = Some(EnsembleRun::begin(&graph, inputs, tensors(wanted), &mut out));
             }
-            ["end", text] => run.as_mut().unwrap().finished(&graph, call(text), &mut out),
+            ["end", text] => run.as_mut().unwrap().call_finished(&graph, call(text), &mut out),
             ["fault", text] => {
-                run.as_mut().unwrap().responded_with_error(&graph, call(text), &mut out)
+                run.as_mut().unwrap().call_responded_with_error(&graph, call(text), &mut out)
             }
             ["pending", count] => {
-                assert_eq!(run.as_ref().unwrap().pending_waves().to_string(), *count, "{line}");
+                assert_eq!(
+                    run.as_ref().unwrap().pending_decoupled_responses().to_string(),
+                    *count,
+                    "{line}"
+                );
             }
-            ["fail", text] => run.as_mut().unwrap().failed(&graph, call(text), &mut out),
+            ["fail", text] => run.as_mut().unwrap().call_failed(&graph, call(text), &mut out),
             ["cancel"] => run.as_mut().unwrap().cancel(&graph, &mut out),
             [text, outputs @ ..] => {
                 responses += 1;
@@ -81,7 +85,7 @@ fn check(ensemble: &str, script: &str) {
                     .iter()
                     .map(|letter| (tensors(letter)[0], format!("{letter}{responses}")))
                     .collect();
-                run.as_mut().unwrap().responded(&graph, call(text), outputs, &mut out);
+                run.as_mut().unwrap().call_responded(&graph, call(text), outputs, &mut out);
             }
             [] => panic!("an event"),
         }
@@ -226,14 +230,14 @@ fn cancelling_cancels_the_calls() {
 fn invalid_ensembles_are_refused() {
     let error = |text| EnsembleGraph::new(&spec(text)).unwrap_err();
     let tensor = |letter: &str| tensors(letter)[0];
-    assert_eq!(error("a > b:c > c"), GraphError::NotProduced(tensor("b")));
-    assert_eq!(error("a > a:b > c"), GraphError::NotProduced(tensor("c")));
-    assert_eq!(error("a > a:b a:b > b"), GraphError::ProducedTwice(tensor("b")));
-    assert_eq!(error("a > a:a > a"), GraphError::ProducedTwice(tensor("a")));
-    assert_eq!(error("a > ac:b b:c > b"), GraphError::Cycle(StepIndex(0)));
-    assert_eq!(error("a > a:b* a:c* bc:d > d"), GraphError::MixedWaves(StepIndex(2)));
-    assert_eq!(error("a > a:b* a:c* > bc"), GraphError::MixedOutputWaves);
-    assert_eq!(error("a > :b > b"), GraphError::NoInputs(StepIndex(0)));
+    assert_eq!(error("a > b:c > c"), EnsembleGraphError::NotProduced(tensor("b")));
+    assert_eq!(error("a > a:b > c"), EnsembleGraphError::NotProduced(tensor("c")));
+    assert_eq!(error("a > a:b a:b > b"), EnsembleGraphError::ProducedTwice(tensor("b")));
+    assert_eq!(error("a > a:a > a"), EnsembleGraphError::ProducedTwice(tensor("a")));
+    assert_eq!(error("a > ac:b b:c > b"), EnsembleGraphError::Cycle(StepIndex(0)));
+    assert_eq!(error("a > a:b* a:c* bc:d > d"), EnsembleGraphError::MixedWaves(StepIndex(2)));
+    assert_eq!(error("a > a:b* a:c* > bc"), EnsembleGraphError::MixedOutputWaves);
+    assert_eq!(error("a > :b > b"), EnsembleGraphError::NoInputs(StepIndex(0)));
 }
 
 #[test]
@@ -261,9 +265,9 @@ fn a_decoupled_step_behind_another_numbers_its_own_waves() {
 fn gates_start_calls_up_to_the_limit_and_hold_back_a_congested_step() {
     let graph = EnsembleGraph::new(&spec("a > a:b b:c > c")).unwrap();
     let (fast, slow) = (StepIndex(0), StepIndex(1));
-    let mut gates = StepGates::new(&graph, 2);
+    let mut gates = StepConcurrencyLimiter::new(&graph, 2);
     let mut started = Vec::new();
-    let mut enter = |gates: &mut StepGates<u32>, step, call| {
+    let mut enter = |gates: &mut StepConcurrencyLimiter<u32>, step, call| {
         started.clear();
         gates.enter(step, call, &mut started);
         started.clone()
@@ -283,9 +287,9 @@ fn gates_start_calls_up_to_the_limit_and_hold_back_a_congested_step() {
     assert_eq!(started, [], "the fast step has room, the slow one has not");
     gates.leave(slow, &mut started);
     assert_eq!(started, [13, 3]);
-    assert_eq!((gates.started(slow), gates.waiting(slow)), (2, 1));
+    assert_eq!((gates.started_count(slow), gates.waiting_count(slow)), (2, 1));
     let mut withdrawn = Vec::new();
-    gates.withdraw(slow, |call| *call == 14, &mut withdrawn, &mut started);
-    assert_eq!((gates.waiting(slow), withdrawn), (0, vec![14]));
+    gates.remove_waiting(slow, |call| *call == 14, &mut withdrawn, &mut started);
+    assert_eq!((gates.waiting_count(slow), withdrawn), (0, vec![14]));
     assert_eq!(started, [13, 3]);
 }

@@ -1,6 +1,6 @@
 //! Model loads and unloads: decides when and in which order they happen.
 //!
-//! The inputs of [`Lifecycle`] are the *desired models*: the models that shall serve, their
+//! The inputs of [`LifecyclePlanner`] are the *desired models*: the models that shall serve, their
 //! revisions, and their dependencies on other models (an ensemble depends on its composing models).
 //! The outputs are loads and unloads, at most one at a time per model, and concurrent for different
 //! models. The driver reports how each ended, and the plan continues until the serving models are
@@ -21,19 +21,19 @@
 //! ```
 //! use galatea_policy::*;
 //!
-//! let mut lifecycle = Lifecycle::default();
+//! let mut lifecycle = LifecyclePlanner::default();
 //! let mut actions = Vec::new();
 //! let desired = |revision, dependencies: &[&str]| DesiredModel {
-//!     revision: Revision(revision),
+//!     revision: ModelRevision(revision),
 //!     reason: LoadReason::Direct,
 //!     dependencies: dependencies.iter().map(|name| (*name).into()).collect(),
 //! };
 //! let (pipeline, net) = (desired(1, &["net"]), desired(1, &[]));
 //! lifecycle.step(LifecycleEvent::SetDesired("pipeline".into(), pipeline), &mut actions);
 //! lifecycle.step(LifecycleEvent::SetDesired("net".into(), net), &mut actions);
-//! assert_eq!(actions.pop(), Some(LifecycleAction::Load("net".into(), Revision(1))));
+//! assert_eq!(actions.pop(), Some(LifecycleAction::Load("net".into(), ModelRevision(1))));
 //! lifecycle.step(LifecycleEvent::Loaded("net".into(), LoadOutcome::Serves), &mut actions);
-//! assert_eq!(actions.pop(), Some(LifecycleAction::Load("pipeline".into(), Revision(1))));
+//! assert_eq!(actions.pop(), Some(LifecycleAction::Load("pipeline".into(), ModelRevision(1))));
 //! ```
 
 mod modification_times;
@@ -42,22 +42,22 @@ mod names;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use modification_times::ModificationTimes;
-pub use names::{ModelName, ModelNames, can_have_namespace, model_id, name_in_id};
+pub use names::{ModelId, ModelIdsByName, can_have_namespace, model_id, name_of_model_id};
 
 /// A state of a model's files and configuration. Each change creates a new revision, which the
 /// driver numbers.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Revision(pub u64);
+pub struct ModelRevision(pub u64);
 
 /// A model that shall serve.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DesiredModel {
     /// The revision to load.
-    pub revision: Revision,
+    pub revision: ModelRevision,
     /// The reason why the model is desired. A directly desired model stays so until it is removed.
     pub reason: LoadReason,
     /// Models that must serve before it can.
-    pub dependencies: BTreeSet<ModelName>,
+    pub dependencies: BTreeSet<ModelId>,
 }
 
 /// The reason why a model is desired.
@@ -69,23 +69,23 @@ pub enum LoadReason {
     Dependency,
 }
 
-/// An input of a [`Lifecycle`].
+/// An input of a [`LifecyclePlanner`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LifecycleEvent {
     /// The model shall serve.
-    SetDesired(ModelName, DesiredModel),
+    SetDesired(ModelId, DesiredModel),
     /// The model shall not serve.
-    RemoveDesired(ModelName),
+    RemoveDesired(ModelId),
     /// The model shall not serve, and neither shall those of its direct and indirect dependencies
     /// that aren't desired directly and have no other dependent.
-    RemoveDesiredAndUnused(ModelName),
+    RemoveDesiredAndUnused(ModelId),
     /// A failed revision shall be tried again even though it hasn't changed.
-    Retry(ModelName),
+    Retry(ModelId),
     /// The load requested by [`LifecycleAction::Load`] has ended.
-    Loaded(ModelName, LoadOutcome),
+    Loaded(ModelId, LoadOutcome),
     /// The unload requested by [`LifecycleAction::Unload`] has ended: the model is out of service.
     /// Its requests may still be executing.
-    Unloaded(ModelName),
+    Unloaded(ModelId),
 }
 
 /// The result of a load.
@@ -105,23 +105,23 @@ pub enum LoadOutcome {
     Incompatible,
 }
 
-/// An output of a [`Lifecycle`], which the driver performs.
+/// An output of a [`LifecyclePlanner`], which the driver performs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LifecycleAction {
     /// Load this revision alongside the serving one, and replace the serving one when the load is
     /// complete. `Loaded` follows.
-    Load(ModelName, Revision),
+    Load(ModelId, ModelRevision),
     /// Take the model out of service. `Unloaded` follows.
-    Unload(ModelName),
+    Unload(ModelId),
     /// Report that the model can't be loaded, and the reason.
-    Block(ModelName, BlockReason),
+    Block(ModelId, LoadBlockReason),
 }
 
 /// The reason why a desired model can't be loaded.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum BlockReason {
+pub enum LoadBlockReason {
     /// This dependency doesn't exist or doesn't serve.
-    MissingDependency(ModelName),
+    MissingDependency(ModelId),
     /// The model depends on itself, perhaps indirectly.
     DependencyCycle,
 }
@@ -141,28 +141,28 @@ pub enum LifecycleStatus {
     /// The desired revision couldn't be loaded; an earlier one may be serving.
     Failed,
     /// The model can't be loaded.
-    Blocked(BlockReason),
+    Blocked(LoadBlockReason),
 }
 
 /// The plan. A single plan covers all models of a server.
 #[derive(Clone, Debug, Default)]
-pub struct Lifecycle {
-    models: BTreeMap<ModelName, ModelLife>,
+pub struct LifecyclePlanner {
+    models: BTreeMap<ModelId, ModelLife>,
     /// Models to replan because they or their dependencies have changed.
-    dirty: BTreeSet<ModelName>,
+    dirty: BTreeSet<ModelId>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct ModelLife {
     desired: Option<DesiredModel>,
-    serving: Option<Revision>,
+    serving: Option<ModelRevision>,
     /// True if a dependency was reloaded since the model was loaded.
     stale: bool,
     state: LoadState,
-    failed: Option<Revision>,
+    failed: Option<ModelRevision>,
     /// True if the serving revision was built for dependencies other than the current ones.
     incompatible: bool,
-    blocked: Option<BlockReason>,
+    blocked: Option<LoadBlockReason>,
 }
 
 /// Idle → Loading (by `Load`) → Idle (by `Loaded`), and Idle → Unloading (by `Unload`) → Idle (by
@@ -171,7 +171,7 @@ struct ModelLife {
 enum LoadState {
     #[default]
     Idle,
-    Loading(Revision),
+    Loading(ModelRevision),
     Unloading,
 }
 
@@ -186,14 +186,14 @@ impl ModelLife {
         self.state == LoadState::Idle && !self.incompatible && (is_current || can_not_load)
     }
 
-    fn set_serving(&mut self, revision: Revision) {
+    fn set_serving(&mut self, revision: ModelRevision) {
         self.serving = Some(revision);
         self.failed = None;
         self.incompatible = false;
     }
 }
 
-impl Lifecycle {
+impl LifecyclePlanner {
     /// Processes an event and pushes the resulting actions.
     ///
     /// # Panics
@@ -235,7 +235,7 @@ impl Lifecycle {
     }
 
     /// The serving revision.
-    pub fn serving_revision(&self, name: &str) -> Option<Revision> {
+    pub fn serving_revision(&self, name: &str) -> Option<ModelRevision> {
         self.models.get(name).and_then(|model| model.serving)
     }
 
@@ -250,21 +250,21 @@ impl Lifecycle {
     }
 
     /// The desired models.
-    pub fn desired(&self) -> impl Iterator<Item = &ModelName> {
+    pub fn desired(&self) -> impl Iterator<Item = &ModelId> {
         self.models.iter().filter(|(_, model)| model.desired.is_some()).map(|(name, _)| name)
     }
 
     /// Returns true if no load or unload remains for a model and its direct and indirect
     /// dependencies and dependents.
     pub fn is_settled_with_related(&self, name: &str) -> bool {
-        let settled = |name: &ModelName| self.models.get(name).is_none_or(ModelLife::is_settled);
+        let settled = |name: &ModelId| self.models.get(name).is_none_or(ModelLife::is_settled);
         let name = name.into();
         !self.is_pending(&name) && self.with_dependents(&name).iter().all(settled)
     }
 
     /// The model with its direct and indirect dependencies and dependents.
-    pub fn related_to(&self, name: &str) -> BTreeSet<ModelName> {
-        let name = ModelName::from(name);
+    pub fn related_to(&self, name: &str) -> BTreeSet<ModelId> {
+        let name = ModelId::from(name);
         let mut related = self.with_dependents(&name);
         let mut dependencies = BTreeSet::new();
         let mut unvisited = vec![name];
@@ -277,7 +277,7 @@ impl Lifecycle {
     }
 
     /// The desired models that depend directly on this one.
-    pub fn dependents_of(&self, name: &str) -> impl Iterator<Item = &ModelName> {
+    pub fn dependents_of(&self, name: &str) -> impl Iterator<Item = &ModelId> {
         let depends = move |model: &&ModelLife| {
             model.desired.as_ref().is_some_and(|desired| desired.dependencies.contains(name))
         };
@@ -285,7 +285,7 @@ impl Lifecycle {
     }
 
     /// The direct dependencies of a desired model.
-    pub fn dependencies_of(&self, name: &str) -> BTreeSet<ModelName> {
+    pub fn dependencies_of(&self, name: &str) -> BTreeSet<ModelId> {
         let desired = self.models.get(name).and_then(|model| model.desired.as_ref());
         desired.map(|desired| desired.dependencies.clone()).unwrap_or_default()
     }
@@ -295,7 +295,7 @@ impl Lifecycle {
         self.models.values().all(ModelLife::is_settled)
     }
 
-    fn set_desired(&mut self, name: &ModelName, mut desired: DesiredModel) {
+    fn set_desired(&mut self, name: &ModelId, mut desired: DesiredModel) {
         let model = self.models.entry(name.clone()).or_default();
         if model.desired.as_ref().is_some_and(|earlier| earlier.reason == LoadReason::Direct) {
             desired.reason = LoadReason::Direct;
@@ -307,7 +307,7 @@ impl Lifecycle {
         }
     }
 
-    fn remove_desired(&mut self, name: &ModelName) {
+    fn remove_desired(&mut self, name: &ModelId) {
         if let Some(model) = self.models.get_mut(name) {
             model.desired = None;
             model.blocked = None;
@@ -318,7 +318,7 @@ impl Lifecycle {
 
     /// Removes the model and its unused dependencies. Each iteration removes a model, so the loop
     /// ends.
-    fn remove_desired_and_unused(&mut self, name: ModelName) {
+    fn remove_desired_and_unused(&mut self, name: ModelId) {
         let mut unused = vec![name];
         while let Some(name) = unused.pop() {
             let dependencies = self.dependencies_of(&name);
@@ -334,7 +334,7 @@ impl Lifecycle {
             && self.dependents_of(name).next().is_none()
     }
 
-    fn loaded(&mut self, name: &ModelName, outcome: LoadOutcome) {
+    fn loaded(&mut self, name: &ModelId, outcome: LoadOutcome) {
         let model = self.models.get_mut(name).unwrap_or_else(|| panic!("{name} is unknown"));
         let LoadState::Loading(revision) = model.state else {
             panic!("{name} was not being loaded")
@@ -362,7 +362,7 @@ impl Lifecycle {
     /// Marks the dependents of a reloaded model for reloading, even if they failed with its earlier
     /// revision.
     fn mark_dependents_stale(&mut self, name: &str) {
-        let dependents: Vec<ModelName> = self.dependents_of(name).cloned().collect();
+        let dependents: Vec<ModelId> = self.dependents_of(name).cloned().collect();
         for dependent in dependents {
             if let Some(dependent) = self.models.get_mut(&dependent) {
                 dependent.stale = true;
@@ -371,7 +371,7 @@ impl Lifecycle {
         }
     }
 
-    fn unloaded(&mut self, name: &ModelName) {
+    fn unloaded(&mut self, name: &ModelId) {
         let model = self.models.get_mut(name).unwrap_or_else(|| panic!("{name} is unknown"));
         assert_eq!(model.state, LoadState::Unloading, "{name} was not being unloaded");
         model.state = LoadState::Idle;
@@ -379,12 +379,12 @@ impl Lifecycle {
     }
 
     /// Marks the model and its direct and indirect dependents for replanning.
-    fn mark_dirty(&mut self, name: &ModelName) {
+    fn mark_dirty(&mut self, name: &ModelId) {
         let dirty = self.with_dependents(name);
         self.dirty.extend(dirty);
     }
 
-    fn with_dependents(&self, name: &ModelName) -> BTreeSet<ModelName> {
+    fn with_dependents(&self, name: &ModelId) -> BTreeSet<ModelId> {
         let mut unvisited = vec![name.clone()];
         let mut visited = BTreeSet::new();
         while let Some(name) = unvisited.pop() {
@@ -396,7 +396,7 @@ impl Lifecycle {
     }
 
     /// Decides on the next action for a model, if one is due.
-    fn plan(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
+    fn plan(&mut self, name: &ModelId, out: &mut Vec<LifecycleAction>) {
         let Some(model) = self.models.get(name) else { return };
         if model.state != LoadState::Idle {
             return;
@@ -432,8 +432,8 @@ impl Lifecycle {
     /// Sets the reason why the model is blocked. A blocked model is unloaded.
     fn set_blocked(
         &mut self,
-        name: &ModelName,
-        reason: Option<BlockReason>,
+        name: &ModelId,
+        reason: Option<LoadBlockReason>,
         out: &mut Vec<LifecycleAction>,
     ) {
         let model = self.models.get_mut(name).expect("the model is planned");
@@ -453,7 +453,7 @@ impl Lifecycle {
     }
 
     /// Unloads an incompatible model and keeps its failure, because a retry would fail again.
-    fn unload_incompatible(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
+    fn unload_incompatible(&mut self, name: &ModelId, out: &mut Vec<LifecycleAction>) {
         let failed = self.models.get(name).and_then(|model| model.failed);
         self.unload(name, out);
         if let Some(model) = self.models.get_mut(name) {
@@ -461,7 +461,7 @@ impl Lifecycle {
         }
     }
 
-    fn unload(&mut self, name: &ModelName, out: &mut Vec<LifecycleAction>) {
+    fn unload(&mut self, name: &ModelId, out: &mut Vec<LifecycleAction>) {
         let model = self.models.get_mut(name).expect("the model is planned");
         model.serving = None;
         model.failed = None;
@@ -472,14 +472,14 @@ impl Lifecycle {
         self.dirty.remove(name);
     }
 
-    fn dependency_state(&self, name: &ModelName) -> DependencyState {
+    fn dependency_state(&self, name: &ModelId) -> DependencyState {
         if self.depends_on_itself(name) {
-            return DependencyState::Blocked(BlockReason::DependencyCycle);
+            return DependencyState::Blocked(LoadBlockReason::DependencyCycle);
         }
         let mut state = DependencyState::Ready;
         for dependency in self.dependencies_of(name) {
             let missing =
-                || DependencyState::Blocked(BlockReason::MissingDependency(dependency.clone()));
+                || DependencyState::Blocked(LoadBlockReason::MissingDependency(dependency.clone()));
             let Some(model) = self.models.get(&dependency) else { return missing() };
             if model.desired.is_none() || model.blocked.is_some() {
                 return missing();
@@ -494,7 +494,7 @@ impl Lifecycle {
     }
 
     /// Returns true if a load or unload remains for the model or one of its dependencies.
-    fn is_pending(&self, name: &ModelName) -> bool {
+    fn is_pending(&self, name: &ModelId) -> bool {
         let mut unvisited = vec![name.clone()];
         let mut visited = BTreeSet::new();
         while let Some(name) = unvisited.pop() {
@@ -509,8 +509,8 @@ impl Lifecycle {
         false
     }
 
-    fn depends_on_itself(&self, name: &ModelName) -> bool {
-        let mut unvisited: Vec<ModelName> = self.dependencies_of(name).into_iter().collect();
+    fn depends_on_itself(&self, name: &ModelId) -> bool {
+        let mut unvisited: Vec<ModelId> = self.dependencies_of(name).into_iter().collect();
         let mut visited = BTreeSet::new();
         while let Some(dependency) = unvisited.pop() {
             if dependency == *name {
@@ -531,7 +531,7 @@ enum DependencyState {
     /// A dependency is being loaded or unloaded.
     Pending,
     /// The model can't be loaded.
-    Blocked(BlockReason),
+    Blocked(LoadBlockReason),
 }
 
 #[cfg(test)]

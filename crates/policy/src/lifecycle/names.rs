@@ -2,7 +2,7 @@
 //!
 //! With namespaces, several repositories may contain models of the same name. A model is then
 //! identified by its namespace and name, `NAMESPACE::NAME`, as Triton displays it, and
-//! [`ModelNames`] maps a name to its ids. A name must not contain `::` or begin with a colon, so
+//! [`ModelIdsByName`] maps a name to its ids. A name must not contain `::` or begin with a colon, so
 //! that ids are unambiguous. Without namespaces, the id is the name.
 //!
 //! The names of an ensemble's composing models are resolved among the desired models. When a name
@@ -12,14 +12,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A model's identifier: its name, or its id with namespaces.
-pub type ModelName = std::sync::Arc<str>;
+pub type ModelId = std::sync::Arc<str>;
 
 /// The separator between namespace and name.
 const SEPARATOR: &str = "::";
 
 /// The id of a model: its name, prefixed with its namespace if it has one.
 #[must_use]
-pub fn model_id(namespace: Option<&str>, name: &str) -> ModelName {
+pub fn model_id(namespace: Option<&str>, name: &str) -> ModelId {
     match namespace {
         Some(namespace) => format!("{namespace}{SEPARATOR}{name}").into(),
         None => name.into(),
@@ -28,7 +28,7 @@ pub fn model_id(namespace: Option<&str>, name: &str) -> ModelName {
 
 /// The name part of an id with a namespace.
 #[must_use]
-pub fn name_in_id(id: &str) -> &str {
+pub fn name_of_model_id(id: &str) -> &str {
     id.rsplit_once(SEPARATOR).map_or(id, |(_, name)| name)
 }
 
@@ -40,28 +40,28 @@ pub fn can_have_namespace(name: &str) -> bool {
 
 /// The model ids by name.
 #[derive(Clone, Debug, Default)]
-pub struct ModelNames {
-    ids: BTreeMap<String, BTreeSet<ModelName>>,
+pub struct ModelIdsByName {
+    ids: BTreeMap<String, BTreeSet<ModelId>>,
 }
 
-impl ModelNames {
+impl ModelIdsByName {
     /// Adds a model's id.
-    pub fn insert(&mut self, id: ModelName) {
-        self.ids.entry(name_in_id(&id).to_owned()).or_default().insert(id);
+    pub fn insert(&mut self, id: ModelId) {
+        self.ids.entry(name_of_model_id(&id).to_owned()).or_default().insert(id);
     }
 
     /// Removes a model's id.
     pub fn remove(&mut self, id: &str) {
-        if let Some(ids) = self.ids.get_mut(name_in_id(id)) {
+        if let Some(ids) = self.ids.get_mut(name_of_model_id(id)) {
             ids.remove(id);
             if ids.is_empty() {
-                self.ids.remove(name_in_id(id));
+                self.ids.remove(name_of_model_id(id));
             }
         }
     }
 
     /// All models with this name.
-    pub fn ids_of(&self, name: &str) -> impl Iterator<Item = &ModelName> {
+    pub fn ids_of(&self, name: &str) -> impl Iterator<Item = &ModelId> {
         self.ids.get(name).into_iter().flatten()
     }
 
@@ -69,7 +69,7 @@ impl ModelNames {
     /// or otherwise the only one. If there is no such model or more than one, returns the bare
     /// name, which isn't the id of any model.
     #[must_use]
-    pub fn resolve(&self, namespace: &str, name: &str) -> ModelName {
+    pub fn resolve(&self, namespace: &str, name: &str) -> ModelId {
         let own = model_id(Some(namespace), name);
         let mut others = self.ids_of(name);
         match (others.next(), others.next()) {
@@ -84,8 +84,8 @@ impl ModelNames {
 mod tests {
     use super::*;
 
-    fn names(ids: &[&str]) -> ModelNames {
-        let mut names = ModelNames::default();
+    fn names(ids: &[&str]) -> ModelIdsByName {
+        let mut names = ModelIdsByName::default();
         ids.iter().for_each(|id| names.insert((*id).into()));
         names
     }
@@ -98,7 +98,7 @@ mod tests {
             [("/r", "m"), ("/r::x", "m"), ("/r:", "a:b"), ("", "m:"), ("", "m")]
         {
             assert!(can_have_namespace(name));
-            assert_eq!(name_in_id(&model_id(Some(namespace), name)), name);
+            assert_eq!(name_of_model_id(&model_id(Some(namespace), name)), name);
         }
         for name in [":m", "a::b", "::", ":"] {
             assert!(!can_have_namespace(name), "{name}");

@@ -4,10 +4,12 @@ fn render(action: &LifecycleAction) -> String {
     match action {
         LifecycleAction::Load(name, revision) => format!("load {name}@{}", revision.0),
         LifecycleAction::Unload(name) => format!("unload {name}"),
-        LifecycleAction::Block(name, BlockReason::MissingDependency(need)) => {
+        LifecycleAction::Block(name, LoadBlockReason::MissingDependency(need)) => {
             format!("block {name} without {need}")
         }
-        LifecycleAction::Block(name, BlockReason::DependencyCycle) => format!("block {name} cycle"),
+        LifecycleAction::Block(name, LoadBlockReason::DependencyCycle) => {
+            format!("block {name} cycle")
+        }
     }
 }
 
@@ -16,8 +18,8 @@ fn render(action: &LifecycleAction) -> String {
 /// results `ok a`, `same a` (unchanged), `failed a`, `unfit a` (incompatible) and `given-up a`
 /// (cancelled); and `gone a` (unloaded).
 #[track_caller]
-fn check(script: &str) -> Lifecycle {
-    let mut lifecycle = Lifecycle::default();
+fn check(script: &str) -> LifecyclePlanner {
+    let mut lifecycle = LifecyclePlanner::default();
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (input, expected) = line.split_once("->").expect("event -> actions");
         let input: Vec<&str> = input.split_whitespace().collect();
@@ -29,8 +31,8 @@ fn check(script: &str) -> Lifecycle {
                         "want" => LoadReason::Direct,
                         _ => LoadReason::Dependency,
                     },
-                    revision: Revision(revision.parse().expect("a revision")),
-                    dependencies: needs.iter().map(|need| ModelName::from(*need)).collect(),
+                    revision: ModelRevision(revision.parse().expect("a revision")),
+                    dependencies: needs.iter().map(|need| ModelId::from(*need)).collect(),
                 };
                 LifecycleEvent::SetDesired(name.into(), desired)
             }
@@ -68,7 +70,7 @@ fn a_model_is_loaded_once_per_revision() {
          retry a -> load a@3
          ok a ->",
     );
-    assert_eq!(lifecycle.serving_revision("a"), Some(Revision(3)));
+    assert_eq!(lifecycle.serving_revision("a"), Some(ModelRevision(3)));
     assert!(lifecycle.is_settled());
 }
 
@@ -80,7 +82,7 @@ fn a_failed_reload_leaves_the_old_revision_serving() {
          want a@2 -> load a@2
          failed a ->",
     );
-    assert_eq!(lifecycle.serving_revision("a"), Some(Revision(1)));
+    assert_eq!(lifecycle.serving_revision("a"), Some(ModelRevision(1)));
     assert_eq!(lifecycle.status("a"), LifecycleStatus::Failed);
     assert_eq!(lifecycle.status("b"), LifecycleStatus::Absent);
 }
@@ -266,7 +268,7 @@ fn an_unchanged_reload_reloads_no_dependent() {
          want a@2 -> load a@2
          same a ->",
     );
-    assert_eq!(lifecycle.serving_revision("a"), Some(Revision(2)));
+    assert_eq!(lifecycle.serving_revision("a"), Some(ModelRevision(2)));
     assert!(lifecycle.is_settled());
 }
 
@@ -303,8 +305,9 @@ fn an_ensemble_is_not_settled_before_its_dependencies() {
          want a@2 -> load a@2
          want e@1 a ->",
     );
-    let settled =
-        |lifecycle: &Lifecycle| ["a", "b", "e"].map(|name| lifecycle.is_settled_with_related(name));
+    let settled = |lifecycle: &LifecyclePlanner| {
+        ["a", "b", "e"].map(|name| lifecycle.is_settled_with_related(name))
+    };
     assert_eq!(settled(&lifecycle), [false; 3]);
     for (name, after) in [("b", [false, true, false]), ("a", [false, true, false])] {
         let event = LifecycleEvent::Loaded(name.into(), LoadOutcome::Serves);

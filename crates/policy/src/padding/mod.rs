@@ -29,7 +29,7 @@ use crate::cost::PaddedCosts;
 use crate::ids::{InstanceId, RequestInfo};
 use crate::lane_pool::LanePool;
 use crate::queue::{DenseIndex, PolicyQueue, SlabIndex};
-use crate::spec::{DynamicSpec, PaddingSpec};
+use crate::spec::{DynamicBatcherSpec, PaddingSpec};
 use crate::time::Time;
 use crate::tuned::TRIES;
 use crate::units::{Elements, Length, Rows};
@@ -77,7 +77,11 @@ enum UnchosenRequests {
 }
 
 impl PaddedChooser {
-    pub(crate) fn new(max_batch_size: u32, spec: &DynamicSpec, padding: &PaddingSpec) -> Self {
+    pub(crate) fn new(
+        max_batch_size: u32,
+        spec: &DynamicBatcherSpec,
+        padding: &PaddingSpec,
+    ) -> Self {
         PaddedChooser {
             max_rows: Rows(u64::from(max_batch_size.max(1))),
             budget: Elements(padding.budget),

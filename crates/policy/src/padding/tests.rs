@@ -3,7 +3,9 @@ use crate::ids::{RequestKey, ShapeClassId};
 use crate::scheduler::Scheduler;
 use crate::spec::{SchedulingMode, SchedulingSpec};
 use crate::tuned::PASSED_OVER_MAX;
-use crate::{Action, Actions, Event, QueuePolicy, QueueWaitReason, TimeoutAction};
+use crate::{
+    QueuePolicy, QueueWaitReason, SchedulerAction, SchedulerActions, SchedulerEvent, TimeoutAction,
+};
 
 const LANE: InstanceId = InstanceId(0);
 
@@ -25,9 +27,11 @@ struct World {
 }
 
 impl World {
-    fn new(spec: DynamicSpec, budget: u64) -> Self {
-        let mode =
-            SchedulingMode::Dynamic(DynamicSpec { padding: Some(PaddingSpec { budget }), ..spec });
+    fn new(spec: DynamicBatcherSpec, budget: u64) -> Self {
+        let mode = SchedulingMode::Dynamic(DynamicBatcherSpec {
+            padding: Some(PaddingSpec { budget }),
+            ..spec
+        });
         let scheduler = Scheduler::new(SchedulingSpec {
             max_batch_size: 8,
             mode,
@@ -37,12 +41,12 @@ impl World {
         let (lengths, failed) = (vec![0], Vec::new());
         let mut world =
             World { scheduler, now: Time(0), lengths, running: None, reason: None, failed };
-        world.step(Event::AddInstance(LANE));
+        world.step(SchedulerEvent::AddInstance(LANE));
         world
     }
 
     /// A scheduler with known execution costs.
-    fn experienced(spec: DynamicSpec, budget: u64) -> Self {
+    fn experienced(spec: DynamicBatcherSpec, budget: u64) -> Self {
         let mut world = World::new(spec, budget);
         for length in [4, 8, 16, 32, 64, 128, 256, 512, 1024] {
             for _ in 0..4 {
@@ -58,16 +62,16 @@ impl World {
     fn let_the_delay_pass(&mut self) {
         if let (None, Some(until)) = (&self.running, self.scheduler.next_wakeup()) {
             self.now = until;
-            self.step(Event::Tick);
+            self.step(SchedulerEvent::Tick);
         }
     }
 
-    fn step(&mut self, event: Event) {
-        let mut out = Actions::default();
+    fn step(&mut self, event: SchedulerEvent) {
+        let mut out = SchedulerActions::default();
         self.scheduler.step(self.now, event, &mut out);
         for action in out.drain() {
             match action {
-                Action::Dispatch { batch, .. } => {
+                SchedulerAction::Dispatch { batch, .. } => {
                     let keys: Vec<u64> = batch
                         .entries()
                         .iter()
@@ -79,7 +83,7 @@ impl World {
                     self.running = Some((keys, ends));
                     self.reason = Some(batch.close_reason());
                 }
-                Action::Fail { key, .. } => self.failed.push(key.0),
+                SchedulerAction::Fail { key, .. } => self.failed.push(key.0),
                 other => panic!("{other:?}"),
             }
         }
@@ -89,7 +93,7 @@ impl World {
         let key = RequestKey(self.lengths.len() as u64);
         self.lengths.push(length);
         self.now = self.now.saturating_add(1);
-        self.step(Event::Enqueue(RequestInfo {
+        self.step(SchedulerEvent::Enqueue(RequestInfo {
             key,
             batch_size: 1,
             shape_class: ShapeClassId(class),
@@ -109,7 +113,7 @@ impl World {
     fn finish(&mut self) -> Vec<u64> {
         let (mut keys, ends) = self.running.take().expect("the instance is busy");
         self.now = self.now.max(ends);
-        self.step(Event::LaneFree(LANE));
+        self.step(SchedulerEvent::LaneFree(LANE));
         keys.sort_unstable();
         keys
     }
@@ -126,7 +130,7 @@ impl World {
 
 #[test]
 fn the_oldest_request_gets_companions_of_its_length() {
-    let mut world = World::experienced(DynamicSpec::default(), u64::MAX);
+    let mut world = World::experienced(DynamicBatcherSpec::default(), u64::MAX);
     // Request 1 occupies the instance.
     let batches = world.batches(&[10, 30, 11, 28, 12]);
     assert_eq!(batches, [vec![2, 4, 6], vec![3, 5]]);
@@ -136,7 +140,7 @@ fn the_oldest_request_gets_companions_of_its_length() {
 /// younger or older request wait.
 #[test]
 fn without_a_gain_the_order_of_arrival_holds() {
-    let mut world = World::experienced(DynamicSpec::default(), u64::MAX);
+    let mut world = World::experienced(DynamicBatcherSpec::default(), u64::MAX);
     let batches = world.batches(&[500, 900, 510, 890]);
     assert_eq!(batches, [vec![2], vec![3], vec![4], vec![5]]);
     assert_eq!(world.reason, Some(CloseReason::InstanceIdle));
@@ -144,25 +148,25 @@ fn without_a_gain_the_order_of_arrival_holds() {
 
 #[test]
 fn without_experience_requests_execute_alone() {
-    let mut world = World::new(DynamicSpec::default(), u64::MAX);
+    let mut world = World::new(DynamicBatcherSpec::default(), u64::MAX);
     assert_eq!(world.batches(&[10, 10, 10]), [vec![2], vec![3], vec![4]]);
     assert_eq!(world.reason, Some(CloseReason::Cost));
 }
 
 #[test]
 fn batches_stay_within_the_budget_and_the_maximum() {
-    let mut world = World::experienced(DynamicSpec::default(), 30);
+    let mut world = World::experienced(DynamicBatcherSpec::default(), 30);
     assert_eq!(world.batches(&[10; 5]), [vec![2, 3, 4], vec![5, 6]]);
-    let mut world = World::experienced(DynamicSpec::default(), 9);
+    let mut world = World::experienced(DynamicBatcherSpec::default(), 9);
     assert_eq!(world.batches(&[10; 2]), [vec![2], vec![3]]);
-    let mut world = World::experienced(DynamicSpec::default(), u64::MAX);
+    let mut world = World::experienced(DynamicBatcherSpec::default(), u64::MAX);
     assert_eq!(world.batches(&[10; 9]), [(2..=9).collect(), vec![10]]);
 }
 
 #[test]
 fn a_batch_says_why_it_has_no_more_requests() {
     let reason = |lengths: &[u32], budget| {
-        let mut world = World::experienced(DynamicSpec::default(), budget);
+        let mut world = World::experienced(DynamicBatcherSpec::default(), budget);
         world.arrive(64);
         lengths.iter().for_each(|length| world.arrive(*length));
         world.finish();
@@ -176,7 +180,7 @@ fn a_batch_says_why_it_has_no_more_requests() {
 
 #[test]
 fn a_request_is_passed_over_a_limited_number_of_times() {
-    let mut world = World::experienced(DynamicSpec::default(), u64::MAX);
+    let mut world = World::experienced(DynamicBatcherSpec::default(), u64::MAX);
     world.arrive(64);
     // In each pair, the first request is long, and the second fits the first request of the queue.
     for _ in 0..3 {
@@ -200,8 +204,11 @@ fn a_request_is_passed_over_a_limited_number_of_times() {
 
 #[test]
 fn shape_classes_and_levels_are_not_mixed() {
-    let levels =
-        DynamicSpec { priority_levels: 2, default_priority_level: 2, ..DynamicSpec::default() };
+    let levels = DynamicBatcherSpec {
+        priority_levels: 2,
+        default_priority_level: 2,
+        ..DynamicBatcherSpec::default()
+    };
     let mut world = World::experienced(levels, u64::MAX);
     world.arrive(64);
     for (class, priority) in [(0, 2), (1, 2), (0, 2), (0, 1), (1, 2), (0, 1)] {
@@ -216,7 +223,7 @@ fn shape_classes_and_levels_are_not_mixed() {
 
 #[test]
 fn a_batch_that_would_gain_waits_for_the_delay() {
-    let spec = DynamicSpec { max_queue_delay_ns: 500, ..DynamicSpec::default() };
+    let spec = DynamicBatcherSpec { max_queue_delay_ns: 500, ..DynamicBatcherSpec::default() };
     let mut world = World::experienced(spec, 30);
     world.arrive(10);
     let arrived = world.now;
@@ -227,7 +234,7 @@ fn a_batch_that_would_gain_waits_for_the_delay() {
     world.arrive(10);
     assert!(world.running.is_none());
     world.now = arrived.saturating_add(500);
-    world.step(Event::Tick);
+    world.step(SchedulerEvent::Tick);
     assert_eq!(world.finish(), [1, 2]);
     assert_eq!(world.reason, Some(CloseReason::Delay));
     // A third request would exceed the budget, so waiting is pointless.
@@ -236,7 +243,7 @@ fn a_batch_that_would_gain_waits_for_the_delay() {
     assert_eq!(world.finish(), [3, 4]);
     assert_eq!(world.reason, Some(CloseReason::Budget));
     world.arrive(10);
-    world.step(Event::Drain);
+    world.step(SchedulerEvent::Drain);
     assert_eq!(world.reason, Some(CloseReason::Unloading));
 }
 
@@ -247,7 +254,7 @@ fn delayed_requests_are_served_behind_the_others_of_their_level() {
         default_timeout_ns: 5,
         ..QueuePolicy::default()
     };
-    let spec = DynamicSpec { default_queue_policy, ..DynamicSpec::default() };
+    let spec = DynamicBatcherSpec { default_queue_policy, ..DynamicBatcherSpec::default() };
     let mut world = World::experienced(spec, u64::MAX);
     world.arrive(64);
     world.arrive(10);
@@ -261,7 +268,7 @@ fn delayed_requests_are_served_behind_the_others_of_their_level() {
 
 #[test]
 fn extreme_lengths_do_not_overflow() {
-    let mut world = World::experienced(DynamicSpec::default(), u64::MAX);
+    let mut world = World::experienced(DynamicBatcherSpec::default(), u64::MAX);
     world.arrive(64);
     for length in [0, u32::MAX, 0, u32::MAX] {
         world.lengths.push(length);

@@ -20,8 +20,8 @@ use self::list::QueueList;
 use self::slab::{LevelList, RequestSlab};
 pub(crate) use self::slab::{QueuedRequest, SlabIndex};
 use crate::ids::{RequestInfo, RequestKey};
-use crate::spec::{DynamicSpec, QueuePolicy, TimeoutAction};
-use crate::status::{LevelStatus, QueueWaitReason};
+use crate::spec::{DynamicBatcherSpec, QueuePolicy, TimeoutAction};
+use crate::status::{PriorityLevelStatus, QueueWaitReason};
 use crate::time::Time;
 
 /// All waiting requests of a model, by priority level.
@@ -92,7 +92,7 @@ impl PolicyQueue {
         })
     }
 
-    pub(crate) fn new(spec: &DynamicSpec) -> Self {
+    pub(crate) fn new(spec: &DynamicBatcherSpec) -> Self {
         if spec.priority_levels == 0 {
             let default_policy = spec.default_queue_policy;
             return Self::with_policies(LevelPolicies {
@@ -311,11 +311,14 @@ impl PolicyQueue {
     }
 
     /// The levels with waiting requests, in service order. All of them wait for the given reason.
-    pub(crate) fn statuses(&self, waits_for: QueueWaitReason) -> impl Iterator<Item = LevelStatus> {
+    pub(crate) fn statuses(
+        &self,
+        waits_for: QueueWaitReason,
+    ) -> impl Iterator<Item = PriorityLevelStatus> {
         self.levels.iter().filter(|(_, level)| level.len() > 0).map(move |(priority, level)| {
             let delayed = level.delayed_since.first().map(|(since, _)| *since);
             let in_time = level.in_time.head().map(|head| self.slab.get(head).enqueued);
-            LevelStatus {
+            PriorityLevelStatus {
                 priority: *priority,
                 waiting: level.len(),
                 delayed: level.delayed.len(),

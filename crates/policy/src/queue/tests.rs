@@ -24,11 +24,11 @@ fn policy(timeout_action: TimeoutAction, default_timeout_ns: u64) -> QueuePolicy
 }
 
 fn levels(count: u64, default_queue_policy: QueuePolicy) -> PolicyQueue {
-    PolicyQueue::new(&DynamicSpec {
+    PolicyQueue::new(&DynamicBatcherSpec {
         priority_levels: count,
         default_priority_level: 2.min(count),
         default_queue_policy,
-        ..DynamicSpec::default()
+        ..DynamicBatcherSpec::default()
     })
 }
 
@@ -90,12 +90,12 @@ fn a_request_can_be_removed_from_any_position() {
 #[test]
 fn the_size_of_a_level_is_limited_by_its_policy() {
     let full = QueuePolicy { max_queue_size: 1, ..policy(TimeoutAction::Delay, 5) };
-    let mut queue = PolicyQueue::new(&DynamicSpec {
+    let mut queue = PolicyQueue::new(&DynamicBatcherSpec {
         priority_levels: 2,
         default_priority_level: 2,
         default_queue_policy: QueuePolicy { max_queue_size: 2, ..QueuePolicy::default() },
         priority_queue_policies: BTreeMap::from([(1, full)]),
-        ..DynamicSpec::default()
+        ..DynamicBatcherSpec::default()
     });
     queue.enqueue(request(1, 1, 0), Time(0)).unwrap();
     assert_eq!(queue.enqueue(request(2, 1, 0), Time(0)), Err(QueueFull));

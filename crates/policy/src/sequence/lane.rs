@@ -5,7 +5,7 @@ use crate::ids::RequestInfo;
 use crate::queue::PolicyQueue;
 use crate::sequence::requests::{Request, RequestIndex, Requests};
 use crate::sequence::slots::Slot;
-use crate::spec::{DynamicSpec, SequenceStrategy};
+use crate::spec::{DynamicBatcherSpec, SequenceStrategy};
 use crate::time::Time;
 
 /// The eligible requests of an instance, and the reason why its next batch waits.
@@ -38,10 +38,10 @@ impl SequenceLane {
                 EligibleRequests::Direct(DirectBatcher::new(delay_ns, *minimum_ready_slots))
             }
             SequenceStrategy::Oldest { preferred_batch_sizes, max_queue_delay_ns, .. } => {
-                let dynamic = DynamicSpec {
+                let dynamic = DynamicBatcherSpec {
                     preferred_batch_sizes: preferred_batch_sizes.clone(),
                     max_queue_delay_ns: *max_queue_delay_ns,
-                    ..DynamicSpec::default()
+                    ..DynamicBatcherSpec::default()
                 };
                 EligibleRequests::Oldest {
                     queue: Box::new(PolicyQueue::unlimited()),

@@ -25,7 +25,7 @@
 //! A key isn't a correlation ID: a client may reuse an ID for a new sequence while requests of the
 //! previous one are still queued. The driver maps an ID to a key only until the sequence closes,
 //! but the key remains in use until the sequence ends. The driver therefore steps due deadlines
-//! before it looks up an ID (see [`Event::Enqueue`](crate::Event::Enqueue)).
+//! before it looks up an ID (see [`SchedulerEvent::Enqueue`](crate::SchedulerEvent::Enqueue)).
 //!
 //! A request is known until its backend releases it, which may happen before or after the end of
 //! its batch and on any thread. Only the release makes the next request of the sequence eligible.
@@ -54,12 +54,12 @@ use self::lane::{BatchWait, SequenceLane};
 use self::requests::{RequestIndex, RequestState, Requests, SequenceQueue, slab_index};
 use self::slots::{Slot, Slots};
 use crate::batcher::{BatchDecision, Intake};
-use crate::event::{Action, Actions, FailReason, Release};
+use crate::event::{FailReason, RequestRelease, SchedulerAction, SchedulerActions};
 use crate::ids::{InstanceId, RequestInfo, RequestKey, SequenceKey, SequencePosition};
 use crate::lane_pool::{Assignment, LanePool, Removal};
 use crate::queue::{Deadlines, DenseIndex};
 use crate::scheduler_state::SchedulerState;
-use crate::spec::{SchedulingSpec, SequenceSpec, SequenceStrategy};
+use crate::spec::{SchedulingSpec, SequenceBatcherSpec, SequenceStrategy};
 use crate::time::Time;
 
 /// The minimum idle time left to a sequence when it gets its slot, unless its entire idle time is
@@ -138,7 +138,7 @@ struct SequenceHold {
 }
 
 impl SequenceBatcher {
-    pub(crate) fn new(spec: &SchedulingSpec, sequence: &SequenceSpec) -> Self {
+    pub(crate) fn new(spec: &SchedulingSpec, sequence: &SequenceBatcherSpec) -> Self {
         let rows = spec.max_batch_size.max(1);
         let capacity = match sequence.strategy {
             SequenceStrategy::Oldest { max_candidate_sequences, .. }
@@ -190,7 +190,7 @@ impl SequenceBatcher {
 
     /// Ends sequences that were idle or waited for too long, and marks batches whose delay is over.
     /// Called before each event.
-    pub(crate) fn apply_deadlines(&mut self, now: Time, out: &mut Actions) {
+    pub(crate) fn apply_deadlines(&mut self, now: Time, out: &mut SchedulerActions) {
         while let Some(index) = self.backlog.pop_failed(now) {
             let queued = self.take_queue(index);
             self.fail_all(&queued, FailReason::SequenceTimeoutExpired, out);
@@ -216,19 +216,19 @@ impl SequenceBatcher {
         request: RequestInfo,
         now: Time,
         state: SchedulerState,
-        out: &mut Actions,
+        out: &mut SchedulerActions,
     ) {
         let Some(position) = request.sequence else {
-            out.push(Action::Fail { key: request.key, reason: FailReason::NoSequence });
+            out.push(SchedulerAction::Fail { key: request.key, reason: FailReason::NoSequence });
             return;
         };
         let index = SequenceIndex(slab_index(position.sequence.0));
         let is_known = self.find(index).is_some_and(|known| known.key == position.sequence);
         if let Some(reason) = refusal(position, is_known, state) {
-            out.push(Action::Fail { key: request.key, reason });
+            out.push(SchedulerAction::Fail { key: request.key, reason });
             if !is_known {
-                out.push(Action::SequenceClosed(position.sequence));
-                out.push(Action::SequenceEnded(position.sequence));
+                out.push(SchedulerAction::SequenceClosed(position.sequence));
+                out.push(SchedulerAction::SequenceEnded(position.sequence));
             }
             return;
         }
@@ -249,7 +249,7 @@ impl SequenceBatcher {
 
     /// Cancels a request: it fails together with all later requests of its sequence, which depend
     /// on it.
-    pub(crate) fn cancel(&mut self, key: RequestKey, now: Time, out: &mut Actions) {
+    pub(crate) fn cancel(&mut self, key: RequestKey, now: Time, out: &mut SchedulerActions) {
         let Some(request) = self.requests.find(key) else { return };
         match self.requests.get(request).state {
             RequestState::Queued => self.cancel_from(request, now, out),
@@ -264,14 +264,14 @@ impl SequenceBatcher {
     pub(crate) fn release(
         &mut self,
         key: RequestKey,
-        release: Release,
+        release: RequestRelease,
         now: Time,
-        out: &mut Actions,
+        out: &mut SchedulerActions,
     ) {
         let request = self.requests.find(key).unwrap_or_else(|| panic!("{key:?} is not known"));
         let state = self.requests.get(request).state;
         assert_ne!(state, RequestState::Queued, "{key:?} was released without being executed");
-        assert!(release == Release::Done || self.iterative, "{key:?} is not iterative");
+        assert!(release == RequestRelease::Done || self.iterative, "{key:?} is not iterative");
         self.counts.executing -= 1;
         let Some(index) = self.requests.get(request).sequence else {
             self.requests.remove(request);
@@ -280,16 +280,17 @@ impl SequenceBatcher {
         let sequence = self.get_mut(index);
         sequence.executing = None;
         let is_too_late = sequence.state == SequenceState::Expired;
-        if (release, state) == (Release::Reschedule, RequestState::Executing) && !is_too_late {
+        if (release, state) == (RequestRelease::Reschedule, RequestState::Executing) && !is_too_late
+        {
             self.requeue(index, request, now);
             return;
         }
         self.requests.remove(request);
-        if release == Release::Reschedule {
+        if release == RequestRelease::Reschedule {
             let is_cancelled = state == RequestState::Cancelled;
             let reason =
                 if is_cancelled { FailReason::Cancelled } else { FailReason::RescheduledTooLate };
-            out.push(Action::Fail { key, reason });
+            out.push(SchedulerAction::Fail { key, reason });
         }
         self.add_eligible(index, now);
         self.end_if_finished(index, out);
@@ -327,7 +328,7 @@ impl SequenceBatcher {
     /// Closes all sequences, because no more requests arrive. Sequences without requests end, so
     /// that their slots go to the backlog. Held requests and batches waiting to grow are
     /// dispatched.
-    pub(crate) fn drain(&mut self, now: Time, out: &mut Actions) {
+    pub(crate) fn drain(&mut self, now: Time, out: &mut SchedulerActions) {
         for index in (0..).map(SequenceIndex).take(self.sequences.len()) {
             if self.find(index).is_some_and(|known| known.state == SequenceState::Open) {
                 self.close_sequence(index, out);
@@ -352,7 +353,7 @@ impl SequenceBatcher {
         now: Time,
         intake: Intake,
         lanes: &mut LanePool,
-        out: &mut Actions,
+        out: &mut SchedulerActions,
     ) {
         self.update_hold();
         if self.hold.is_some() {
@@ -381,7 +382,7 @@ impl SequenceBatcher {
     }
 
     /// Removes instances whose last sequence has ended.
-    pub(crate) fn finish_removals(&mut self, lanes: &mut LanePool, out: &mut Actions) {
+    pub(crate) fn finish_removals(&mut self, lanes: &mut LanePool, out: &mut SchedulerActions) {
         let slots = &self.slots;
         let is_empty = |instance: &InstanceId| slots.taken(*instance) == 0;
         let emptied: Vec<InstanceId> = self.removing.iter().copied().filter(is_empty).collect();
@@ -392,7 +393,7 @@ impl SequenceBatcher {
             self.slots.remove(instance);
             self.lanes.remove(&instance);
             if lanes.remove(instance, out) == Removal::Complete {
-                out.push(Action::InstanceRemoved(instance));
+                out.push(SchedulerAction::InstanceRemoved(instance));
             }
         }
     }

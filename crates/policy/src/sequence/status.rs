@@ -4,14 +4,14 @@ use crate::ids::{InstanceId, RequestKey};
 use crate::lane_pool::LanePool;
 use crate::sequence::{Placement, Sequence, SequenceBatcher, SequenceIndex, Slot};
 use crate::status::{
-    RequestWait, SchedulerStatus, SequencesStatus, SlotStatus, SlotWaitReason,
-    WaitingSequenceStatus,
+    RequestWaitReason, SchedulerStatus, SequenceBatcherStatus, SequenceSlotStatus,
+    SequenceSlotWaitReason, WaitingSequenceStatus,
 };
 
 impl SequenceBatcher {
     /// Returns the status of all slots and the backlog. The cost is O(instances + reported rows).
     /// Not for the hot path.
-    pub(crate) fn status(&self, lanes: &LanePool) -> SequencesStatus {
+    pub(crate) fn status(&self, lanes: &LanePool) -> SequenceBatcherStatus {
         let occupied = self.slots.sequences().take(SchedulerStatus::ROWS_MAX);
         let describe = |(slot, index)| self.slot_status(index, self.get(index), slot, lanes);
         let backlog = self.backlog.iter().take(SchedulerStatus::ROWS_MAX).map(|index| {
@@ -21,7 +21,7 @@ impl SequenceBatcher {
                 fails_at: self.backlog.failure_time(index),
             }
         });
-        SequencesStatus {
+        SequenceBatcherStatus {
             slots: occupied.map(describe).collect(),
             taken_slots: self.slots.taken_count(),
             free_slots: self.slots.free_count(),
@@ -31,24 +31,24 @@ impl SequenceBatcher {
     }
 
     /// The reason why a queued request waits.
-    pub(crate) fn wait_of(&self, key: RequestKey, lanes: &LanePool) -> RequestWait {
+    pub(crate) fn wait_of(&self, key: RequestKey, lanes: &LanePool) -> RequestWaitReason {
         let request = self.requests.find(key).map(|found| self.requests.get(found));
-        let Some(request) = request else { return RequestWait::Lane };
+        let Some(request) = request else { return RequestWaitReason::Lane };
         let Some(sequence) = request.sequence.map(|index| self.get(index)) else {
-            return RequestWait::Lane;
+            return RequestWaitReason::Lane;
         };
         match sequence.placement {
-            Placement::Backlog(_) => RequestWait::Slot,
+            Placement::Backlog(_) => RequestWaitReason::Slot,
             Placement::Slot(_) if request.previous.is_some() || sequence.executing.is_some() => {
-                RequestWait::Predecessor
+                RequestWaitReason::Predecessor
             }
             Placement::Slot(slot) => match self.batch_wait(slot.instance, lanes) {
-                SlotWaitReason::BatchDelay { .. } => RequestWait::BatchDelay,
-                SlotWaitReason::Permit => RequestWait::Permit,
-                SlotWaitReason::Hold => RequestWait::Hold,
-                SlotWaitReason::Request { .. }
-                | SlotWaitReason::Execution
-                | SlotWaitReason::Lane => RequestWait::Lane,
+                SequenceSlotWaitReason::BatchDelay { .. } => RequestWaitReason::BatchDelay,
+                SequenceSlotWaitReason::Permit => RequestWaitReason::Permit,
+                SequenceSlotWaitReason::Hold => RequestWaitReason::Hold,
+                SequenceSlotWaitReason::Request { .. }
+                | SequenceSlotWaitReason::Execution
+                | SequenceSlotWaitReason::Lane => RequestWaitReason::Lane,
             },
         }
     }
@@ -59,15 +59,15 @@ impl SequenceBatcher {
         sequence: &Sequence,
         slot: Slot,
         lanes: &LanePool,
-    ) -> SlotStatus {
+    ) -> SequenceSlotStatus {
         let waits_for = if sequence.executing.is_some() {
-            SlotWaitReason::Execution
+            SequenceSlotWaitReason::Execution
         } else if sequence.queue.len == 0 {
-            SlotWaitReason::Request { idle_at: self.idle.of(index) }
+            SequenceSlotWaitReason::Request { idle_at: self.idle.of(index) }
         } else {
             self.batch_wait(slot.instance, lanes)
         };
-        SlotStatus {
+        SequenceSlotStatus {
             instance: slot.instance,
             slot: slot.number,
             sequence: sequence.key,
@@ -76,15 +76,15 @@ impl SequenceBatcher {
         }
     }
 
-    fn batch_wait(&self, instance: InstanceId, lanes: &LanePool) -> SlotWaitReason {
+    fn batch_wait(&self, instance: InstanceId, lanes: &LanePool) -> SequenceSlotWaitReason {
         let waiting = self.lanes.get(&instance).and_then(|lane| lane.waiting);
         match waiting {
-            _ if self.hold.is_some() => SlotWaitReason::Hold,
+            _ if self.hold.is_some() => SequenceSlotWaitReason::Hold,
             Some(wait) if lanes.is_free(instance) => {
-                SlotWaitReason::BatchDelay { until: wait.until }
+                SequenceSlotWaitReason::BatchDelay { until: wait.until }
             }
-            _ if lanes.awaits_permit(instance) => SlotWaitReason::Permit,
-            Some(_) | None => SlotWaitReason::Lane,
+            _ if lanes.awaits_permit(instance) => SequenceSlotWaitReason::Permit,
+            Some(_) | None => SequenceSlotWaitReason::Lane,
         }
     }
 }

@@ -1,12 +1,13 @@
 use crate::script::{check, play};
 use crate::{
-    Actions, DynamicSpec, Event, InstanceId, RequestInfo, RequestKey, Scheduler, SchedulingMode,
-    SchedulingSpec, SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy, ShapeClassId,
-    SlotStatus, SlotWaitReason, Time, WaitingSequenceStatus,
+    DynamicBatcherSpec, InstanceId, RequestInfo, RequestKey, Scheduler, SchedulerActions,
+    SchedulerEvent, SchedulingMode, SchedulingSpec, SequenceBatcherSpec, SequenceKey,
+    SequencePosition, SequenceSlotStatus, SequenceSlotWaitReason, SequenceStrategy, ShapeClassId,
+    Time, WaitingSequenceStatus,
 };
 
 fn spec(max_batch_size: u32, strategy: SequenceStrategy) -> SchedulingSpec {
-    let sequence = SequenceSpec { strategy, max_sequence_idle_ns: 0, iterative: false };
+    let sequence = SequenceBatcherSpec { strategy, max_sequence_idle_ns: 0, iterative: false };
     SchedulingSpec {
         max_batch_size,
         mode: SchedulingMode::Sequence(sequence),
@@ -20,7 +21,8 @@ fn direct(max_batch_size: u32) -> SchedulingSpec {
 }
 
 fn oldest(max_batch_size: u32, max_candidate_sequences: u32) -> SchedulingSpec {
-    let DynamicSpec { preferred_batch_sizes, max_queue_delay_ns, .. } = DynamicSpec::default();
+    let DynamicBatcherSpec { preferred_batch_sizes, max_queue_delay_ns, .. } =
+        DynamicBatcherSpec::default();
     let strategy = SequenceStrategy::Oldest {
         max_candidate_sequences,
         preferred_batch_sizes,
@@ -31,14 +33,14 @@ fn oldest(max_batch_size: u32, max_candidate_sequences: u32) -> SchedulingSpec {
 
 fn idle(spec: SchedulingSpec, max_sequence_idle_ns: u64) -> SchedulingSpec {
     let SchedulingMode::Sequence(sequence) = spec.mode else { panic!("a sequence batcher") };
-    let mode = SchedulingMode::Sequence(SequenceSpec { max_sequence_idle_ns, ..sequence });
+    let mode = SchedulingMode::Sequence(SequenceBatcherSpec { max_sequence_idle_ns, ..sequence });
     SchedulingSpec { mode, ..spec }
 }
 
 fn iterative(spec: SchedulingSpec) -> SchedulingSpec {
     let SchedulingMode::Sequence(sequence) = spec.mode else { panic!("a sequence batcher") };
     SchedulingSpec {
-        mode: SchedulingMode::Sequence(SequenceSpec { iterative: true, ..sequence }),
+        mode: SchedulingMode::Sequence(SequenceBatcherSpec { iterative: true, ..sequence }),
         ..spec
     }
 }
@@ -405,14 +407,17 @@ fn the_status_shows_what_each_slot_waits_for() {
          4 done 1 -> ; 10",
     );
     let status = scheduler.status().sequences.unwrap();
-    let slot = |slot, sequence, waits_for| SlotStatus {
+    let slot = |slot, sequence, waits_for| SequenceSlotStatus {
         instance: InstanceId(3),
         slot,
         sequence: SequenceKey(sequence),
         waiting: 1,
         waits_for,
     };
-    assert_eq!(status.slots, [slot(0, 1, SlotWaitReason::Lane), slot(1, 2, SlotWaitReason::Lane)]);
+    assert_eq!(
+        status.slots,
+        [slot(0, 1, SequenceSlotWaitReason::Lane), slot(1, 2, SequenceSlotWaitReason::Lane)]
+    );
     let fails_at = Some(Time(10));
     assert_eq!(
         status.backlog,
@@ -437,7 +442,7 @@ fn each_instance_requests_permits_for_its_own_sequences() {
          5 free 1 -> used 1; never",
     );
     let slots = scheduler.status().sequences.unwrap().slots;
-    assert_eq!(slots[0].waits_for, SlotWaitReason::Permit);
+    assert_eq!(slots[0].waits_for, SequenceSlotWaitReason::Permit);
     play(
         scheduler,
         "6 cancel 1 -> fail 1 Cancelled, fail 3 Cancelled, closed 1, ended 1, withdraw 0; never
@@ -452,7 +457,7 @@ fn each_instance_requests_permits_for_its_own_sequences() {
 #[test]
 fn the_status_lists_rows_up_to_the_maximum_and_counts_the_others() {
     let mut scheduler = check(direct(1200), "0 add 0 ->");
-    let mut out = Actions::default();
+    let mut out = SchedulerActions::default();
     for index in 0..2500 {
         let position = SequencePosition { sequence: SequenceKey(index), start: true, end: false };
         let request = RequestInfo {
@@ -465,7 +470,7 @@ fn the_status_lists_rows_up_to_the_maximum_and_counts_the_others() {
             timeout_ns: 0,
             sequence: Some(position),
         };
-        scheduler.step(Time(1), Event::Enqueue(request), &mut out);
+        scheduler.step(Time(1), SchedulerEvent::Enqueue(request), &mut out);
     }
     let sequences = scheduler.status().sequences.unwrap();
     assert_eq!((sequences.taken_slots, sequences.backlogged), (1200, 1300));

@@ -1,7 +1,7 @@
 //! The transitions of a sequence: it begins, waits, gets a slot, runs, closes and ends.
 
 use crate::batch::{Batch, BatchEntry, CloseReason, SequenceStep};
-use crate::event::{Action, Actions, FailReason};
+use crate::event::{FailReason, SchedulerAction, SchedulerActions};
 use crate::ids::{InstanceId, RequestInfo, SequenceKey, SequencePosition};
 use crate::queue::DenseIndex;
 use crate::sequence::requests::{Request, RequestIndex, RequestState, SequenceQueue};
@@ -154,7 +154,7 @@ impl SequenceBatcher {
         rows: &[Option<RequestIndex>],
         reason: CloseReason,
         now: Time,
-        out: &mut Actions,
+        out: &mut SchedulerActions,
     ) {
         let entries = rows.iter().map(|row| match row {
             Some(request) => BatchEntry::Step(self.start_request(*request)),
@@ -162,7 +162,10 @@ impl SequenceBatcher {
         });
         let entries: Vec<BatchEntry> = entries.collect();
         let batch_size = u32::try_from(rows.len()).expect("slots are numbered by u32");
-        out.push(Action::Dispatch { instance, batch: Batch::new(entries, batch_size, reason) });
+        out.push(SchedulerAction::Dispatch {
+            instance,
+            batch: Batch::new(entries, batch_size, reason),
+        });
         for request in rows.iter().flatten() {
             let index = self.requests.get(*request).sequence.expect("it was just started");
             self.end_if_finished(index, out);
@@ -186,7 +189,12 @@ impl SequenceBatcher {
         SequenceStep { key, sequence: sequence.key, start, end }
     }
 
-    pub(super) fn cancel_from(&mut self, request: RequestIndex, now: Time, out: &mut Actions) {
+    pub(super) fn cancel_from(
+        &mut self,
+        request: RequestIndex,
+        now: Time,
+        out: &mut SchedulerActions,
+    ) {
         let index = self.requests.get(request).sequence.expect("a queued request has a sequence");
         if self.get(index).queue.first == Some(request) {
             self.remove_eligible(index);
@@ -219,16 +227,16 @@ impl SequenceBatcher {
         &mut self,
         requests: &[RequestIndex],
         reason: FailReason,
-        out: &mut Actions,
+        out: &mut SchedulerActions,
     ) {
         for index in requests {
             let key = self.requests.remove(*index).key;
-            out.push(Action::Fail { key, reason });
+            out.push(SchedulerAction::Fail { key, reason });
         }
     }
 
     /// Closes the sequence so that no more requests can join it.
-    pub(super) fn close_sequence(&mut self, index: SequenceIndex, out: &mut Actions) {
+    pub(super) fn close_sequence(&mut self, index: SequenceIndex, out: &mut SchedulerActions) {
         let sequence = self.get_mut(index);
         if sequence.state == SequenceState::Open {
             sequence.state = SequenceState::Closed;
@@ -236,13 +244,13 @@ impl SequenceBatcher {
             if !self.iterative {
                 self.idle.remove(index);
             }
-            out.push(Action::SequenceClosed(key));
+            out.push(SchedulerAction::SequenceClosed(key));
         }
     }
 
     /// Ends a sequence that is closed and has no queued requests, unless its executing request may
     /// be rescheduled.
-    pub(super) fn end_if_finished(&mut self, index: SequenceIndex, out: &mut Actions) {
+    pub(super) fn end_if_finished(&mut self, index: SequenceIndex, out: &mut SchedulerActions) {
         let sequence = self.get(index);
         let is_closed = sequence.state != SequenceState::Open;
         let may_be_rescheduled = self.iterative && sequence.executing.is_some();
@@ -252,7 +260,7 @@ impl SequenceBatcher {
     }
 
     /// Ends the sequence and frees its slot.
-    pub(super) fn end_sequence(&mut self, index: SequenceIndex, out: &mut Actions) {
+    pub(super) fn end_sequence(&mut self, index: SequenceIndex, out: &mut SchedulerActions) {
         let sequence = self.sequences[index.index()].take().expect("the sequence is live");
         assert_eq!(sequence.queue.len, 0, "{:?} ends with nothing queued", sequence.key);
         self.idle.remove(index);
@@ -263,7 +271,7 @@ impl SequenceBatcher {
             Placement::Backlog(number) => self.backlog.remove(number, index),
             Placement::Slot(slot) => self.slots.free(slot),
         }
-        out.push(Action::SequenceEnded(sequence.key));
+        out.push(SchedulerAction::SequenceEnded(sequence.key));
     }
 
     /// Sets a backlogged sequence to fail at the earliest deadline of its requests.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use galatea_stdx::Lock;
 
-use super::{Download, InFlightCopies};
+use super::{InFlightDownloads, ObjectDownload};
 
 /// The maximum number of bytes in a bucket repository that are copied before a thread waits for
 /// them.
@@ -97,8 +97,8 @@ pub(super) enum EarlyCopy {
 
 /// A copy in progress.
 pub(super) struct BegunCopy {
-    pub(super) downloads: Vec<Download>,
-    pub(super) under_way: InFlightCopies,
+    pub(super) downloads: Vec<ObjectDownload>,
+    pub(super) under_way: InFlightDownloads,
     pub(super) _reservation: Reservation,
 }
 

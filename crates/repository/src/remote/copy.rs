@@ -13,7 +13,7 @@ use galatea_stdx::Lock;
 use super::ahead::BUCKET_AHEAD_BYTES_MAX;
 use super::ahead::{AheadQueue, BegunCopy, EarlyCopy, EarlyStart, Reservation};
 use super::listing::{ModelListing, is_in_version};
-use super::{Download, ObjectState, RemoteError, RemoteObject, RemoteStore};
+use super::{ObjectDownload, ObjectVersion, RemoteError, RemoteObject, RemoteStore};
 use crate::temporary::{TemporaryDirectories, TemporaryDirectory};
 
 /// A private directory with a model's objects, removed when its last user is dropped.
@@ -89,7 +89,7 @@ impl ModelCopy {
 
     /// Returns true if a complete file is unchanged since it was copied. A model may have written
     /// to it.
-    fn has_unchanged(&self, path: &str, state: &ObjectState) -> bool {
+    fn has_unchanged(&self, path: &str, state: &ObjectVersion) -> bool {
         let is_complete = self.complete.lock("ask for a file").contains(path);
         let seconds = state.modified_ns.div_euclid(1_000_000_000);
         is_complete
@@ -110,16 +110,16 @@ impl ModelCopy {
 
     /// The files to copy when the model is found: all files outside the versions, and libraries in
     /// the versions, which may be the model's backend.
-    pub(super) fn first_downloads(&self) -> Vec<Download> {
+    pub(super) fn first_downloads(&self) -> Vec<ObjectDownload> {
         self.downloads(|path| !is_in_version(path) || is_library(path))
     }
 
-    fn downloads(&self, wanted: impl Fn(&str) -> bool) -> Vec<Download> {
+    fn downloads(&self, wanted: impl Fn(&str) -> bool) -> Vec<ObjectDownload> {
         let complete = self.complete.lock("list missing files");
         let missing = self.listing.files.iter();
         missing
             .filter(|(path, _)| wanted(path) && !complete.contains(*path))
-            .map(|(path, state)| Download {
+            .map(|(path, state)| ObjectDownload {
                 object: RemoteObject {
                     path: format!("{}/{path}", self.folder),
                     state: state.clone(),
@@ -132,7 +132,7 @@ impl ModelCopy {
     /// Records the files that were copied.
     pub(super) fn finish(
         &self,
-        downloads: &[Download],
+        downloads: &[ObjectDownload],
         results: &[Result<(), RemoteError>],
     ) -> Result<(), RemoteError> {
         let mut complete = self.complete.lock("note complete files");
@@ -182,7 +182,7 @@ impl ModelCopy {
 
     fn finish_versions(
         &self,
-        downloads: &[Download],
+        downloads: &[ObjectDownload],
         results: &[Result<(), RemoteError>],
     ) -> Result<(), Status> {
         self.finish(downloads, results).map_err(|error| match error {
@@ -218,7 +218,7 @@ impl EarlyStart for ModelCopy {
 /// Checks that there is room for these files.
 pub(super) fn check_space(
     store: &dyn RemoteStore,
-    downloads: &[Download],
+    downloads: &[ObjectDownload],
     directory: &Path,
 ) -> Result<(), String> {
     let needed = sum_of_bytes(downloads);
@@ -232,7 +232,7 @@ pub(super) fn check_space(
     Ok(())
 }
 
-fn sum_of_bytes(downloads: &[Download]) -> u64 {
+fn sum_of_bytes(downloads: &[ObjectDownload]) -> u64 {
     let sizes = downloads.iter().map(|download| download.object.state.byte_size);
     sizes.fold(0, u64::saturating_add)
 }

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use galatea_gate::text::bounded;
+use galatea_gate::text::format_bounded;
 
-use super::{ObjectState, RemoteObject};
+use super::{ObjectVersion, RemoteObject};
 use crate::name::MODEL_NAME_BYTES_MAX;
 use crate::version::version_number;
 
@@ -23,7 +23,7 @@ const BUCKET_MODEL_BYTES_MAX: u64 = 1 << 40;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModelListing {
     /// The model's files, by path within its directory.
-    pub(crate) files: BTreeMap<String, ObjectState>,
+    pub(crate) files: BTreeMap<String, ObjectVersion>,
     /// The model's directories, each after its parent.
     pub(crate) directories: BTreeSet<String>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct ModelListing {
 pub(crate) fn by_model(
     objects: Vec<RemoteObject>,
 ) -> BTreeMap<String, Result<ModelListing, String>> {
-    let mut models: BTreeMap<String, Vec<(String, ObjectState)>> = BTreeMap::new();
+    let mut models: BTreeMap<String, Vec<(String, ObjectVersion)>> = BTreeMap::new();
     for object in objects {
         if let Some((model, path)) = object.path.split_once('/') {
             models.entry(model.to_owned()).or_default().push((path.to_owned(), object.state));
@@ -44,7 +44,7 @@ pub(crate) fn by_model(
 
 impl ModelListing {
     /// Builds the listing of these objects, by path within the model's directory.
-    fn new(objects: Vec<(String, ObjectState)>) -> Result<Self, String> {
+    fn new(objects: Vec<(String, ObjectVersion)>) -> Result<Self, String> {
         let mut listing = Self::default();
         for (path, state) in objects {
             check_path(&path)?;
@@ -65,7 +65,7 @@ impl ModelListing {
     /// as directories.
     fn take_out_markers(&mut self) -> Result<(), String> {
         let (files, directories) = (&self.files, &mut self.directories);
-        let is_marker = |path: &String, state: &ObjectState| {
+        let is_marker = |path: &String, state: &ObjectVersion| {
             let is_version = !path.contains('/') && version_number(path).is_ok();
             state.byte_size == 0 && is_version
         };
@@ -73,7 +73,7 @@ impl ModelListing {
         directories.extend(versions.map(|(path, _)| path.clone()));
         for path in directories.iter() {
             if self.files.remove(path).is_some_and(|state| state.byte_size > 0) {
-                let path = bounded(path.escape_debug(), BUCKET_PATH_BYTES_MAX);
+                let path = format_bounded(path.escape_debug(), BUCKET_PATH_BYTES_MAX);
                 return Err(format!("'{path}' is an object and the folder of another one"));
             }
         }
@@ -106,7 +106,7 @@ fn folders_of(path: &str) -> impl Iterator<Item = &str> {
 /// Refuses a path that leads out of the model's directory, or that no file can have.
 fn check_path(path: &str) -> Result<(), String> {
     let refused = |reason: &str| {
-        let shown = bounded(path.escape_debug(), BUCKET_PATH_BYTES_MAX);
+        let shown = format_bounded(path.escape_debug(), BUCKET_PATH_BYTES_MAX);
         Err(format!("object '{shown}' can't be a file: {reason}"))
     };
     if path.len() > BUCKET_PATH_BYTES_MAX {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn object(path: &str, byte_size: u64) -> RemoteObject {
-        let state = ObjectState { byte_size, ..ObjectState::default() };
+        let state = ObjectVersion { byte_size, ..ObjectVersion::default() };
         RemoteObject { path: path.to_owned(), state }
     }
 

@@ -79,7 +79,7 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
     fn folders(&self) -> Result<Vec<String>, RemoteError>;
 
     /// Begins to copy objects to files, several of them concurrently.
-    fn begin(&self, downloads: Vec<Download>) -> InFlightCopies;
+    fn begin(&self, downloads: Vec<ObjectDownload>) -> InFlightDownloads;
 
     /// The number of free bytes on a directory's file system, if known.
     fn free_bytes(&self, directory: &Path) -> Option<u64> {
@@ -89,8 +89,8 @@ pub trait RemoteStore: fmt::Debug + Send + Sync {
 }
 
 /// A function that waits for copies in progress. The results are in the same order as the
-/// [`Download`]s. Dropping the function stops the copies, so no more files are written.
-pub type InFlightCopies = Box<dyn FnOnce() -> Vec<Result<(), RemoteError>> + Send>;
+/// [`ObjectDownload`]s. Dropping the function stops the copies, so no more files are written.
+pub type InFlightDownloads = Box<dyn FnOnce() -> Vec<Result<(), RemoteError>> + Send>;
 
 /// A listed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,12 +98,12 @@ pub struct RemoteObject {
     /// The object's path in the repository.
     pub path: String,
     /// The object's state when it was listed.
-    pub state: ObjectState,
+    pub state: ObjectVersion,
 }
 
 /// The properties that distinguish an object from a replacement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObjectState {
+pub struct ObjectVersion {
     /// The size in bytes.
     pub byte_size: u64,
     /// The content tag, if the store provides one.
@@ -114,7 +114,7 @@ pub struct ObjectState {
 
 /// An object to copy to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Download {
+pub struct ObjectDownload {
     /// The object. If it has been replaced since it was listed, nothing is copied.
     pub object: RemoteObject,
     /// The file, in an existing directory. An existing file is replaced.

@@ -12,7 +12,7 @@ use super::ahead::AheadQueue;
 use super::copy::{CopySource, check_space};
 use super::listing::{self, ModelListing};
 use super::stamps::ObjectTimes;
-use super::{Download, ModelCopy, RemoteError, RemoteRepository, RemoteStore};
+use super::{ModelCopy, ObjectDownload, RemoteError, RemoteRepository, RemoteStore};
 use crate::temporary::TemporaryDirectories;
 
 /// The maximum number of objects in a model repository in a bucket.
@@ -165,7 +165,7 @@ impl RemoteRoot {
                 (folder, model.map_err(RemoteError::Failed))
             })
             .collect();
-        let mut downloads: Vec<Download> = Vec::new();
+        let mut downloads: Vec<ObjectDownload> = Vec::new();
         let mut parts = Vec::new();
         for (folder, model) in &found {
             let Ok(model) = model else { continue };

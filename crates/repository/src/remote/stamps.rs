@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use galatea_policy::ModificationTimes;
 
-use super::ObjectState;
+use super::ObjectVersion;
 use super::listing::ModelListing;
 use crate::version::version_number;
 
 /// The times of a model's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectTimes {
-    files: BTreeMap<String, (ObjectState, i64)>,
+    files: BTreeMap<String, (ObjectVersion, i64)>,
     /// The removal times, by the first part of the path.
     removals: BTreeMap<String, i64>,
 }
@@ -25,7 +25,7 @@ impl ObjectTimes {
     pub(crate) fn next(&self, listing: &ModelListing) -> Self {
         let newer = self.newest().saturating_add(1);
         let is_first = self.files.is_empty();
-        let stamp = |(path, state): (&String, &ObjectState)| {
+        let stamp = |(path, state): (&String, &ObjectVersion)| {
             let time = match self.files.get(path) {
                 Some((before, time)) if before == state => *time,
                 Some(_) => state.modified_ns.max(newer),
@@ -75,7 +75,7 @@ mod tests {
 
     fn listing(files: &[(&str, &str, i64)]) -> ModelListing {
         let file = |(path, etag, modified_ns): &(&str, &str, i64)| {
-            let state = ObjectState {
+            let state = ObjectVersion {
                 byte_size: 1,
                 etag: Some((*etag).to_owned()),
                 modified_ns: *modified_ns,

@@ -10,11 +10,11 @@ use galatea_stdx::Lock;
 
 use super::ahead::BUCKET_AHEAD_BYTES_MAX;
 use super::{
-    Download, InFlightCopies, ObjectState, RemoteConnector, RemoteError, RemoteObject,
+    InFlightDownloads, ObjectDownload, ObjectVersion, RemoteConnector, RemoteError, RemoteObject,
     RemoteRepository, RemoteStore,
 };
 use crate::testing::ScratchDirectory;
-use crate::{Lookup, ModelSource, Repository, Scan, ScanOptions};
+use crate::{LookupResult, ModelRepositories, ScanOptions, ScanResult, ScannedModel};
 
 #[derive(Debug, Default)]
 struct Memory {
@@ -63,7 +63,7 @@ impl RemoteStore for FakeStore {
         let listed: Vec<RemoteObject> = inside
             .map(|(path, (text, modified_ns))| RemoteObject {
                 path: path.clone(),
-                state: ObjectState {
+                state: ObjectVersion {
                     byte_size: memory.byte_sizes.get(path).copied().unwrap_or(text.len() as u64),
                     etag: Some(text.clone()),
                     modified_ns: *modified_ns,
@@ -84,9 +84,9 @@ impl RemoteStore for FakeStore {
         Ok(folders)
     }
 
-    fn begin(&self, downloads: Vec<Download>) -> InFlightCopies {
+    fn begin(&self, downloads: Vec<ObjectDownload>) -> InFlightDownloads {
         let mut memory = self.0.lock("copy objects");
-        let mut copy = |download: &Download| {
+        let mut copy = |download: &ObjectDownload| {
             let path = &download.object.path;
             if let Some(text) = memory.written_meanwhile.remove(path) {
                 memory.objects.insert(path.clone(), (text, 1_000_000_000));
@@ -128,7 +128,7 @@ impl RemoteConnector for FakeConnector {
 struct World {
     scratch: ScratchDirectory,
     store: FakeStore,
-    repository: Repository,
+    repository: ModelRepositories,
 }
 
 impl World {
@@ -136,16 +136,17 @@ impl World {
         let (scratch, store) = (ScratchDirectory::new(), FakeStore::default());
         objects.iter().for_each(|(path, text)| store.put(path, text));
         let connector = Arc::new(FakeConnector(store.clone(), scratch.path().to_owned()));
-        let repository = Repository::open_with(["s3://bucket/models"], Some(connector)).unwrap();
+        let repository =
+            ModelRepositories::open_with(["s3://bucket/models"], Some(connector)).unwrap();
         Self { scratch, store, repository }
     }
 
-    fn scan(&self) -> Scan {
+    fn scan(&self) -> ScanResult {
         self.repository.scan(&ScanOptions::default())
     }
 
-    fn model(&self) -> ModelSource {
-        let Scan { mut models, problems } = self.scan();
+    fn model(&self) -> ScannedModel {
+        let ScanResult { mut models, problems } = self.scan();
         assert!(problems.is_empty(), "{problems:?}");
         models.remove(0)
     }
@@ -165,7 +166,7 @@ const MODEL: [(&str, &str); 4] = [
 #[test]
 fn only_what_a_definition_needs_is_copied_before_a_load() {
     let world = World::new(&MODEL);
-    assert_eq!(world.repository.names()[0].name, "m");
+    assert_eq!(world.repository.list_model_names()[0].name, "m");
     assert!(world.store.downloads().is_empty(), "names need no files");
     let model = world.model();
     assert_eq!(world.store.downloads(), ["m/config.pbtxt", "m/labels.txt"]);
@@ -176,7 +177,7 @@ fn only_what_a_definition_needs_is_copied_before_a_load() {
     let versions: Vec<_> = model.versions.iter().map(|one| (one.number, &one.files)).collect();
     assert_eq!(versions, [(1, &vec!["model.onnx".to_owned()]), (2, &vec!["deep".to_owned()])]);
 
-    let (one, two) = (model.directory.version(1), model.directory.version(2));
+    let (one, two) = (model.directory.version_directory(1), model.directory.version_directory(2));
     one.fetch().unwrap();
     assert_eq!(world.store.downloads(), ["m/1/model.onnx", "m/2/deep/weights"]);
     two.fetch().unwrap();
@@ -191,7 +192,7 @@ fn only_what_a_definition_needs_is_copied_before_a_load() {
 fn a_copy_lives_as_long_as_its_last_user() {
     let world = World::new(&MODEL);
     let model = world.model();
-    let version = model.directory.version(1);
+    let version = model.directory.version_directory(1);
     version.fetch().unwrap();
     world.store.downloads();
     let again = world.model();
@@ -217,7 +218,7 @@ fn only_what_changed_is_copied_again() {
     assert!(!after.modified.version_is_newer_than(1, &before.modified));
     after.directory.fetch().unwrap();
     assert_eq!(world.store.downloads(), ["m/2/deep/weights"]);
-    let read = |model: &ModelSource, path| {
+    let read = |model: &ScannedModel, path| {
         std::fs::read_to_string(model.directory.path().join(path)).unwrap()
     };
     assert_eq!(
@@ -254,7 +255,7 @@ fn a_copy_may_begin_before_a_thread_waits_for_it() {
     let world = World::new(&MODEL);
     let model = world.model();
     world.store.downloads();
-    let (one, two) = (model.directory.version(1), model.directory.version(2));
+    let (one, two) = (model.directory.version_directory(1), model.directory.version_directory(2));
     one.fetch_ahead();
     two.fetch_ahead();
     let begun = world.store.downloads();
@@ -271,7 +272,7 @@ fn what_fails_early_is_told_once_and_tried_again() {
     let world = World::new(&MODEL);
     let model = world.model();
     world.store.0.lock("break").broken = Some("m/2/deep/weights".into());
-    let version = model.directory.version(1);
+    let version = model.directory.version_directory(1);
     version.fetch_ahead();
     world.store.downloads();
     world.store.0.lock("repair").broken = None;
@@ -290,8 +291,9 @@ fn copies_begin_early_as_far_as_there_is_room() {
         [("a/1/x", room / 2), ("b/1/x", room / 2 + 1), ("c/1/x", room / 2), ("d/1/x", room + 1)]
             .map(|(path, byte_size)| (path.to_owned(), byte_size))
             .into();
-    let Scan { models, .. } = world.scan();
-    let versions: Vec<_> = models.iter().map(|model| model.directory.version(1)).collect();
+    let ScanResult { models, .. } = world.scan();
+    let versions: Vec<_> =
+        models.iter().map(|model| model.directory.version_directory(1)).collect();
     drop(models);
     let [a, b, c, d] = versions.try_into().unwrap();
     [&a, &b, &c, &d].into_iter().for_each(ModelFiles::fetch_ahead);
@@ -313,8 +315,8 @@ fn without_room_nothing_begins_early_and_what_does_not_fit_is_refused() {
         world.store.0.lock("pretend").free_bytes = Some(free_bytes);
     };
     pretend(2 * BUCKET_AHEAD_BYTES_MAX - 1);
-    let Scan { models, .. } = world.scan();
-    let version = models.first().unwrap().directory.version(1);
+    let ScanResult { models, .. } = world.scan();
+    let version = models.first().unwrap().directory.version_directory(1);
     version.fetch_ahead();
     assert!(world.store.downloads().is_empty(), "the room is for one copy at a time");
     pretend(7);
@@ -352,10 +354,10 @@ fn a_name_that_leads_out_spoils_only_its_model() {
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems.iter().any(|text| text.contains("its path leads elsewhere")), "{problems:?}");
     let found = world.repository.find("evil", &ScanOptions::default());
-    assert!(matches!(found, Lookup::Problem(_)), "{found:?}");
+    assert!(matches!(found, LookupResult::Problem(_)), "{found:?}");
     let absent = world.repository.find("nothing", &ScanOptions::default());
-    assert!(matches!(absent, Lookup::Missing), "{absent:?}");
-    assert!(matches!(world.repository.find("m", &ScanOptions::default()), Lookup::Models(_)));
+    assert!(matches!(absent, LookupResult::Missing), "{absent:?}");
+    assert!(matches!(world.repository.find("m", &ScanOptions::default()), LookupResult::Models(_)));
 }
 
 #[test]
@@ -370,7 +372,7 @@ fn a_repository_that_cannot_be_opened_says_why() {
 #[test]
 fn a_name_that_is_no_path_concerns_its_model_alone() {
     let world = World::new(&[("a/1/m", "x"), ("b//1/m", "x"), ("c/1/m", "x")]);
-    let Scan { models, problems } = world.scan();
+    let ScanResult { models, problems } = world.scan();
     let found: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
     assert_eq!(found, ["a", "c"]);
     assert!(format!("{problems:?}").contains("'b//1/m' is no path"), "{problems:?}");

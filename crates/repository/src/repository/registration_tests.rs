@@ -2,7 +2,7 @@
 //! number identifies its directory.
 
 use crate::testing::ScratchDirectory;
-use crate::{Lookup, Repository, ScanOptions, ScanProblem};
+use crate::{LookupResult, ModelRepositories, ScanOptions, ScanProblem};
 
 /// Creates the repositories `empty`, `zero` with `m0/1`, and `one` with `m0/2` and `m1/3`.
 fn scratch() -> ScratchDirectory {
@@ -16,13 +16,13 @@ fn scratch() -> ScratchDirectory {
 
 struct World {
     scratch: ScratchDirectory,
-    repository: Repository,
+    repository: ModelRepositories,
 }
 
 impl World {
     fn new() -> Self {
         let scratch = scratch();
-        let repository = Repository::open([scratch.path().join("empty")]).unwrap();
+        let repository = ModelRepositories::open([scratch.path().join("empty")]).unwrap();
         Self { scratch, repository }
     }
 
@@ -47,10 +47,10 @@ impl World {
     /// The version of a model: 0 if it doesn't exist, -1 if there are several.
     fn find(&self, name: &str) -> i64 {
         match self.repository.find(name, &ScanOptions::default()) {
-            Lookup::Missing => 0,
-            Lookup::Problem(ScanProblem::Duplicate { .. }) => -1,
-            Lookup::Problem(problem) => panic!("{problem}"),
-            Lookup::Models(sources) => {
+            LookupResult::Missing => 0,
+            LookupResult::Problem(ScanProblem::Duplicate { .. }) => -1,
+            LookupResult::Problem(problem) => panic!("{problem}"),
+            LookupResult::Models(sources) => {
                 assert_eq!(sources[0].name, name);
                 sources[0].versions[0].number
             }
@@ -59,7 +59,7 @@ impl World {
 
     /// The listed names, with a star for duplicates.
     fn names(&self) -> Vec<String> {
-        let names = self.repository.names().into_iter();
+        let names = self.repository.list_model_names().into_iter();
         names
             .map(|one| format!("{}{}", one.name, if one.is_duplicate { "*" } else { "" }))
             .collect()
@@ -164,7 +164,8 @@ fn with_namespaces_each_repository_has_its_own_models() {
     scratch.file("zero/a::b/1/f", "");
     scratch.file("one/:c/1/f", "");
     let root = |path: &str| scratch.path().join(path);
-    let repository = Repository::open([root("one"), root("zero")]).unwrap().with_namespaces();
+    let repository =
+        ModelRepositories::open([root("one"), root("zero")]).unwrap().with_namespaces();
     let id = |namespace: &str, name: &str| format!("{}::{name}", root(namespace).display());
     let scan = repository.scan(&ScanOptions::default());
     let found: Vec<String> = scan
@@ -176,18 +177,18 @@ fn with_namespaces_each_repository_has_its_own_models() {
     let problems: Vec<String> = scan.problems.iter().map(ToString::to_string).collect();
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems[1].contains(&id("zero", "a\\:\\:b")), "{problems:?}");
-    let Lookup::Models(sources) = repository.find("m0", &ScanOptions::default()) else {
+    let LookupResult::Models(sources) = repository.find("m0", &ScanOptions::default()) else {
         panic!("both are found");
     };
     let versions: Vec<i64> = sources.iter().map(|source| source.versions[0].number).collect();
     assert_eq!(versions, [2, 1]);
     for name in ["a::b", ":c"] {
         let found = repository.find(name, &ScanOptions::default());
-        assert!(matches!(found, Lookup::Problem(_)), "{name}");
+        assert!(matches!(found, LookupResult::Problem(_)), "{name}");
         let names = [(String::from("m0"), String::from(name))];
         assert!(repository.register(root("empty"), &names).is_err(), "{name}");
     }
-    let listed = repository.names();
+    let listed = repository.list_model_names();
     assert!(listed.iter().all(|one| !one.is_duplicate));
     assert_eq!(listed.iter().filter(|one| one.name == "m0").count(), 2);
 }

@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::Symlinks;
+use crate::SymlinkPolicy;
 use crate::testing::ScratchDirectory;
 
 /// Formats the result of a scan as lines.
-fn describe(scan: &Scan) -> String {
+fn describe(scan: &ScanResult) -> String {
     let mut text = String::new();
     for model in &scan.models {
         let config = model.config.as_ref().map_or("no config", |file| file.text.as_str());
@@ -26,7 +26,7 @@ fn describe(scan: &Scan) -> String {
 
 fn check_with(scratch: &ScratchDirectory, roots: &[&str], options: &ScanOptions, expected: &str) {
     let paths = roots.iter().map(|root| scratch.path().join(root));
-    let scan = Repository::open(paths).unwrap().scan(options);
+    let scan = ModelRepositories::open(paths).unwrap().scan(options);
     let found = describe(&scan).replace(&scratch.path().display().to_string(), "@");
     assert_eq!(found, expected);
 }
@@ -143,9 +143,9 @@ fn a_repository_that_is_replaced_is_read_anew() {
     scratch.file("two/b/1/f", "");
     let link = scratch.path().join("current");
     symlink("one", &link).unwrap();
-    let repository = Repository::open([&link]).unwrap();
+    let repository = ModelRepositories::open([&link]).unwrap();
     let versions = |name: &str| match repository.find(name, &ScanOptions::default()) {
-        Lookup::Models(models) => {
+        LookupResult::Models(models) => {
             models[0].versions.iter().map(|version| version.number).collect::<Vec<_>>()
         }
         _ => Vec::new(),
@@ -155,7 +155,7 @@ fn a_repository_that_is_replaced_is_read_anew() {
     std::fs::rename(scratch.path().join("next"), &link).unwrap();
     assert_eq!((versions("a"), versions("b")), (vec![2], vec![1]));
     assert_eq!(repository.scan(&ScanOptions::default()).models.len(), 2);
-    assert_eq!(repository.names().len(), 2);
+    assert_eq!(repository.list_model_names().len(), 2);
     std::fs::remove_file(&link).unwrap();
     assert!(versions("a").is_empty(), "it is gone");
     assert_eq!(repository.scan(&ScanOptions::default()).problems.len(), 1);
@@ -171,8 +171,8 @@ fn no_link_is_followed_if_links_are_forbidden() {
     symlink("../good/1", scratch.path().join("r/inner/1")).unwrap();
     symlink("r", scratch.path().join("root")).unwrap();
     // The link is in the path that the operator specified, not in the repository.
-    let repository = Repository::open([scratch.path().join("root")]).unwrap();
-    let options = ScanOptions { symlinks: Symlinks::Forbidden, ..ScanOptions::default() };
+    let repository = ModelRepositories::open([scratch.path().join("root")]).unwrap();
+    let options = ScanOptions { symlinks: SymlinkPolicy::Forbidden, ..ScanOptions::default() };
     let scan = repository.scan(&options);
     let names: Vec<&str> = scan.models.iter().map(|model| model.name.as_str()).collect();
     assert_eq!((names, scan.problems.len()), (vec!["good"], 2), "{:?}", scan.problems);
@@ -201,10 +201,10 @@ linked: no config
 fn a_directory_with_an_invalid_name_is_listed_as_a_problem() {
     let scratch = ScratchDirectory::new();
     scratch.file("r/a\nE1121 forged/1/f", "");
-    let repository = Repository::open([scratch.path().join("r")]).unwrap();
+    let repository = ModelRepositories::open([scratch.path().join("r")]).unwrap();
     let listed =
         ListedModel { namespace: None, name: "a\\nE1121 forged".to_owned(), is_duplicate: false };
-    assert_eq!(repository.names(), [listed]);
+    assert_eq!(repository.list_model_names(), [listed]);
     let expected = "problem: failed to poll model 'a\\nE1121 forged': \
                     invalid model name 'a\\nE1121 forged': it contains a control character\n";
     check(&scratch, &["r"], expected);
@@ -215,7 +215,7 @@ fn repositories_that_are_not_local_directories_are_refused() {
     let scratch = ScratchDirectory::new();
     scratch.file("file", "");
     let open = |path: &str| {
-        let error = Repository::open([path]).unwrap_err().to_string();
+        let error = ModelRepositories::open([path]).unwrap_err().to_string();
         error.replace(&scratch.path().display().to_string(), "@")
     };
     assert_eq!(
@@ -232,12 +232,12 @@ fn models_of_a_repository_that_can_not_be_read_are_not_missing() {
     let scratch = ScratchDirectory::new();
     scratch.file("models/m/config.pbtxt", "");
     let path = scratch.path().join("models");
-    let repository = Repository::open([&path]).unwrap();
+    let repository = ModelRepositories::open([&path]).unwrap();
     let options = ScanOptions::default();
-    assert!(matches!(repository.find("other", &options), Lookup::Missing));
+    assert!(matches!(repository.find("other", &options), LookupResult::Missing));
     std::fs::remove_dir_all(&path).unwrap();
     let found = repository.find("m", &options);
-    let Lookup::Problem(problem @ ScanProblem::Repository { .. }) = found else {
+    let LookupResult::Problem(problem @ ScanProblem::Repository { .. }) = found else {
         panic!("{found:?}");
     };
     assert!(problem.to_string().contains("No such file"), "{problem}");

@@ -134,7 +134,7 @@ impl InputArena {
         element_size: usize,
     ) -> Result<Elements<'data>, Status> {
         let Some(stream) = copier.stream() else {
-            let data = if parts.iter().any(|part| part.data.host().is_none()) {
+            let data = if parts.iter().any(|part| part.data.host_bytes().is_none()) {
                 let copies = readable_parts(plan, parts, copier)?;
                 copy_into(plan, copies.iter().map(|bytes| &bytes[..]), shape, &mut self.host)?
             } else {
@@ -306,7 +306,7 @@ fn host_parts<'data>(
     plan: &InputPlan,
     parts: &InputParts<'data>,
 ) -> Result<SmallVec<[&'data [u8]; 8]>, Status> {
-    let host = |part: &InputPart<'data>| part.data.host().map(|bytes| &bytes[..]);
+    let host = |part: &InputPart<'data>| part.data.host_bytes().map(|bytes| &bytes[..]);
     parts
         .iter()
         .map(|part| host(part).ok_or_else(|| mismatch(plan, "is not in CPU memory")))
@@ -322,7 +322,7 @@ fn readable_parts(
     let readable = |part: &InputPart<'_>| match part.place() {
         Some(Part::Device(part)) => copier.to_host(&part.region()?),
         Some(Part::Host(_)) | None => {
-            let host = part.data.host().cloned();
+            let host = part.data.host_bytes().cloned();
             host.ok_or_else(|| mismatch(plan, "is not in CPU memory"))
         }
     };
@@ -392,11 +392,11 @@ mod tests {
     fn join(rows: &[InputTensor]) -> BatchMemory {
         let mut arena = Arena::default();
         let start = start(rows, &mut arena).unwrap();
-        let is_at = |row: &InputTensor| row.data.host().unwrap().as_ptr().addr() == start;
+        let is_at = |row: &InputTensor| row.data.host_bytes().unwrap().as_ptr().addr() == start;
         if let Some(index) = rows.iter().position(is_at) {
             return BatchMemory::InPlace(index);
         }
-        let expected = rows.iter().flat_map(|row| row.data.host().unwrap().to_vec());
+        let expected = rows.iter().flat_map(|row| row.data.host_bytes().unwrap().to_vec());
         let gathered = arena.bytes(rows.len() * ROW_BYTES);
         assert_eq!(start, gathered.as_ptr().addr());
         assert_eq!(gathered.to_vec(), expected.collect::<Vec<u8>>());
@@ -432,7 +432,7 @@ mod tests {
     fn an_instance_gets_the_data_for_its_host_policy() {
         let mut row = row(Bytes::from_static(&[1; ROW_BYTES]));
         let own = Buffer::from_bytes(Bytes::from_static(&[2; ROW_BYTES]));
-        row.data = row.data.with_host_policies(vec![(String::from("far"), own)]);
+        row.data = row.data.with_host_policy_buffers(vec![(String::from("far"), own)]);
         for (policy, expected) in [("cpu", 1), ("far", 2)] {
             let parts: InputParts<'_> = [InputPart::new(&row, policy)].into_iter().collect();
             let host = host_parts(&plan(), &parts).unwrap();

@@ -12,17 +12,19 @@ mod strings;
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_backend::{ExecutionGuarantee, ExecutionTerminator, Host, Instance, RefusedBatch};
-use galatea_devices::Stream;
+use galatea_backend::{
+    ExecutionPredictability, ExecutionTerminator, Instance, ModelHost, RefusedBatch,
+};
+use galatea_devices::CudaStream;
 use galatea_infer::{ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status};
 use galatea_stdx::WakeBatch;
 use smallvec::SmallVec;
 
-use crate::machine::Machine;
-use crate::session::{OutputPlace, Outputs, Session};
+use crate::machine::MachineResources;
+use crate::session::{OutputPlace, Session, SessionOutputs};
 use crate::signature::{ModelSignature, OutputPlan};
 use copier::Copier;
-pub use copier::copy_failed;
+pub use copier::copy_failed_error;
 use inputs::InputArenas;
 use outputs::{BatchOutput, NewState};
 use state_memory::StateMemory;
@@ -39,17 +41,17 @@ pub(crate) struct RuntimeInstance<S> {
 /// The parts of an instance that don't depend on its library.
 pub(crate) struct InstanceParts {
     pub(crate) signature: Arc<ModelSignature>,
-    pub(crate) guarantee: ExecutionGuarantee,
-    pub(crate) machine: Machine,
+    pub(crate) guarantee: ExecutionPredictability,
+    pub(crate) machine: MachineResources,
     /// True if inputs for a GPU are gathered in pinned memory.
     pub(crate) pins_inputs: bool,
     /// The host policy. Requests may contain separate inputs for it.
     pub(crate) host_policy: String,
-    pub(crate) host: Arc<dyn Host>,
+    pub(crate) host: Arc<dyn ModelHost>,
 }
 
 impl InstanceParts {
-    const fn copier<'a>(&'a self, stream: Option<&'a Stream>) -> Copier<'a> {
+    const fn copier<'a>(&'a self, stream: Option<&'a CudaStream>) -> Copier<'a> {
         Copier::new(&self.machine, stream, self.pins_inputs)
     }
 }
@@ -226,7 +228,7 @@ impl<S: Session> Instance for RuntimeInstance<S> {
         Ok(())
     }
 
-    fn guarantee(&self) -> ExecutionGuarantee {
+    fn guarantee(&self) -> ExecutionPredictability {
         self.parts.guarantee
     }
 

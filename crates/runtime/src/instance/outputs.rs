@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::copier::Copier;
 use super::state_memory::{StateMemory, StateRows, StateTensor, sub_region};
 use super::strings;
-use crate::session::{OutputData, OutputPlace, RunOutput};
+use crate::session::{OutputData, OutputPlace, OwnedRunOutput};
 use crate::signature::{OutputPlan, ScatterPlan};
 
 /// An output of a whole batch. Requests take their parts in order. Fixed-size elements are not
@@ -89,7 +89,7 @@ impl<'plan> BatchOutput<'plan> {
     /// `batch` is the size of the whole batch if the model supports batching.
     pub(super) fn new(
         plan: &'plan OutputPlan,
-        output: Option<RunOutput>,
+        output: Option<OwnedRunOutput>,
         batch: Option<u64>,
         requests: &[PendingRequest],
         memory: &StateMemory,
@@ -172,12 +172,12 @@ fn used_bytes(length: usize, batch: Option<u64>, requests: &[PendingRequest]) ->
 impl<'plan> OutputContent<'plan> {
     fn new(
         plan: &'plan OutputPlan,
-        output: Option<RunOutput>,
+        output: Option<OwnedRunOutput>,
         batch: Option<u64>,
         copier: &'plan Copier<'plan>,
     ) -> Result<Self, Status> {
         let name = &plan.name;
-        let Some(RunOutput { datatype, mut shape, data }) = output else {
+        let Some(OwnedRunOutput { datatype, mut shape, data }) = output else {
             return Err(Status::internal(format!("output tensor '{name}' is not found")));
         };
         if datatype != plan.datatype {
@@ -278,7 +278,7 @@ impl<'plan> OutputContent<'plan> {
         match &self.data {
             OutputData::Fixed(bytes) => {
                 let part = bytes.slice(self.byte_range(elements)?);
-                Ok(Buffer::from_bytes(part).retaining(bytes.len()))
+                Ok(Buffer::from_bytes(part).with_retained_bytes(bytes.len()))
             }
             OutputData::Device(tensor) => {
                 let range = self.byte_range(elements)?;

@@ -1,11 +1,11 @@
 //! Puts inputs into GPU memory on the instance's stream.
 
-use galatea_devices::{DeviceBuffer, Stream};
+use galatea_devices::{CudaStream, DeviceBuffer};
 use galatea_infer::Status;
 use galatea_tensor::{Buffer, DeviceRegion};
 use smallvec::SmallVec;
 
-use super::copier::{Copier, copy_failed};
+use super::copier::{Copier, copy_failed_error};
 use crate::region::DeviceBytes;
 
 /// The alignment of a tensor in GPU memory, which is the width of a kernel's widest load. The
@@ -44,10 +44,10 @@ pub(super) struct DevicePart<'data> {
 impl<'data> Part<'data> {
     /// The data's location; `None` if neither the CPU nor a GPU can read the data.
     pub(super) fn of(data: &'data Buffer) -> Option<Self> {
-        if let Some(bytes) = data.host() {
+        if let Some(bytes) = data.host_bytes() {
             return Some(Self::Host(bytes));
         }
-        let DeviceRegion { device, address, .. } = data.on_device()?;
+        let DeviceRegion { device, address, .. } = data.device_location()?;
         let may_change = data.foreign().is_some_and(|region| !region.memory.is_stable());
         Some(Self::Device(DevicePart { data, device, address, may_change }))
     }
@@ -63,7 +63,9 @@ impl<'data> Part<'data> {
 impl DevicePart<'_> {
     /// The memory as a region that can be copied.
     pub(super) fn region(&self) -> Result<DeviceRegion, Status> {
-        self.data.on_device().ok_or_else(|| Status::internal("a part is not on its GPU any more"))
+        self.data
+            .device_location()
+            .ok_or_else(|| Status::internal("a part is not on its GPU any more"))
     }
 }
 
@@ -74,7 +76,7 @@ impl DeviceArena {
     pub(super) fn gather<'data>(
         &'data mut self,
         copier: Copier<'_>,
-        stream: &Stream,
+        stream: &CudaStream,
         parts: &[Part<'data>],
     ) -> Result<DeviceBytes<'data>, Status> {
         if let Some(bytes) = in_place(parts, stream.device().number()) {
@@ -88,7 +90,7 @@ impl DeviceArena {
 
     /// Memory of at least this size, which may contain data from earlier batches. No queued work
     /// uses the memory that it replaces, because the last run waited for the stream.
-    fn at_least(&mut self, stream: &Stream, byte_size: usize) -> Result<DeviceBuffer, Status> {
+    fn at_least(&mut self, stream: &CudaStream, byte_size: usize) -> Result<DeviceBuffer, Status> {
         if let Some(memory) = self.memory.as_ref().filter(|memory| memory.len() >= byte_size) {
             return Ok(memory.clone());
         }
@@ -131,11 +133,11 @@ fn in_place<'data>(parts: &[Part<'data>], device: u32) -> Option<DeviceBytes<'da
 /// Queues the copies of the parts. Adjacent parts in host memory are copied together.
 fn queue(
     copier: Copier<'_>,
-    stream: &Stream,
+    stream: &CudaStream,
     parts: &[Part<'_>],
     target: &DeviceBuffer,
 ) -> Result<(), Status> {
-    let failed = |error| copy_failed(&error);
+    let failed = |error| copy_failed_error(&error);
     let mut offset = 0_usize;
     let mut rest = parts;
     while let Some((first, others)) = rest.split_first() {
@@ -144,7 +146,7 @@ fn queue(
                 rest = others;
                 let region = part.region()?;
                 let end = offset.saturating_add(region.byte_size);
-                let source = copier.device(region.device)?.memory_of(&region);
+                let source = copier.device(region.device)?.wrap_region(&region);
                 let place = target.slice(offset..end).map_err(failed)?;
                 stream.copy(&source, &place).map_err(failed)?;
                 region.byte_size
@@ -167,7 +169,7 @@ fn queue(
 /// the next is gathered.
 fn upload(
     copier: Copier<'_>,
-    stream: &Stream,
+    stream: &CudaStream,
     parts: &[Part<'_>],
     target: &DeviceBuffer,
     offset: usize,
@@ -187,7 +189,7 @@ fn upload(
         end = end.saturating_add(byte_size);
         let place = target.slice(begin..end);
         let queued = place.and_then(|place| stream.upload(gathered, &place));
-        queued.map_err(|error| copy_failed(&error))?;
+        queued.map_err(|error| copy_failed_error(&error))?;
     }
     Ok(end - offset)
 }

@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn row(rows: &StateRows, index: usize) -> Bytes {
-        rows.row(index * ROW..(index + 1) * ROW).host().unwrap().clone()
+        rows.row(index * ROW..(index + 1) * ROW).host_bytes().unwrap().clone()
     }
 
     fn tensor_and_row_count(memory: &StateMemory) -> (usize, usize) {
@@ -270,7 +270,7 @@ mod tests {
         let row = rows.row(ROW..2 * ROW);
         drop(rows);
         assert_eq!(tensor_and_row_count(&memory), (2, 1));
-        let place = row.device().unwrap();
+        let place = row.device_region().unwrap();
         assert_eq!((place.device, place.byte_size), (1, ROW));
         assert_eq!(place.address, 512 + u64::try_from(ROW).unwrap());
         assert_eq!(Arc::strong_count(&owner), 2);

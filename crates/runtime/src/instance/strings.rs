@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use galatea_gate::ledger::{Account, Charge};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 use galatea_infer::{PendingRequest, Status};
 use galatea_tensor::elements::BytesElements;
 use galatea_tensor::{Buffer, DataType};
 
-use crate::session::{Outputs, STRING_BYTES};
+use crate::session::{STRING_BYTES, SessionOutputs};
 use crate::signature::ModelSignature;
 
 /// The maximum length of a string that is stored in its object.
@@ -28,8 +28,8 @@ const FACTOR_MAX: usize = STRING_BYTES / size_of::<u32>();
 /// The charge for a run's strings, which is made before they are created. Small numbers of strings
 /// are not charged.
 pub(super) struct StringCharge<'a> {
-    account: &'a Arc<Account>,
-    charge: Option<Charge>,
+    account: &'a Arc<MemoryAccount>,
+    charge: Option<MemoryCharge>,
     has_outputs: bool,
 }
 
@@ -40,7 +40,7 @@ impl<'a> StringCharge<'a> {
         signature: &ModelSignature,
         requests: &[PendingRequest],
         host_policy: &str,
-        account: &'a Arc<Account>,
+        account: &'a Arc<MemoryAccount>,
     ) -> Result<Self, Status> {
         let of_strings = |datatype: DataType| datatype == DataType::Bytes;
         let has_outputs = signature.outputs.iter().any(|plan| of_strings(plan.datatype));
@@ -50,7 +50,7 @@ impl<'a> StringCharge<'a> {
             for pending in requests {
                 let Some(input) = pending.request().input(&plan.name) else { continue };
                 let data = input.data.for_host_policy(host_policy);
-                let framed = data.host().map_or(&[][..], |bytes| bytes);
+                let framed = data.host_bytes().map_or(&[][..], |bytes| bytes);
                 bytes = bytes.saturating_add(memory_of(framed, data.len()));
             }
         }
@@ -62,7 +62,7 @@ impl<'a> StringCharge<'a> {
     }
 
     /// Charges the outputs, in addition to the existing charge, before they are read.
-    pub(super) fn add_outputs(&mut self, outputs: &impl Outputs) -> Result<(), Status> {
+    pub(super) fn add_outputs(&mut self, outputs: &impl SessionOutputs) -> Result<(), Status> {
         if !self.has_outputs {
             return Ok(());
         }
@@ -77,10 +77,10 @@ impl<'a> StringCharge<'a> {
     }
 
     fn reach(&mut self, bytes: usize) -> Result<(), Status> {
-        if bytes > Account::SMALL_BYTES_MAX {
+        if bytes > MemoryAccount::SMALL_BYTES_MAX {
             let account = self.account;
-            let charge = self.charge.get_or_insert_with(|| Charge::nothing(account.clone()));
-            charge.reach(bytes)?;
+            let charge = self.charge.get_or_insert_with(|| MemoryCharge::nothing(account.clone()));
+            charge.grow_to(bytes)?;
         }
         Ok(())
     }
@@ -90,7 +90,7 @@ impl<'a> StringCharge<'a> {
 /// unreadable memory are not read for this estimate.
 fn memory_of(framed: &[u8], length: usize) -> usize {
     let most = length.saturating_mul(FACTOR_MAX);
-    if most <= Account::SMALL_BYTES_MAX || framed.is_empty() {
+    if most <= MemoryAccount::SMALL_BYTES_MAX || framed.is_empty() {
         return most;
     }
     let elements = BytesElements::new(framed).map_while(Result::ok);
@@ -105,12 +105,12 @@ fn object_bytes(length: usize) -> usize {
 }
 
 /// A response's strings. They are charged until the response has been written.
-pub(super) fn charged(framed: Vec<u8>, account: &Arc<Account>) -> Result<Buffer, Status> {
-    if framed.len() <= Account::SMALL_BYTES_MAX {
+pub(super) fn charged(framed: Vec<u8>, account: &Arc<MemoryAccount>) -> Result<Buffer, Status> {
+    if framed.len() <= MemoryAccount::SMALL_BYTES_MAX {
         return Ok(Buffer::from_vec(framed));
     }
-    let charge = Charge::new(account, framed.len())?;
-    Ok(Buffer::from_bytes(Bytes::from_owner(charge.hold(framed))).charged())
+    let charge = MemoryCharge::new(account, framed.len())?;
+    Ok(Buffer::from_bytes(Bytes::from_owner(charge.attach_to(framed))).mark_charged())
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use galatea_config::ModelSpec;
 use galatea_infer::Status;
 use galatea_tensor::DataType;
 
-use crate::interface::{Interface, TensorInfo};
+use crate::interface::{SessionInterface, TensorInfo};
 
 /// A configuration and the model that it is compared with.
 pub(super) struct SignatureCheck<'a> {
     pub(super) spec: &'a ModelSpec,
-    pub(super) interface: &'a Interface,
+    pub(super) interface: &'a SessionInterface,
 }
 
 /// The sizes that a configuration may specify for a variable size in the model.
@@ -37,7 +37,9 @@ impl SignatureCheck<'_> {
     pub(super) fn input_count(&self) -> Result<(), Status> {
         let configured = self.spec.inputs.iter().filter(|input| !input.optional).count();
         let targets = self.spec.batch_inputs.iter().map(|input| input.target_names.len());
-        let added = self.spec.controls().len() + self.spec.states().len() + targets.sum::<usize>();
+        let added = self.spec.sequence_controls().len()
+            + self.spec.sequence_states().len()
+            + targets.sum::<usize>();
         let expected = configured + added;
         let provided = self.interface.required_inputs;
         if expected == provided {
@@ -50,7 +52,7 @@ impl SignatureCheck<'_> {
     }
 
     fn required_inputs(&self) -> impl Iterator<Item = &TensorInfo> {
-        self.interface.required().iter()
+        self.interface.required_tensors().iter()
     }
 
     /// Finds a request input, with or without a default.

@@ -12,7 +12,7 @@ use galatea_infer::Status;
 
 use self::check::{SignatureCheck, VariableSize};
 use self::plans::scalar_shape;
-use crate::interface::Interface;
+use crate::interface::SessionInterface;
 
 pub(crate) use self::plans::{
     BatchInputPlan, InputLayout, InputPlan, ModelSignature, OutputPlan, ScatterPlan,
@@ -20,10 +20,10 @@ pub(crate) use self::plans::{
 
 impl ModelSignature {
     /// Compares a configuration with a loaded model.
-    pub(crate) fn new(spec: &ModelSpec, interface: &Interface) -> Result<Self, Status> {
+    pub(crate) fn new(spec: &ModelSpec, interface: &SessionInterface) -> Result<Self, Status> {
         let check = SignatureCheck { spec, interface };
         let controls: Vec<InputPlan> = spec
-            .controls()
+            .sequence_controls()
             .iter()
             .map(|control| check.control(control))
             .collect::<Result<_, _>>()?;
@@ -31,7 +31,7 @@ impl ModelSignature {
         let mut inputs: Vec<InputPlan> =
             spec.inputs.iter().map(|input| check.input(input)).collect::<Result<_, _>>()?;
         inputs.extend(controls);
-        for state in spec.states() {
+        for state in spec.sequence_states() {
             inputs.push(check.state_input(state)?);
         }
         let batch_inputs = spec.batch_inputs.iter().map(|input| check.batch_input(input));
@@ -67,7 +67,7 @@ impl SignatureCheck<'_> {
     fn outputs(&self) -> Result<Vec<OutputPlan>, Status> {
         let outputs = self.spec.outputs.iter().map(|output| self.output(output));
         let mut outputs: Vec<OutputPlan> = outputs.collect::<Result<_, _>>()?;
-        for state in self.spec.states() {
+        for state in self.spec.sequence_states() {
             let plan = self.state_output(state)?;
             match outputs.iter_mut().find(|visible| visible.name == plan.name) {
                 Some(visible) => {

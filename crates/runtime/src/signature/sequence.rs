@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use galatea_config::{ControlSpec, StateSpec};
+use galatea_config::{ControlInputSpec, StateSpec};
 use galatea_infer::Status;
 
 use super::check::{DisplayDims, SignatureCheck};
@@ -11,8 +11,8 @@ use crate::interface::TensorInfo;
 
 impl SignatureCheck<'_> {
     /// Plans a control, which has one element per request.
-    pub(super) fn control(&self, control: &ControlSpec) -> Result<InputPlan, Status> {
-        let ControlSpec { name, datatype, .. } = control;
+    pub(super) fn control(&self, control: &ControlInputSpec) -> Result<InputPlan, Status> {
+        let ControlInputSpec { name, datatype, .. } = control;
         let (index, tensor) = self.find_added_input("sequence control", name)?;
         self.batch_dimension(name, tensor)?;
         let dims = tensor.dims.get(usize::from(self.batched())..).unwrap_or_default();

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use galatea_backend::{ExecutionGuarantee, ExecutionTerminator};
+use galatea_backend::{ExecutionPredictability, ExecutionTerminator};
 use galatea_infer::Status;
 use galatea_runtime::{
-    ByteRegion, ElementKind, Interface, Opened, OutputData, OutputPlace, Outputs, RunOutput,
-    Session, SessionSource, Strings, TensorInfo,
+    ByteRegion, ElementKind, OpenedModel, OutputData, OutputPlace, OwnedRunOutput, PackedStrings,
+    Session, SessionInterface, SessionOutputs, SessionSource, TensorInfo,
 };
 use galatea_tensor::elements::BytesElements;
 use galatea_tensor::{DataType, Shape};
@@ -69,13 +69,13 @@ pub(crate) struct Journal {
 
 /// The model of a test.
 pub(crate) struct FakeSource {
-    pub(crate) interface: Interface,
+    pub(crate) interface: SessionInterface,
     pub(crate) compute: Compute,
     pub(crate) journal: Arc<Journal>,
 }
 
 pub(crate) struct FakeSession {
-    model: Arc<(Interface, Compute)>,
+    model: Arc<(SessionInterface, Compute)>,
     journal: Arc<Journal>,
 }
 
@@ -93,14 +93,14 @@ enum Content<'data> {
 pub(crate) struct FakeOutputs(Vec<Value>);
 
 impl SessionSource for FakeSource {
-    type Shared = Arc<(Interface, Compute)>;
+    type Shared = Arc<(SessionInterface, Compute)>;
     type Session = FakeSession;
 
-    fn open_shared(&self) -> Result<Opened<Self::Shared>, Status> {
+    fn open_shared(&self) -> Result<OpenedModel<Self::Shared>, Status> {
         self.journal.loads.fetch_add(1, Ordering::Relaxed);
         let interface = self.interface.clone();
         let session = Arc::new((interface.clone(), self.compute));
-        Ok(Opened { session, interface, guarantee: ExecutionGuarantee::Predictable })
+        Ok(OpenedModel { session, interface, guarantee: ExecutionPredictability::Predictable })
     }
 
     fn session(&self, model: Self::Shared) -> Result<FakeSession, Status> {
@@ -194,7 +194,7 @@ impl FakeTensor<'_> {
     }
 }
 
-impl Outputs for FakeOutputs {
+impl SessionOutputs for FakeOutputs {
     fn string_bytes(&self) -> Result<usize, Status> {
         let bytes = |value: &Value| match &value.elements {
             Elements::Fixed(_) => 0,
@@ -203,12 +203,12 @@ impl Outputs for FakeOutputs {
         Ok(self.0.iter().map(bytes).sum())
     }
 
-    fn read(self) -> Result<Vec<Option<RunOutput>>, Status> {
+    fn read(self) -> Result<Vec<Option<OwnedRunOutput>>, Status> {
         self.0.into_iter().map(|value| Ok(Some(output(value)))).collect()
     }
 }
 
-fn output(value: Value) -> RunOutput {
+fn output(value: Value) -> OwnedRunOutput {
     let data = match value.elements {
         Elements::Fixed(bytes) => OutputData::Fixed(Bytes::from(bytes)),
         Elements::Strings(strings) => {
@@ -216,11 +216,11 @@ fn output(value: Value) -> RunOutput {
                 *end += string.len();
                 Some(*end)
             });
-            OutputData::Strings(Strings::new(strings.concat(), ends.collect()))
+            OutputData::Strings(PackedStrings::new(strings.concat(), ends.collect()))
         }
     };
     let shape = Shape::new(&value.dims).unwrap();
-    RunOutput { datatype: value.datatype, shape, data }
+    OwnedRunOutput { datatype: value.datatype, shape, data }
 }
 
 /// The description of a tensor.
@@ -230,6 +230,6 @@ pub(crate) fn info(name: &str, datatype: DataType, dims: &[i64]) -> TensorInfo {
 }
 
 /// An interface whose inputs are all required.
-pub(crate) fn interface(inputs: Vec<TensorInfo>, outputs: Vec<TensorInfo>) -> Interface {
-    Interface { required_inputs: inputs.len(), inputs, outputs }
+pub(crate) fn interface(inputs: Vec<TensorInfo>, outputs: Vec<TensorInfo>) -> SessionInterface {
+    SessionInterface { required_inputs: inputs.len(), inputs, outputs }
 }

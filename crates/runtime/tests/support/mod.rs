@@ -8,26 +8,26 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
-use galatea_backend::{Device, Host, Instance, LogLevel, Model, Placement};
+use galatea_backend::{Device, Instance, LogLevel, Model, ModelHost, Placement};
 use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
-use galatea_gate::ledger::Account;
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{
     AdmissionTimes, CorrelationId, ExecutionSummary, ExecutionTimes, FailureReason,
     InferenceRequest, InferenceResponse, InputTensor, PendingRequest, Reply, RequestObserver,
-    ResponseSender, SequenceContext, SequenceFlags, SequenceOwner, StateTensor, Status,
+    ResponseSender, SequenceContext, SequenceFlags, SequenceReleaseHook, StateTensor, Status,
 };
-use galatea_pbtxt::read_config;
-use galatea_runtime::{Interface, Machine, RuntimeModel};
+use galatea_pbtxt::parse_config_draft;
+use galatea_runtime::{MachineResources, RuntimeModel, SessionInterface};
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use fake::{Compute, FakeSource, Journal};
 
 /// Parses `text` as the configuration of the model `m`.
 pub(crate) fn spec(text: &str) -> ModelSpec {
-    let mut draft = read_config("config.pbtxt", text).unwrap();
-    draft.resolve_identity("m", &["model.onnx".to_owned()]).unwrap();
-    draft.finish(&SupportedFeatures::default()).unwrap()
+    let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
+    draft.resolve_name_and_backend("m", &["model.onnx".to_owned()]).unwrap();
+    draft.into_validated_spec(&SupportedFeatures::default()).unwrap()
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(crate) struct RecordingHost {
     pub(crate) failed: Mutex<Vec<FailureReason>>,
 }
 
-impl Host for RecordingHost {
+impl ModelHost for RecordingHost {
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
         assert!(times.start <= times.compute_start && times.compute_end <= times.end);
         self.batches.lock().unwrap().push(batch_size);
@@ -71,20 +71,20 @@ pub(crate) fn at(device: Device) -> Placement {
 }
 
 pub(crate) fn try_load(
-    interface: Interface,
+    interface: SessionInterface,
     compute: Compute,
     config: &str,
 ) -> Result<TestModel, Status> {
     let (host, journal) = (Arc::new(RecordingHost::default()), Arc::new(Journal::default()));
-    let account = Arc::new(Account::of_server(Arc::default()));
-    let machine = Machine { devices: Devices::default(), account };
+    let account = Arc::new(MemoryAccount::of_server(Arc::default()));
+    let machine = MachineResources { devices: Devices::default(), account };
     let source = FakeSource { interface, compute, journal: journal.clone() };
     let model = RuntimeModel::load(source, machine, Arc::new(spec(config)), host.clone())?;
     let instance = model.create_instance(&at(Device::Cpu))?;
     Ok(TestModel { model, instance, host, journal })
 }
 
-pub(crate) fn load(interface: Interface, compute: Compute, config: &str) -> TestModel {
+pub(crate) fn load(interface: SessionInterface, compute: Compute, config: &str) -> TestModel {
     try_load(interface, compute, config).unwrap()
 }
 
@@ -180,7 +180,7 @@ impl States {
         let StateTensor { input_name, datatype, shape, data, .. } = state.clone();
         request.inputs.push(InputTensor { name: input_name.to_string(), datatype, shape, data });
         let (mut pending, replies) = pending(request, host);
-        pending.begin_step(Box::new(SequenceContext {
+        pending.begin_sequence_step(Box::new(SequenceContext {
             correlation_id: CorrelationId::Number(sequence),
             flags: SequenceFlags::default(),
             states: vec![state],
@@ -192,7 +192,7 @@ impl States {
     }
 }
 
-impl SequenceOwner for States {
+impl SequenceReleaseHook for States {
     fn released(&self, key: u64, states: Vec<StateTensor>) {
         let [state] = states.try_into().unwrap();
         self.states.lock().unwrap().insert(key, state);
@@ -233,7 +233,7 @@ pub(crate) fn framed(texts: &[&str]) -> Vec<u8> {
 /// An output's dimensions and bytes.
 pub(crate) fn output<'a>(response: &'a InferenceResponse, name: &str) -> (&'a [i64], &'a [u8]) {
     let output = response.outputs.iter().find(|output| *output.name == *name).unwrap();
-    (output.shape.dims(), output.data.host().unwrap())
+    (output.shape.dims(), output.data.host_bytes().unwrap())
 }
 
 /// The error message of a failed result.

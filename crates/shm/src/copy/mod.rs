@@ -1,7 +1,7 @@
 //! Copies to and from memory that may disappear during the copy.
 //!
 //! On x86-64, a copy is a single instruction, which a SIGBUS handler can end early ([`guarded`]).
-//! On other architectures, the kernel copies ([`kernel`]), which takes four times as long.
+//! On other architectures, the kernel copies (`kernel`), which takes four times as long.
 
 #[cfg(target_arch = "x86_64")]
 mod guarded;

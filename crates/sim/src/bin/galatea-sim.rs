@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use galatea_sim::{Config, OccurrenceCounts, Reference, Trace, run};
+use galatea_sim::{CoverageCounts, OracleMode, SchedulerTrace, SimulationConfig, run};
 
 const USAGE: &str = "\
 galatea-sim [--seed S | --seconds N] [--seeds N] [--first S] [--requests N] [--mode M]
@@ -31,7 +31,7 @@ struct Arguments {
     seeds: u64,
     time: Option<Duration>,
     replay: Option<String>,
-    config: Config,
+    config: SimulationConfig,
 }
 
 fn main() -> ExitCode {
@@ -52,16 +52,16 @@ fn main() -> ExitCode {
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let config = Config::default();
+    let config = SimulationConfig::default();
     let mut arguments =
         Arguments { seed: None, first: 0, seeds: 1000, time: None, replay: None, config };
     while let Some(word) = words.next() {
         if word == "--without-oracle" {
-            arguments.config.reference = Reference::ChecksOnly;
+            arguments.config.reference = OracleMode::ChecksOnly;
             continue;
         }
         if word == "--with-permits" {
-            arguments.config.reference = Reference::OracleWithPermits;
+            arguments.config.reference = OracleMode::OracleWithPermits;
             continue;
         }
         let value = words.next().ok_or(USAGE)?;
@@ -80,9 +80,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     Ok(arguments)
 }
 
-fn replay(path: &str, reference: Reference) -> Result<(), String> {
+fn replay(path: &str, reference: OracleMode) -> Result<(), String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-    let trace: Trace = text.parse()?;
+    let trace: SchedulerTrace = text.parse()?;
     let hash = trace
         .replay(reference)
         .map_err(|(step, message)| format!("after {step} steps: {message}"))?;
@@ -90,7 +90,7 @@ fn replay(path: &str, reference: Reference) -> Result<(), String> {
     Ok(())
 }
 
-fn run_one(seed: u64, config: &Config) -> Result<(), String> {
+fn run_one(seed: u64, config: &SimulationConfig) -> Result<(), String> {
     let outcome = run(seed, config).map_err(|violation| {
         // Shorter traces may panic like the full one, but one message is enough.
         std::panic::set_hook(Box::new(|_| {}));
@@ -103,7 +103,7 @@ fn run_one(seed: u64, config: &Config) -> Result<(), String> {
 fn run_many(arguments: &Arguments) -> Result<(), String> {
     let start = Instant::now();
     let (mut seed, mut events, mut hash) = (arguments.first, 0_u64, 0_u64);
-    let mut counts = OccurrenceCounts::default();
+    let mut counts = CoverageCounts::default();
     let is_done = |seed: u64| match arguments.time {
         Some(time) => start.elapsed() >= time,
         None => seed - arguments.first >= arguments.seeds,

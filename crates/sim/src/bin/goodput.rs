@@ -4,7 +4,7 @@
 //! `cargo run --release -p galatea-sim --bin goodput`
 #![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
 
-use galatea_sim::{ArrivalLaw, CostCurve, GoodputCell, GoodputResult};
+use galatea_sim::{ArrivalLaw, CostCurve, GoodputComparison, GoodputExperiment};
 
 const LOADS: [f64; 10] = [0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5];
 
@@ -27,7 +27,7 @@ fn main() {
     println!("---|---|---|---|---|---|---|---|---");
     let mut total = Total::default();
     for (curve, objective, law, load) in cells() {
-        let cell = GoodputCell {
+        let cell = GoodputExperiment {
             curve,
             law,
             load,
@@ -55,7 +55,7 @@ fn cells() -> impl Iterator<Item = (CostCurve, f64, ArrivalLaw, f64)> {
     })
 }
 
-fn print_row(cell: &GoodputCell, result: &GoodputResult) {
+fn print_row(cell: &GoodputExperiment, result: &GoodputComparison) {
     println!(
         "{:?} | {:?} | {} × | {} | {:.3} | {:.2} | {:.2} % | {:.2} | {}",
         cell.curve,
@@ -71,7 +71,7 @@ fn print_row(cell: &GoodputCell, result: &GoodputResult) {
 }
 
 /// The share of responses that came after their deadlines.
-fn late_share(result: &GoodputResult) -> f64 {
+fn late_share(result: &GoodputComparison) -> f64 {
     result.deadlines.late as f64 / result.deadlines.answered() as f64
 }
 
@@ -83,7 +83,7 @@ struct Total {
 }
 
 impl Total {
-    fn add(&mut self, result: &GoodputResult) {
+    fn add(&mut self, result: &GoodputComparison) {
         self.to_best.push(result.ratio());
         self.late.push(late_share(result));
     }

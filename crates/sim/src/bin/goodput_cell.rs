@@ -9,7 +9,7 @@
 use std::fmt::{Debug, Write as _};
 use std::process::ExitCode;
 
-use galatea_sim::{ArrivalLaw, CostCurve, GoodputCell, GoodputResult};
+use galatea_sim::{ArrivalLaw, CostCurve, GoodputComparison, GoodputExperiment};
 use galatea_simulate::Report;
 
 /// The variation of durations, as in the table.
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(words: &[String]) -> Result<GoodputCell, String> {
+fn parse(words: &[String]) -> Result<GoodputExperiment, String> {
     let [curve, law, load, objective, requests, overhead] = words else {
         return Err(String::from("takes CURVE LAW LOAD OBJECTIVE REQUESTS OVERHEAD ARRIVALS"));
     };
@@ -43,7 +43,7 @@ fn parse(words: &[String]) -> Result<GoodputCell, String> {
         let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
         number.ok_or_else(|| format!("'{text}' is no positive number"))
     };
-    Ok(GoodputCell {
+    Ok(GoodputExperiment {
         curve: by_name(&CostCurve::ALL, curve)?,
         law: by_name(&ArrivalLaw::ALL, law)?,
         load: number(load)?,
@@ -61,20 +61,24 @@ fn by_name<T: Copy + Debug>(all: &[T], name: &str) -> Result<T, String> {
     found.copied().ok_or_else(|| format!("'{name}' is none of {all:?}"))
 }
 
-fn show(cell: &GoodputCell, arrivals: &str) -> Result<String, String> {
+fn show(cell: &GoodputExperiment, arrivals: &str) -> Result<String, String> {
     let mut times = String::new();
     for arrival in cell.arrivals() {
         let _ = writeln!(times, "{}", arrival.at_ns);
     }
     std::fs::write(arrivals, times).map_err(|error| format!("can't write {arrivals}: {error}"))?;
-    let bare = GoodputCell { overhead_us: 0, ..*cell };
+    let bare = GoodputExperiment { overhead_us: 0, ..*cell };
     let result = bare.run();
-    let longer = cell.run_beside(|setting| Some(setting) == result.best_setting.as_ref());
+    let longer = cell.run_against(|setting| Some(setting) == result.best_setting.as_ref());
     Ok(to_json(&bare, &result, &longer))
 }
 
-fn to_json(cell: &GoodputCell, result: &GoodputResult, longer: &GoodputResult) -> String {
-    let (fixed_us, row_us) = cell.curve.microseconds();
+fn to_json(
+    cell: &GoodputExperiment,
+    result: &GoodputComparison,
+    longer: &GoodputComparison,
+) -> String {
+    let (fixed_us, row_us) = cell.curve.fixed_and_per_row_us();
     let (delay_us, preferred, timeout_us) =
         result.best_setting.as_ref().map_or((0, Vec::new(), 0), |best| {
             let timeout_us = best.default_queue_policy.default_timeout_ns / 1000;
@@ -88,13 +92,13 @@ fn to_json(cell: &GoodputCell, result: &GoodputResult, longer: &GoodputResult) -
          \"simulated\":{},\"with_overhead\":{}}}",
         cell.noise * 100.0,
         result.capacity,
-        cell.objective_ns() / 1000,
+        cell.deadline_ns() / 1000,
         reports(result),
         reports(longer),
     )
 }
 
-fn reports(result: &GoodputResult) -> String {
+fn reports(result: &GoodputComparison) -> String {
     format!(
         "{{\"deadlines\":{},\"best\":{},\"plain\":{}}}",
         report(&result.deadlines),

@@ -4,7 +4,7 @@
 //! `cargo run --release -p galatea-sim --bin padding_gain`
 #![allow(clippy::print_stdout, reason = "a command-line tool prints its result")]
 
-use galatea_sim::{ArrivalPattern, PaddingCell};
+use galatea_sim::{ArrivalPattern, PaddingExperiment};
 
 const FIXED: [f64; 7] = [0.0, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5];
 
@@ -13,13 +13,13 @@ fn main() {
     println!("---|---|---|---|---|---");
     for fixed in FIXED {
         for load in ArrivalPattern::ALL {
-            let cell = PaddingCell { load, fixed, noise: 0.05, requests: 20_000, seed: 7 };
+            let cell = PaddingExperiment { load, fixed, noise: 0.05, requests: 20_000, seed: 7 };
             let result = cell.run();
             println!(
                 "{fixed} | {load:?} | {:.3} | {:.3} | {:.3} | {:.2}",
-                result.rate(),
-                result.latency(0.5),
-                result.latency(0.99),
+                result.throughput_ratio(),
+                result.latency_ratio(0.5),
+                result.latency_ratio(0.99),
                 result.padded.mean_batch()
             );
         }

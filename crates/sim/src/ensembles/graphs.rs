@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use galatea_policy::{EnsembleGraph, EnsembleSpec, StepSpec, TensorIndex};
+use galatea_policy::{EnsembleGraph, EnsembleSpec, EnsembleStepSpec, EnsembleTensorIndex};
 
 use super::naive::{Dataflow, index};
 use crate::check::{Check, ensure};
@@ -21,20 +21,22 @@ pub(super) fn draw(random: &mut Random) -> EnsembleSpec {
 /// Draws steps that use preceding tensors. All unused tensors are outputs. The only possible fault
 /// is that waves of different steps meet.
 fn acyclic(random: &mut Random) -> EnsembleSpec {
-    let inputs: Vec<TensorIndex> = (0..random.between_u32(1, 3)).map(TensorIndex).collect();
+    let inputs: Vec<EnsembleTensorIndex> =
+        (0..random.between_u32(1, 3)).map(EnsembleTensorIndex).collect();
     let mut spec = EnsembleSpec { tensors: count(&inputs), inputs, ..EnsembleSpec::default() };
     for _ in 0..random.between(1, 6) {
-        let drawn = (0..random.between(1, 3)).map(|_| TensorIndex(below(random, spec.tensors)));
-        let inputs: Vec<TensorIndex> = drawn.collect();
+        let drawn =
+            (0..random.between(1, 3)).map(|_| EnsembleTensorIndex(below(random, spec.tensors)));
+        let inputs: Vec<EnsembleTensorIndex> = drawn.collect();
         let produced = random.between_u32(1, 2);
-        let outputs = (spec.tensors..spec.tensors + produced).map(TensorIndex).collect();
+        let outputs = (spec.tensors..spec.tensors + produced).map(EnsembleTensorIndex).collect();
         spec.tensors += produced;
-        spec.steps.push(StepSpec { inputs, outputs, decoupled: random.percent(25) });
+        spec.steps.push(EnsembleStepSpec { inputs, outputs, decoupled: random.percent(25) });
     }
-    let used: BTreeSet<TensorIndex> =
+    let used: BTreeSet<EnsembleTensorIndex> =
         spec.steps.iter().flat_map(|step| step.inputs.clone()).collect();
     for number in 0..spec.tensors {
-        let tensor = TensorIndex(number);
+        let tensor = EnsembleTensorIndex(number);
         let is_input = spec.inputs.contains(&tensor);
         if (!is_input && !used.contains(&tensor)) || random.percent(15) {
             spec.outputs.push(tensor);
@@ -48,7 +50,7 @@ fn acyclic(random: &mut Random) -> EnsembleSpec {
     spec
 }
 
-fn count(tensors: &[TensorIndex]) -> u32 {
+fn count(tensors: &[EnsembleTensorIndex]) -> u32 {
     u32::try_from(tensors.len()).expect("few tensors")
 }
 
@@ -70,16 +72,16 @@ pub(super) fn check_refusals(random: &mut Random) -> Check {
 /// Draws steps with arbitrary tensors.
 fn arbitrary(random: &mut Random) -> EnsembleSpec {
     let tensors = random.between_u32(2, 7);
-    let mut some = |least| -> Vec<TensorIndex> {
+    let mut some = |least| -> Vec<EnsembleTensorIndex> {
         let many = random.between(least, 2);
-        (0..many).map(|_| TensorIndex(below(random, tensors))).collect()
+        (0..many).map(|_| EnsembleTensorIndex(below(random, tensors))).collect()
     };
     let inputs = some(1);
     let outputs = some(1);
     let mut steps = Vec::new();
     for number in 0..4 {
         let (inputs, outputs) = (some(u64::from(number != 3)), some(1));
-        steps.push(StepSpec { inputs, outputs, decoupled: number == 1 });
+        steps.push(EnsembleStepSpec { inputs, outputs, decoupled: number == 1 });
     }
     steps.truncate(usize::try_from(random.between(1, 4)).expect("few steps"));
     EnsembleSpec { tensors, inputs, outputs, steps }
@@ -87,9 +89,9 @@ fn arbitrary(random: &mut Random) -> EnsembleSpec {
 
 /// The ensemble's fault, found by simple rules.
 fn fault_of(spec: &EnsembleSpec) -> Option<&'static str> {
-    let produced: Vec<TensorIndex> =
+    let produced: Vec<EnsembleTensorIndex> =
         spec.steps.iter().flat_map(|step| step.outputs.iter().copied()).collect();
-    let is_twice = |tensor: &TensorIndex| {
+    let is_twice = |tensor: &EnsembleTensorIndex| {
         produced.iter().filter(|one| *one == tensor).count() > 1 || spec.inputs.contains(tensor)
     };
     if spec.steps.iter().any(|step| step.inputs.is_empty()) {
@@ -102,7 +104,7 @@ fn fault_of(spec: &EnsembleSpec) -> Option<&'static str> {
     if needed.any(|tensor| !produced.contains(tensor) && !spec.inputs.contains(tensor)) {
         return Some("a tensor has no producer");
     }
-    let mut available: BTreeSet<TensorIndex> = spec.inputs.iter().copied().collect();
+    let mut available: BTreeSet<EnsembleTensorIndex> = spec.inputs.iter().copied().collect();
     for _ in &spec.steps {
         for step in &spec.steps {
             if step.inputs.iter().all(|input| available.contains(input)) {
@@ -119,7 +121,7 @@ fn fault_of(spec: &EnsembleSpec) -> Option<&'static str> {
 /// The reason for refusal if waves of different steps meet.
 fn mixed_waves(spec: &EnsembleSpec) -> Option<&'static str> {
     let flow = Dataflow::of(spec);
-    let meets = |tensors: &[TensorIndex]| {
+    let meets = |tensors: &[EnsembleTensorIndex]| {
         let sources: BTreeSet<usize> =
             tensors.iter().filter_map(|tensor| flow.sources[index(tensor.0)]).collect();
         sources.len() > 1

@@ -13,7 +13,7 @@ use crate::random::Random;
 /// # Errors
 ///
 /// Returns the broken rule with the preceding events.
-pub fn check_ensembles(seed: u64) -> Check {
+pub fn fuzz_ensembles(seed: u64) -> Check {
     let mut random = Random::new(seed);
     graphs::check_refusals(&mut random)?;
     let spec = graphs::draw(&mut random);

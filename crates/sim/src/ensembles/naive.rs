@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use galatea_policy::{EnsembleSpec, StepIndex, TensorIndex};
+use galatea_policy::{EnsembleSpec, EnsembleTensorIndex, StepIndex};
 
 /// A tensor's contents. The reference count reveals how many holders remain.
 pub(super) type Value = Rc<u64>;
@@ -34,7 +34,7 @@ impl Dataflow {
         Dataflow { spec: spec.clone(), sources }
     }
 
-    fn source_of(&self, tensors: &[TensorIndex]) -> Option<usize> {
+    fn source_of(&self, tensors: &[EnsembleTensorIndex]) -> Option<usize> {
         tensors.iter().find_map(|tensor| self.sources[index(tensor.0)])
     }
 }
@@ -43,10 +43,10 @@ impl Dataflow {
 #[derive(Clone, Debug)]
 pub(super) struct ExpectedRequest {
     flow: Rc<Dataflow>,
-    requested: Vec<TensorIndex>,
+    requested: Vec<EnsembleTensorIndex>,
     needed: BTreeSet<usize>,
     /// All tensors so far, by wave. A tensor without waves is in wave 0.
-    arrived: BTreeMap<(TensorIndex, u64), Option<Value>>,
+    arrived: BTreeMap<(EnsembleTensorIndex, u64), Option<Value>>,
     /// The number of waves of each decoupled step.
     pub(super) waves: BTreeMap<usize, u64>,
     started: BTreeSet<(usize, u64)>,
@@ -57,9 +57,9 @@ pub(super) struct ExpectedRequest {
 pub(super) type Values = Vec<Option<u64>>;
 
 impl ExpectedRequest {
-    pub(super) fn new(flow: Rc<Dataflow>, requested: &[TensorIndex]) -> Self {
+    pub(super) fn new(flow: Rc<Dataflow>, requested: &[EnsembleTensorIndex]) -> Self {
         let mut needed = BTreeSet::new();
-        let mut tensors: BTreeSet<TensorIndex> = requested.iter().copied().collect();
+        let mut tensors: BTreeSet<EnsembleTensorIndex> = requested.iter().copied().collect();
         for _ in &flow.spec.steps {
             for (number, step) in flow.spec.steps.iter().enumerate() {
                 if step.outputs.iter().any(|output| tensors.contains(output)) {
@@ -80,7 +80,7 @@ impl ExpectedRequest {
     }
 
     /// Adds a tensor. `wave` is ignored for a tensor without waves.
-    pub(super) fn arrived(&mut self, tensor: TensorIndex, wave: u64, value: Option<Value>) {
+    pub(super) fn arrived(&mut self, tensor: EnsembleTensorIndex, wave: u64, value: Option<Value>) {
         let wave = if self.flow.sources[index(tensor.0)].is_some() { wave } else { 0 };
         self.arrived.insert((tensor, wave), value);
     }
@@ -124,19 +124,19 @@ impl ExpectedRequest {
         !self.responded.is_empty()
     }
 
-    fn waves_of(&self, tensors: &[TensorIndex]) -> Vec<u64> {
+    fn waves_of(&self, tensors: &[EnsembleTensorIndex]) -> Vec<u64> {
         match self.flow.source_of(tensors) {
             None => vec![0],
             Some(source) => (0..self.waves.get(&source).copied().unwrap_or(0)).collect(),
         }
     }
 
-    fn key(&self, tensor: TensorIndex, wave: u64) -> (TensorIndex, u64) {
+    fn key(&self, tensor: EnsembleTensorIndex, wave: u64) -> (EnsembleTensorIndex, u64) {
         (tensor, if self.flow.sources[index(tensor.0)].is_some() { wave } else { 0 })
     }
 
-    fn all(&self, tensors: &[TensorIndex], wave: u64) -> Option<Values> {
-        let value = |tensor: &TensorIndex| {
+    fn all(&self, tensors: &[EnsembleTensorIndex], wave: u64) -> Option<Values> {
+        let value = |tensor: &EnsembleTensorIndex| {
             let contents = self.arrived.get(&self.key(*tensor, wave))?;
             Some(contents.as_ref().map(|value| **value))
         };
@@ -149,10 +149,10 @@ impl ExpectedRequest {
         values.map(|((tensor, wave), value)| (value, self.is_needed(*tensor, *wave)))
     }
 
-    fn is_needed(&self, tensor: TensorIndex, wave: u64) -> bool {
+    fn is_needed(&self, tensor: EnsembleTensorIndex, wave: u64) -> bool {
         let in_waves = self.flow.sources[index(tensor.0)].is_some();
         // A tensor without waves that is combined with waves may be needed again.
-        let is_done = |group: &[TensorIndex], done: bool| {
+        let is_done = |group: &[EnsembleTensorIndex], done: bool| {
             if in_waves || self.flow.source_of(group).is_none() { done } else { false }
         };
         let by_step = self.needed.iter().any(|number| {

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use galatea_policy::{
-    EnsembleAction, EnsembleGraph, EnsembleRun, EnsembleSpec, RunFailure, StepCallKey, StepGates,
-    StepIndex, TensorIndex,
+    EnsembleAction, EnsembleGraph, EnsembleRun, EnsembleRunFailure, EnsembleSpec,
+    EnsembleTensorIndex, StepCallKey, StepConcurrencyLimiter, StepIndex,
 };
 
 use super::naive::{Dataflow, ExpectedRequest, Value, Values, index};
@@ -34,7 +34,7 @@ struct EnsembleWorld<'a> {
 
 struct Gates {
     limit: usize,
-    real: StepGates<RunCall>,
+    real: StepConcurrencyLimiter<RunCall>,
     /// The calls waiting for each step, in order.
     waiting: Vec<VecDeque<RunCall>>,
     started: Vec<usize>,
@@ -80,7 +80,7 @@ pub(super) fn run(spec: &EnsembleSpec, random: &mut Random) -> Check {
     let limit = random.between_u32(0, 3);
     let gates = (limit > 0).then(|| Gates {
         limit: index(limit),
-        real: StepGates::new(&graph, limit),
+        real: StepConcurrencyLimiter::new(&graph, limit),
         waiting: vec![VecDeque::new(); spec.steps.len()],
         started: vec![0; spec.steps.len()],
     });
@@ -128,7 +128,7 @@ impl EnsembleWorld<'_> {
 
     fn begin(&mut self, random: &mut Random) -> Check {
         let number = self.runs.len();
-        let mut wanted: Vec<TensorIndex> =
+        let mut wanted: Vec<EnsembleTensorIndex> =
             self.spec.outputs.iter().copied().filter(|_| random.percent(60)).collect();
         if wanted.is_empty() {
             wanted.clone_from(&self.spec.outputs);
@@ -200,7 +200,7 @@ impl EnsembleWorld<'_> {
     /// Returns true if a decoupled model would continue.
     fn has_room(&self, run: usize, step: StepIndex) -> bool {
         let Some(gates) = &self.gates else { return true };
-        let held = self.runs[run].machine.pending_waves();
+        let held = self.runs[run].machine.pending_decoupled_responses();
         !gates.real.is_congested(step) && held < 2 * gates.limit
     }
 
@@ -226,7 +226,7 @@ impl EnsembleWorld<'_> {
         let mut out = Vec::new();
         let one = &mut self.runs[run];
         one.calls.get_mut(&key).expect("it runs").responses += 1;
-        one.machine.responded(&self.graph, key, outputs, &mut out);
+        one.machine.call_responded(&self.graph, key, outputs, &mut out);
         self.follow(run, out, None)
     }
 
@@ -234,7 +234,7 @@ impl EnsembleWorld<'_> {
         self.record(format_args!("{run}: {key:?} is finished"));
         let mut out = Vec::new();
         let call = self.runs[run].calls.remove(&key).expect("it runs");
-        self.runs[run].machine.finished(&self.graph, key, &mut out);
+        self.runs[run].machine.call_finished(&self.graph, key, &mut out);
         self.follow(run, out, None)?;
         self.leave(call.step)
     }
@@ -243,8 +243,8 @@ impl EnsembleWorld<'_> {
         self.record(format_args!("{run}: {key:?} fails"));
         let mut out = Vec::new();
         let call = self.runs[run].calls.remove(&key).expect("it runs");
-        self.runs[run].machine.failed(&self.graph, key, &mut out);
-        self.follow(run, out, Some(RunFailure::Step(key)))?;
+        self.runs[run].machine.call_failed(&self.graph, key, &mut out);
+        self.follow(run, out, Some(EnsembleRunFailure::Step(key)))?;
         self.leave(call.step)
     }
 
@@ -253,15 +253,15 @@ impl EnsembleWorld<'_> {
         let mut out = Vec::new();
         let one = &mut self.runs[run];
         one.calls.get_mut(&key).expect("it runs").has_error = true;
-        one.machine.responded_with_error(&self.graph, key, &mut out);
-        self.follow(run, out, Some(RunFailure::Step(key)))
+        one.machine.call_responded_with_error(&self.graph, key, &mut out);
+        self.follow(run, out, Some(EnsembleRunFailure::Step(key)))
     }
 
     fn cancel(&mut self, run: usize) -> Check {
         self.record(format_args!("{run}: its client cancels"));
         let mut out = Vec::new();
         self.runs[run].machine.cancel(&self.graph, &mut out);
-        self.follow(run, out, Some(RunFailure::Cancelled))
+        self.follow(run, out, Some(EnsembleRunFailure::Cancelled))
     }
 
     /// Performs the run's actions and compares them with the expected ones.
@@ -269,7 +269,7 @@ impl EnsembleWorld<'_> {
         &mut self,
         run: usize,
         out: Vec<EnsembleAction<Value>>,
-        failure: Option<RunFailure>,
+        failure: Option<EnsembleRunFailure>,
     ) -> Check {
         let mut queue: VecDeque<_> = out.into();
         let mut due = ExpectedActions::of(&mut self.runs[run], failure);
@@ -314,10 +314,10 @@ impl EnsembleWorld<'_> {
         ensure!(!is_silent || may_be, "{run}: it ends without a response");
         one.check_values(run)?;
         if !one.failed && !is_finished {
-            let held = (one.machine.pending_waves(), one.expected.pending_waves());
+            let held = (one.machine.pending_decoupled_responses(), one.expected.pending_waves());
             ensure!(held.0 == held.1, "{run}: {} waves are held, not {}", held.0, held.1);
         }
-        let (calls, known) = (one.machine.calls(), one.calls.len());
+        let (calls, known) = (one.machine.active_call_count(), one.calls.len());
         ensure!(calls == known, "{run}: {calls} calls are known, {known} are under way");
         Ok(())
     }
@@ -363,10 +363,10 @@ impl EnsembleWorld<'_> {
         if let Some(gates) = &mut self.gates {
             gates.waiting[index(step.0)].retain(|one| *one != (run, key));
             let unwanted = |one: &RunCall| *one == (run, key);
-            gates.real.withdraw(step, unwanted, &mut withdrawn, &mut started);
+            gates.real.remove_waiting(step, unwanted, &mut withdrawn, &mut started);
         }
         ensure!(withdrawn == [(run, key)], "{run}: {key:?} is withdrawn, {withdrawn:?} went");
-        self.runs[run].machine.finished(&self.graph, key, out);
+        self.runs[run].machine.call_finished(&self.graph, key, out);
         self.admit(started)
     }
 
@@ -392,7 +392,7 @@ impl EnsembleWorld<'_> {
         let Some(gates) = &self.gates else { return Ok(()) };
         for (number, waiting) in gates.waiting.iter().enumerate() {
             let step = StepIndex(u32::try_from(number).expect("few steps"));
-            let counted = (gates.real.waiting(step), gates.real.started(step));
+            let counted = (gates.real.waiting_count(step), gates.real.started_count(step));
             let known = (waiting.len(), gates.started[number]);
             ensure!(
                 counted == known,
@@ -436,12 +436,12 @@ fn plain(values: &[Option<Value>]) -> Values {
 }
 
 /// The failure of a request that has no response and can't get one.
-fn deadlock(run: &Run) -> Option<RunFailure> {
+fn deadlock(run: &Run) -> Option<EnsembleRunFailure> {
     let is_stuck = !run.failed
         && run.calls.is_empty()
         && !run.expected.has_responded()
         && !run.expected.may_have_no_response();
-    is_stuck.then_some(RunFailure::Deadlock)
+    is_stuck.then_some(EnsembleRunFailure::Deadlock)
 }
 
 impl Run {
@@ -464,12 +464,12 @@ impl Run {
 struct ExpectedActions {
     starts: BTreeMap<(StepIndex, u64), Values>,
     responses: BTreeMap<u64, Values>,
-    failure: Option<RunFailure>,
+    failure: Option<EnsembleRunFailure>,
     cancels: BTreeSet<StepCallKey>,
 }
 
 impl ExpectedActions {
-    fn of(run: &mut Run, failure: Option<RunFailure>) -> Self {
+    fn of(run: &mut Run, failure: Option<EnsembleRunFailure>) -> Self {
         let mut due = ExpectedActions {
             starts: BTreeMap::new(),
             responses: BTreeMap::new(),

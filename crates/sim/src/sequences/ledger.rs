@@ -9,13 +9,13 @@
 use std::collections::VecDeque;
 
 use galatea_policy::{
-    FailReason, InstanceId, Release, RequestInfo, RequestKey, SequenceKey, SequencePosition,
+    FailReason, InstanceId, RequestInfo, RequestKey, RequestRelease, SequenceKey, SequencePosition,
     ShapeClassId, Time,
 };
 
 use super::rules::{Rules, later};
 use super::sorted_map::SortedMap;
-use crate::setup::Setup;
+use crate::setup::SchedulerSetup;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
@@ -153,7 +153,7 @@ impl Sequence {
 }
 
 impl Ledger {
-    pub(crate) fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &SchedulerSetup) -> Self {
         let rules = Rules::new(setup);
         Ledger {
             held: rules.hold_in_slots > 0 || rules.hold_in_backlog > 0,
@@ -286,7 +286,7 @@ impl Ledger {
     }
 
     /// Records that the backend has released a request.
-    pub(crate) fn release(&mut self, request: RequestKey, release: Release) {
+    pub(crate) fn release(&mut self, request: RequestKey, release: RequestRelease) {
         let Execution { incarnation, request } =
             self.executing.remove(&request).expect("it is in execution");
         let is_its_own =
@@ -295,8 +295,8 @@ impl Ledger {
         let key = *key;
         sequence.executing = None;
         match release {
-            Release::Done => {}
-            Release::Reschedule => {
+            RequestRelease::Done => {}
+            RequestRelease::Reschedule => {
                 sequence.arrived_at = self.now;
                 let due_failure = if sequence.cancelled_in_execution {
                     Some(FailReason::Cancelled)

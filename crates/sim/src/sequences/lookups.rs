@@ -1,7 +1,8 @@
 //! Queries of the ledger. Each one searches the entire ledger, which is simple rather than fast.
 
 use galatea_policy::{
-    Event, InstanceId, Release, RequestKey, SequenceKey, SequencePosition, ShapeClassId, Time,
+    InstanceId, RequestKey, RequestRelease, SchedulerEvent, SequenceKey, SequencePosition,
+    ShapeClassId, Time,
 };
 
 use super::ledger::{
@@ -44,22 +45,24 @@ impl ReadySequence<'_> {
 
 impl Ledger {
     /// Returns true if a correct driver can send this event at that time.
-    pub(crate) fn allows(&self, now: Time, event: &Event) -> bool {
+    pub(crate) fn allows(&self, now: Time, event: &SchedulerEvent) -> bool {
         match event {
-            Event::Enqueue(info) => {
+            SchedulerEvent::Enqueue(info) => {
                 self.is_new(info.key)
                     && info.sequence.is_none_or(|mark| self.accepts(now.max(self.now), mark))
             }
-            Event::Released { key, release: Release::Done } => self.executing.contains_key(key),
-            Event::Released { key, release: Release::Reschedule } => {
+            SchedulerEvent::Released { key, release: RequestRelease::Done } => {
+                self.executing.contains_key(key)
+            }
+            SchedulerEvent::Released { key, release: RequestRelease::Reschedule } => {
                 self.rules.iterative && self.executing.contains_key(key)
             }
-            Event::LaneFree(id) => self.lanes.get(id).is_some_and(|lane| lane.busy),
-            Event::AddInstance(id) => !self.lanes.contains_key(id),
-            Event::RemoveInstance(id) => self.lanes.contains_key(id),
+            SchedulerEvent::LaneFree(id) => self.lanes.get(id).is_some_and(|lane| lane.busy),
+            SchedulerEvent::AddInstance(id) => !self.lanes.contains_key(id),
+            SchedulerEvent::RemoveInstance(id) => self.lanes.contains_key(id),
             // Only the harness sends this event.
-            Event::PermitGranted(_) | Event::PermitDelayed(_) => false,
-            Event::Cancel(_) | Event::Drain | Event::Tick => true,
+            SchedulerEvent::PermitGranted(_) | SchedulerEvent::PermitDelayed(_) => false,
+            SchedulerEvent::Cancel(_) | SchedulerEvent::Drain | SchedulerEvent::Tick => true,
         }
     }
 

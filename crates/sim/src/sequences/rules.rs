@@ -1,9 +1,9 @@
 //! A sequence batcher's settings, with defaults resolved.
 
-use galatea_policy::{SchedulingMode, SequenceSpec, SequenceStrategy, Time};
+use galatea_policy::{SchedulingMode, SequenceBatcherSpec, SequenceStrategy, Time};
 
 use crate::dynamic_rules::DynamicRules;
-use crate::setup::{Setup, oldest_settings};
+use crate::setup::{SchedulerSetup, oldest_settings};
 
 /// The idle time left to a sequence that gets its slot late.
 pub(super) const SLOT_GRACE_NS: u64 = 50_000_000;
@@ -28,9 +28,12 @@ pub(crate) enum Strategy {
 }
 
 impl Rules {
-    pub(crate) fn new(setup: &Setup) -> Self {
-        let SchedulingMode::Sequence(SequenceSpec { strategy, max_sequence_idle_ns, iterative }) =
-            &setup.spec.mode
+    pub(crate) fn new(setup: &SchedulerSetup) -> Self {
+        let SchedulingMode::Sequence(SequenceBatcherSpec {
+            strategy,
+            max_sequence_idle_ns,
+            iterative,
+        }) = &setup.spec.mode
         else {
             unreachable!("the stateless schedulers have a ledger of their own")
         };

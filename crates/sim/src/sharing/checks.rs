@@ -1,8 +1,8 @@
 //! Checks of which instances must request a permit and which must not.
 
 use galatea_policy::{
-    InstanceId, LaneStatus, LevelStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,
-    SlotWaitReason,
+    InstanceId, InstanceStatus, PriorityLevelStatus, QueueWaitReason, SchedulerStatus,
+    SequenceBatcherStatus, SequenceSlotWaitReason,
 };
 
 use crate::check::{Check, ensure};
@@ -21,7 +21,7 @@ pub(super) fn check_permit_requests(scheduler: &Scheduler, book: &PermitLedger) 
 /// Checks that for each inference request that waits for a permit, an instance has an undelayed
 /// permit request, unless all free instances have requested one.
 fn check_shared(status: &SchedulerStatus, queued: usize, book: &PermitLedger) -> Check {
-    let waits_for_permit = |queue: &LevelStatus| queue.waits_for == QueueWaitReason::Permit;
+    let waits_for_permit = |queue: &PriorityLevelStatus| queue.waits_for == QueueWaitReason::Permit;
     if !status.queues.iter().any(waits_for_permit) {
         let requested: Vec<InstanceId> = book.requested().collect();
         ensure!(requested.is_empty(), "{requested:?} requested, and no batch could close");
@@ -36,17 +36,17 @@ fn check_shared(status: &SchedulerStatus, queued: usize, book: &PermitLedger) ->
 /// Checks that an instance requests a permit if and only if one of its slots waits for it.
 fn check_sequences(
     status: &SchedulerStatus,
-    sequences: &SequencesStatus,
+    sequences: &SequenceBatcherStatus,
     book: &PermitLedger,
 ) -> Check {
     for instance in book.requested() {
         let mut own = sequences.slots.iter().filter(|slot| slot.instance == instance);
-        let has_reason = own.any(|slot| slot.waits_for == SlotWaitReason::Permit);
+        let has_reason = own.any(|slot| slot.waits_for == SequenceSlotWaitReason::Permit);
         ensure!(has_reason, "{instance:?} requested, and has no batch that could close");
     }
     for instance in free(status) {
         let mut own = sequences.slots.iter().filter(|slot| slot.instance == instance);
-        let waits = own.any(|slot| slot.waits_for == SlotWaitReason::Lane);
+        let waits = own.any(|slot| slot.waits_for == SequenceSlotWaitReason::Lane);
         ensure!(!waits, "{instance:?} is free, has a batch and no request");
     }
     Ok(())
@@ -54,7 +54,7 @@ fn check_sequences(
 
 fn free(status: &SchedulerStatus) -> impl Iterator<Item = InstanceId> {
     status.lanes.iter().filter_map(|lane| match lane {
-        LaneStatus::Free { instance, .. } => Some(*instance),
-        LaneStatus::Busy { .. } | LaneStatus::Removing { .. } => None,
+        InstanceStatus::Free { instance, .. } => Some(*instance),
+        InstanceStatus::Busy { .. } | InstanceStatus::Removing { .. } => None,
     })
 }

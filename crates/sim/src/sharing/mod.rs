@@ -5,4 +5,4 @@ mod checks;
 mod naive;
 mod world;
 
-pub use self::world::{BatchShares, check_sharing};
+pub use self::world::{ContendedBatchCounts, fuzz_rate_limiter};

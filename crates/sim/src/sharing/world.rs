@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use galatea_policy::{
-    Action, Actions, BatchEntry, Event, InstanceId, PermitEvent, PermitHolder, PermitUse,
-    RateLimiter, Release, RequestInfo, RequestKey, ResourceId, SequenceKey, SequencePosition,
-    ShapeClassId, Time,
+    BatchEntry, InstanceId, PermitEvent, PermitHolder, PermitUse, RateLimiter, RequestInfo,
+    RequestKey, RequestRelease, ResourceId, SchedulerAction, SchedulerActions, SchedulerEvent,
+    SequenceKey, SequencePosition, ShapeClassId, Time,
 };
 
 use super::checks::check_permit_requests;
@@ -16,7 +16,7 @@ use crate::custom_batching::Scheduler;
 use crate::permit_ledger::PermitLedger;
 use crate::random::Random;
 use crate::random_setup::random_setup;
-use crate::setup::Setup;
+use crate::setup::SchedulerSetup;
 
 /// A planned event of a model.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,7 +34,7 @@ enum PlannedEvent {
 
 /// A model with its scheduler and workload.
 struct SharingModel {
-    setup: Setup,
+    setup: SchedulerSetup,
     scheduler: Scheduler,
     book: PermitLedger,
     /// Instances without a `RemoveInstance`.
@@ -67,21 +67,21 @@ struct SharingWorld {
 
 /// The numbers of batches that two busy models execute while contending.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct BatchShares(pub u64, pub u64);
+pub struct ContendedBatchCounts(pub u64, pub u64);
 
-impl BatchShares {
+impl ContendedBatchCounts {
     /// Lets two models with these priorities contend for one resource until one of them has no
     /// requests left.
-    pub fn of(priorities: [u32; 2]) -> Result<Self, String> {
+    pub fn measure(priorities: [u32; 2]) -> Result<Self, String> {
         let mut random = Random::new(0);
         let lateness_max = 0;
         let models = priorities.map(|priority| SharingModel {
-            setup: random_setup(&mut random, Some(crate::Mode::Default)),
+            setup: random_setup(&mut random, Some(crate::SchedulerMode::Default)),
             priority,
             to_send: 0,
             duration_max: 1,
             needs: vec![vec![(ResourceId(0), 1)]],
-            ..SharingModel::new(&mut random, Some(crate::Mode::Default), &[1])
+            ..SharingModel::new(&mut random, Some(crate::SchedulerMode::Default), &[1])
         });
         let mut sharing = SharingWorld::new(random, Vec::from(models), &[1], lateness_max);
         for model in 0..2 {
@@ -94,12 +94,12 @@ impl BatchShares {
         while sharing.models.iter().all(|model| !model.open.is_empty()) {
             sharing.run_next()?;
         }
-        Ok(BatchShares(sharing.models[0].executed, sharing.models[1].executed))
+        Ok(ContendedBatchCounts(sharing.models[0].executed, sharing.models[1].executed))
     }
 }
 
 /// Runs the models of a seed with a single rate limiter.
-pub fn check_sharing(seed: u64) -> Check {
+pub fn fuzz_rate_limiter(seed: u64) -> Check {
     let mut random = Random::new(seed);
     let resources = random.between(1, 3);
     let capacities: Vec<u64> = (0..resources).map(|_| random.between(1, 4)).collect();
@@ -112,7 +112,7 @@ pub fn check_sharing(seed: u64) -> Check {
 }
 
 impl SharingModel {
-    fn new(random: &mut Random, mode: Option<crate::Mode>, capacities: &[u64]) -> Self {
+    fn new(random: &mut Random, mode: Option<crate::SchedulerMode>, capacities: &[u64]) -> Self {
         let mut setup = random_setup(random, mode);
         setup.spec.hold_until_queued = 0;
         setup.spec.hold_until_backlogged = 0;
@@ -188,7 +188,7 @@ impl SharingWorld {
         while self.run_next()? {}
         for model in 0..self.models.len() {
             self.add_instance(model)?;
-            self.step(model, Event::Drain)?;
+            self.step(model, SchedulerEvent::Drain)?;
         }
         while self.run_next()? {}
         self.check_end()
@@ -200,7 +200,7 @@ impl SharingWorld {
             ensure!(open.is_empty(), "{open:?} of model {model} neither failed nor finished");
             ensure!(self.models[model].is_drained, "model {model} is not drained");
             for instance in std::mem::take(&mut self.models[model].present) {
-                self.step(model, Event::RemoveInstance(InstanceId(instance)))?;
+                self.step(model, SchedulerEvent::RemoveInstance(InstanceId(instance)))?;
             }
         }
         while self.run_next()? {}
@@ -255,26 +255,28 @@ impl SharingWorld {
                 }
                 Ok(())
             }
-            PlannedEvent::Cancel(key) => self.step(model, Event::Cancel(RequestKey(key))),
+            PlannedEvent::Cancel(key) => self.step(model, SchedulerEvent::Cancel(RequestKey(key))),
             PlannedEvent::Finish(instance) => {
-                self.step(model, Event::LaneFree(InstanceId(instance)))
+                self.step(model, SchedulerEvent::LaneFree(InstanceId(instance)))
             }
             PlannedEvent::Release(key) => {
                 self.settle(model, key);
-                let release = Release::Done;
-                self.step(model, Event::Released { key: RequestKey(key), release })
+                let release = RequestRelease::Done;
+                self.step(model, SchedulerEvent::Released { key: RequestKey(key), release })
             }
             PlannedEvent::Granted(instance) => {
                 let instance = InstanceId(instance);
                 self.models[model].book.grant(instance)?;
-                self.step(model, Event::PermitGranted(instance))
+                self.step(model, SchedulerEvent::PermitGranted(instance))
             }
             PlannedEvent::AddInstance => self.add_instance(model),
             PlannedEvent::RemoveInstance => match self.models[model].present.pop() {
-                Some(instance) => self.step(model, Event::RemoveInstance(InstanceId(instance))),
+                Some(instance) => {
+                    self.step(model, SchedulerEvent::RemoveInstance(InstanceId(instance)))
+                }
                 None => Ok(()),
             },
-            PlannedEvent::Tick => self.step(model, Event::Tick),
+            PlannedEvent::Tick => self.step(model, SchedulerEvent::Tick),
         }
     }
 
@@ -287,7 +289,7 @@ impl SharingWorld {
         let (needs, priority) = (sharing_model.needs[device].clone(), sharing_model.priority);
         self.limiter.register(holder(model, instance), &needs, priority);
         self.naive.register(holder(model, instance), &needs, priority);
-        self.step(model, Event::AddInstance(InstanceId(instance)))
+        self.step(model, SchedulerEvent::AddInstance(InstanceId(instance)))
     }
 
     fn send(&mut self, model: usize) -> Check {
@@ -310,23 +312,27 @@ impl SharingWorld {
         if self.models[model].to_send > 0 && self.random.percent(10) {
             self.plan(model, 20, PlannedEvent::Cancel(key));
         }
-        self.step(model, Event::Enqueue(info))
+        self.step(model, SchedulerEvent::Enqueue(info))
     }
 
     /// Steps a scheduler and immediately delays the instances that get no permit.
-    fn step(&mut self, model: usize, event: Event) -> Check {
+    fn step(&mut self, model: usize, event: SchedulerEvent) -> Check {
         let mut delayed = self.step_once(model, event)?;
         while let Some(instance) = delayed.pop() {
             self.models[model].book.delay(instance)?;
-            delayed.extend(self.step_once(model, Event::PermitDelayed(instance))?);
+            delayed.extend(self.step_once(model, SchedulerEvent::PermitDelayed(instance))?);
         }
         let SharingModel { scheduler, book, .. } = &self.models[model];
         check_permit_requests(scheduler, book)
     }
 
     /// Steps a scheduler once. Returns the model's instances with delayed permits.
-    fn step_once(&mut self, model: usize, event: Event) -> Result<Vec<InstanceId>, String> {
-        let mut actions = Actions::default();
+    fn step_once(
+        &mut self,
+        model: usize,
+        event: SchedulerEvent,
+    ) -> Result<Vec<InstanceId>, String> {
+        let mut actions = SchedulerActions::default();
         let sharing_model = &mut self.models[model];
         sharing_model.scheduler.step(self.now, event, &mut actions);
         let mut permits = Vec::new();
@@ -357,28 +363,28 @@ impl SharingWorld {
     fn perform(
         &mut self,
         model: usize,
-        action: Action,
+        action: SchedulerAction,
         permits: &mut Vec<PermitEvent>,
         removed: &mut Vec<PermitHolder>,
     ) {
         match action {
-            Action::Dispatch { instance, batch } => {
+            SchedulerAction::Dispatch { instance, batch } => {
                 self.execute(model, instance.0, batch.entries());
             }
-            Action::Fail { key, .. } => self.settle(model, key.0),
-            Action::RequestPermit(instance) => {
+            SchedulerAction::Fail { key, .. } => self.settle(model, key.0),
+            SchedulerAction::RequestPermit(instance) => {
                 permits.push(PermitEvent::Request(holder(model, instance.0)));
             }
-            Action::ReturnPermit { instance, used } => {
+            SchedulerAction::ReturnPermit { instance, used } => {
                 let used_for = if used { PermitUse::Executed } else { PermitUse::Unused };
                 permits.push(PermitEvent::Return { holder: holder(model, instance.0), used_for });
             }
-            Action::WithdrawPermit(instance) => {
+            SchedulerAction::WithdrawPermit(instance) => {
                 permits.push(PermitEvent::Withdraw(holder(model, instance.0)));
             }
-            Action::InstanceRemoved(instance) => removed.push(holder(model, instance.0)),
-            Action::Drained => self.models[model].is_drained = true,
-            Action::SequenceClosed(_) | Action::SequenceEnded(_) => {}
+            SchedulerAction::InstanceRemoved(instance) => removed.push(holder(model, instance.0)),
+            SchedulerAction::Drained => self.models[model].is_drained = true,
+            SchedulerAction::SequenceClosed(_) | SchedulerAction::SequenceEnded(_) => {}
         }
     }
 

@@ -1,18 +1,18 @@
 //! The rules that apply to every decision. A check's message names the broken rule.
 
-use galatea_policy::{BatchEntry, Event, FailReason, InstanceId, RequestKey, Time};
+use galatea_policy::{BatchEntry, FailReason, InstanceId, RequestKey, SchedulerEvent, Time};
 
 use super::ledger::{LaneState, Ledger};
 use crate::check::{Check, ensure};
-use crate::decision::Decision;
+use crate::decision::SchedulerDecision;
 use crate::dynamic_rules::rows_of;
 
 /// Records the event and each decision, then checks the remaining state.
 pub(crate) fn check_step(
     ledger: &mut Ledger,
     now: Time,
-    event: &Event,
-    decisions: &[Decision],
+    event: &SchedulerEvent,
+    decisions: &[SchedulerDecision],
 ) -> Check {
     ledger.now = ledger.now.max(now);
     let before = ledger.waiting.len();
@@ -35,71 +35,78 @@ pub(crate) fn check_step(
 }
 
 /// Records the event and returns the decision that it requires.
-fn record_event(ledger: &mut Ledger, event: &Event) -> Option<Decision> {
+fn record_event(ledger: &mut Ledger, event: &SchedulerEvent) -> Option<SchedulerDecision> {
     match event {
-        Event::Enqueue(info) if ledger.draining => {
-            return Some(Decision::Fail(info.key, FailReason::Draining));
+        SchedulerEvent::Enqueue(info) if ledger.draining => {
+            return Some(SchedulerDecision::Fail(info.key, FailReason::Draining));
         }
-        Event::Enqueue(info) if ledger.is_full_for(info) => {
-            return Some(Decision::Fail(info.key, FailReason::QueueFull));
+        SchedulerEvent::Enqueue(info) if ledger.is_full_for(info) => {
+            return Some(SchedulerDecision::Fail(info.key, FailReason::QueueFull));
         }
-        Event::Enqueue(info) => ledger.arrive(info),
-        Event::Cancel(key) => {
+        SchedulerEvent::Enqueue(info) => ledger.arrive(info),
+        SchedulerEvent::Cancel(key) => {
             let request = &ledger.waiting[ledger.find(*key)?];
             let reason = if request.is_rejected_by(ledger.now) {
                 FailReason::TimeoutExpired
             } else {
                 FailReason::Cancelled
             };
-            return Some(Decision::Fail(*key, reason));
+            return Some(SchedulerDecision::Fail(*key, reason));
         }
-        Event::LaneFree(id) => match ledger.state(*id) {
+        SchedulerEvent::LaneFree(id) => match ledger.state(*id) {
             Some(LaneState::Busy) => ledger.set_state(*id, LaneState::Free),
             Some(LaneState::Removing | LaneState::Free) | None => {
-                return Some(Decision::InstanceRemoved(*id));
+                return Some(SchedulerDecision::InstanceRemoved(*id));
             }
         },
-        Event::AddInstance(id) => ledger.set_state(*id, LaneState::Free),
-        Event::RemoveInstance(id) => match ledger.state(*id) {
-            Some(LaneState::Free) => return Some(Decision::InstanceRemoved(*id)),
+        SchedulerEvent::AddInstance(id) => ledger.set_state(*id, LaneState::Free),
+        SchedulerEvent::RemoveInstance(id) => match ledger.state(*id) {
+            Some(LaneState::Free) => return Some(SchedulerDecision::InstanceRemoved(*id)),
             Some(LaneState::Busy) => {
                 // The instance continues its batch.
                 ledger.lanes.get_mut(id).expect("it is busy").state = LaneState::Removing;
             }
             Some(LaneState::Removing) | None => {}
         },
-        Event::Drain => {
+        SchedulerEvent::Drain => {
             ledger.draining = true;
             ledger.held = 0;
         }
         // This event is sent only for requests of sequences.
-        Event::Released { .. } => {}
+        SchedulerEvent::Released { .. } => {}
         // With permits, this is a step of the harness that no ledger records.
-        Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
+        SchedulerEvent::PermitGranted(_)
+        | SchedulerEvent::PermitDelayed(_)
+        | SchedulerEvent::Tick => {}
     }
     None
 }
 
-fn record_decision(ledger: &mut Ledger, event: &Event, decision: &Decision) -> Check {
+fn record_decision(
+    ledger: &mut Ledger,
+    event: &SchedulerEvent,
+    decision: &SchedulerDecision,
+) -> Check {
     match decision {
-        Decision::Execute { instance, entries, rows, .. } => {
+        SchedulerDecision::Execute { instance, entries, rows, .. } => {
             record_batch(ledger, *instance, &requests(entries)?, u64::from(*rows))
         }
-        Decision::Fail(key, reason) => record_failure(ledger, event, *key, *reason),
-        Decision::InstanceRemoved(id) => {
+        SchedulerDecision::Fail(key, reason) => record_failure(ledger, event, *key, *reason),
+        SchedulerDecision::InstanceRemoved(id) => {
             let caused = match (event, ledger.state(*id)) {
-                (Event::LaneFree(freed), Some(LaneState::Removing)) => freed == id,
-                (Event::RemoveInstance(removed), Some(LaneState::Free)) => removed == id,
+                (SchedulerEvent::LaneFree(freed), Some(LaneState::Removing)) => freed == id,
+                (SchedulerEvent::RemoveInstance(removed), Some(LaneState::Free)) => removed == id,
                 _ => false,
             };
             ensure!(caused, "{id:?} was removed without cause");
             ledger.lanes.remove(id);
             Ok(())
         }
-        Decision::SequenceClosed(sequence) | Decision::SequenceEnded(sequence) => {
+        SchedulerDecision::SequenceClosed(sequence)
+        | SchedulerDecision::SequenceEnded(sequence) => {
             Err(format!("{sequence:?} without a sequence batcher"))
         }
-        Decision::Drained => {
+        SchedulerDecision::Drained => {
             ensure!(ledger.draining && !ledger.drained, "drained without a drain, or twice");
             ensure!(ledger.is_quiet(), "drained while requests wait or run");
             ledger.drained = true;
@@ -110,11 +117,11 @@ fn record_decision(ledger: &mut Ledger, event: &Event, decision: &Decision) -> C
 
 fn record_failure(
     ledger: &mut Ledger,
-    event: &Event,
+    event: &SchedulerEvent,
     key: RequestKey,
     reason: FailReason,
 ) -> Check {
-    let arriving = matches!(event, Event::Enqueue(info) if info.key == key);
+    let arriving = matches!(event, SchedulerEvent::Enqueue(info) if info.key == key);
     let Some(index) = ledger.find(key) else {
         ensure!(
             arriving,
@@ -126,7 +133,7 @@ fn record_failure(
     };
     let due = match reason {
         FailReason::TimeoutExpired => ledger.waiting[index].is_rejected_by(ledger.now),
-        FailReason::Cancelled => *event == Event::Cancel(key),
+        FailReason::Cancelled => *event == SchedulerEvent::Cancel(key),
         FailReason::QueueFull
         | FailReason::Draining
         | FailReason::NoSequence

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use galatea_policy::{
-    DynamicSpec, Event, InstanceId, QueuePolicy, RequestInfo, RequestKey, SchedulingMode,
-    ShapeClassId, Time, TimeoutAction,
+    DynamicBatcherSpec, InstanceId, QueuePolicy, RequestInfo, RequestKey, SchedulerEvent,
+    SchedulingMode, ShapeClassId, Time, TimeoutAction,
 };
 
 use crate::dynamic_rules::{BatchContext, DynamicRules, QueuedRequest};
-use crate::setup::Setup;
+use crate::setup::SchedulerSetup;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
@@ -29,7 +29,7 @@ pub(crate) struct Ledger {
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) dynamic_rules: DynamicRules,
-    settings: DynamicSpec,
+    settings: DynamicBatcherSpec,
 }
 
 /// A waiting request.
@@ -79,9 +79,9 @@ impl QueuedRequest for WaitingRequest {
 }
 
 impl Rules {
-    fn new(setup: &Setup) -> Self {
+    fn new(setup: &SchedulerSetup) -> Self {
         let (max, settings) = match &setup.spec.mode {
-            SchedulingMode::Default => (1, DynamicSpec::default()),
+            SchedulingMode::Default => (1, DynamicBatcherSpec::default()),
             SchedulingMode::Dynamic(settings) => (setup.spec.max_batch_size, settings.clone()),
             SchedulingMode::Deadline(_) => unreachable!("deadlines have a world of their own"),
             SchedulingMode::Sequence(_) => unreachable!("sequences have a ledger of their own"),
@@ -146,7 +146,7 @@ impl WaitingRequest {
 }
 
 impl Ledger {
-    pub(crate) fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &SchedulerSetup) -> Self {
         Ledger {
             rules: Rules::new(setup),
             waiting: Vec::new(),
@@ -160,18 +160,18 @@ impl Ledger {
     }
 
     /// Returns true if a correct driver can send this event now.
-    pub(crate) fn allows(&self, event: &Event) -> bool {
+    pub(crate) fn allows(&self, event: &SchedulerEvent) -> bool {
         match event {
-            Event::Enqueue(info) => self.find(info.key).is_none(),
-            Event::LaneFree(id) => {
+            SchedulerEvent::Enqueue(info) => self.find(info.key).is_none(),
+            SchedulerEvent::LaneFree(id) => {
                 matches!(self.state(*id), Some(LaneState::Busy | LaneState::Removing))
             }
-            Event::AddInstance(id) => !self.lanes.contains_key(id),
-            Event::RemoveInstance(id) => self.lanes.contains_key(id),
-            Event::Released { .. } => false,
+            SchedulerEvent::AddInstance(id) => !self.lanes.contains_key(id),
+            SchedulerEvent::RemoveInstance(id) => self.lanes.contains_key(id),
+            SchedulerEvent::Released { .. } => false,
             // Only the harness sends this event.
-            Event::PermitGranted(_) | Event::PermitDelayed(_) => false,
-            Event::Cancel(_) | Event::Drain | Event::Tick => true,
+            SchedulerEvent::PermitGranted(_) | SchedulerEvent::PermitDelayed(_) => false,
+            SchedulerEvent::Cancel(_) | SchedulerEvent::Drain | SchedulerEvent::Tick => true,
         }
     }
 

@@ -2,21 +2,21 @@
 //! shares no code with the real scheduler and recalculates everything in each step.
 
 use galatea_policy::{
-    BatchEntry, CloseReason, DynamicSpec, Event, FailReason, InstanceId, QueuePolicy, RequestInfo,
-    RequestKey, SchedulingMode, ShapeClassId, Time, TimeoutAction,
+    BatchEntry, CloseReason, DynamicBatcherSpec, FailReason, InstanceId, QueuePolicy, RequestInfo,
+    RequestKey, SchedulerEvent, SchedulingMode, ShapeClassId, Time, TimeoutAction,
 };
 
-use crate::decision::Decision;
+use crate::decision::SchedulerDecision;
 use crate::dynamic_rules::QueuedRequest;
 use crate::naive_batcher::{NaiveBatcher, sum};
-use crate::setup::Setup;
+use crate::setup::SchedulerSetup;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
     batcher: NaiveBatcher,
     /// True for the default scheduler, in which each request is a batch of its own.
     is_unbatched: bool,
-    settings: DynamicSpec,
+    settings: DynamicBatcherSpec,
     pending: Vec<Pending>,
     /// The free instances, in the order in which they became free.
     free: Vec<InstanceId>,
@@ -60,10 +60,10 @@ impl QueuedRequest for Pending {
 }
 
 impl Oracle {
-    pub(crate) fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &SchedulerSetup) -> Self {
         let spec = &setup.spec;
         let (max, settings) = match &spec.mode {
-            SchedulingMode::Default => (1, DynamicSpec::default()),
+            SchedulingMode::Default => (1, DynamicBatcherSpec::default()),
             SchedulingMode::Dynamic(settings) => (spec.max_batch_size, settings.clone()),
             SchedulingMode::Deadline(_) => unreachable!("deadlines have a world of their own"),
             SchedulingMode::Sequence(_) => unreachable!("sequences have an oracle of their own"),
@@ -84,50 +84,50 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn step(&mut self, now: Time, event: Event) -> Vec<Decision> {
+    pub(crate) fn step(&mut self, now: Time, event: SchedulerEvent) -> Vec<SchedulerDecision> {
         self.now = self.now.max(now);
         let mut decisions = self.reject();
         match event {
-            Event::Enqueue(info) => decisions.extend(self.enqueue(info)),
-            Event::Cancel(key) => {
+            SchedulerEvent::Enqueue(info) => decisions.extend(self.enqueue(info)),
+            SchedulerEvent::Cancel(key) => {
                 if let Some(index) = self.pending.iter().position(|pending| pending.key == key) {
                     self.pending.remove(index);
-                    decisions.push(Decision::Fail(key, FailReason::Cancelled));
+                    decisions.push(SchedulerDecision::Fail(key, FailReason::Cancelled));
                 }
             }
-            Event::LaneFree(instance) => {
+            SchedulerEvent::LaneFree(instance) => {
                 self.busy.retain(|busy| *busy != instance);
                 if self.removing.contains(&instance) {
                     self.removing.retain(|removing| *removing != instance);
-                    decisions.push(Decision::InstanceRemoved(instance));
+                    decisions.push(SchedulerDecision::InstanceRemoved(instance));
                 } else {
                     self.free.push(instance);
                 }
             }
-            Event::AddInstance(instance) => self.free.push(instance),
-            Event::RemoveInstance(instance) if self.free.contains(&instance) => {
+            SchedulerEvent::AddInstance(instance) => self.free.push(instance),
+            SchedulerEvent::RemoveInstance(instance) if self.free.contains(&instance) => {
                 self.free.retain(|free| *free != instance);
-                decisions.push(Decision::InstanceRemoved(instance));
+                decisions.push(SchedulerDecision::InstanceRemoved(instance));
             }
-            Event::RemoveInstance(instance) => self.removing.push(instance),
-            Event::Drain => {
+            SchedulerEvent::RemoveInstance(instance) => self.removing.push(instance),
+            SchedulerEvent::Drain => {
                 self.draining = true;
                 self.hold = 0;
             }
-            Event::Released { .. }
-            | Event::PermitGranted(_)
-            | Event::PermitDelayed(_)
-            | Event::Tick => {}
+            SchedulerEvent::Released { .. }
+            | SchedulerEvent::PermitGranted(_)
+            | SchedulerEvent::PermitDelayed(_)
+            | SchedulerEvent::Tick => {}
         }
         self.run(&mut decisions);
         if self.draining && !self.drained && self.pending.is_empty() && self.busy.is_empty() {
             self.drained = true;
-            decisions.push(Decision::Drained);
+            decisions.push(SchedulerDecision::Drained);
         }
         decisions
     }
 
-    fn reject(&mut self) -> Vec<Decision> {
+    fn reject(&mut self) -> Vec<SchedulerDecision> {
         let now = self.now;
         let is_expired = |pending: &Pending| {
             pending.action == TimeoutAction::Reject
@@ -139,20 +139,20 @@ impl Oracle {
         expired.sort_by_key(|pending| (pending.deadline, pending.arrival));
         expired
             .iter()
-            .map(|pending| Decision::Fail(pending.key, FailReason::TimeoutExpired))
+            .map(|pending| SchedulerDecision::Fail(pending.key, FailReason::TimeoutExpired))
             .collect()
     }
 
-    fn enqueue(&mut self, info: RequestInfo) -> Option<Decision> {
+    fn enqueue(&mut self, info: RequestInfo) -> Option<SchedulerDecision> {
         if self.draining {
-            return Some(Decision::Fail(info.key, FailReason::Draining));
+            return Some(SchedulerDecision::Fail(info.key, FailReason::Draining));
         }
         let (level, policy) = self.level(info.priority);
         let there = self.pending.iter().filter(|pending| pending.level == level).count();
         if policy.max_queue_size != 0
             && there >= usize::try_from(policy.max_queue_size).expect("64 bits")
         {
-            return Some(Decision::Fail(info.key, FailReason::QueueFull));
+            return Some(SchedulerDecision::Fail(info.key, FailReason::QueueFull));
         }
         let mut timeout = policy.default_timeout_ns;
         if policy.allow_timeout_override && info.timeout_ns != 0 && info.timeout_ns < timeout {
@@ -200,7 +200,7 @@ impl Oracle {
         });
     }
 
-    fn run(&mut self, decisions: &mut Vec<Decision>) {
+    fn run(&mut self, decisions: &mut Vec<SchedulerDecision>) {
         self.sort();
         while self.hold == 0 && !self.free.is_empty() {
             let batch = self.batcher.batch(&self.pending, self.now, self.draining);
@@ -212,7 +212,7 @@ impl Oracle {
             let rows: u64 = batch.iter().map(|pending| pending.rows).sum();
             let entries = batch.iter().map(|pending| BatchEntry::Request(pending.key)).collect();
             let rows = u32::try_from(rows).expect("a batch is small");
-            decisions.push(Decision::Execute { instance, entries, rows, reason });
+            decisions.push(SchedulerDecision::Execute { instance, entries, rows, reason });
         }
     }
 

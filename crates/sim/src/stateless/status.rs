@@ -1,6 +1,6 @@
 //! Checks of the scheduler's status.
 
-use galatea_policy::{InstanceId, LaneStatus, LevelStatus, QueueWaitReason, Time};
+use galatea_policy::{InstanceId, InstanceStatus, PriorityLevelStatus, QueueWaitReason, Time};
 
 use super::ledger::{LaneState, Ledger, LedgerLane};
 use crate::check::{Check, ensure};
@@ -29,7 +29,7 @@ pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
     Ok(())
 }
 
-fn check_level(ledger: &Ledger, queue: &LevelStatus) -> Check {
+fn check_level(ledger: &Ledger, queue: &PriorityLevelStatus) -> Check {
     let level = queue.priority;
     let here = || ledger.waiting.iter().filter(|request| request.level == level);
     ensure!(queue.waiting == here().count(), "the status is wrong about level {level}");
@@ -65,11 +65,11 @@ fn expected_reason(ledger: &Ledger) -> QueueWaitReason {
     }
 }
 
-fn lane_of(status: &LaneStatus) -> (InstanceId, LedgerLane) {
+fn lane_of(status: &InstanceStatus) -> (InstanceId, LedgerLane) {
     let (instance, state, since) = match *status {
-        LaneStatus::Free { instance, since } => (instance, LaneState::Free, since),
-        LaneStatus::Busy { instance, since } => (instance, LaneState::Busy, since),
-        LaneStatus::Removing { instance, busy_since } => {
+        InstanceStatus::Free { instance, since } => (instance, LaneState::Free, since),
+        InstanceStatus::Busy { instance, since } => (instance, LaneState::Busy, since),
+        InstanceStatus::Removing { instance, busy_since } => {
             (instance, LaneState::Removing, busy_since)
         }
     };

@@ -30,7 +30,7 @@ impl World {
     ) -> Result<u64, String> {
         ensure!(self.timed.lanes.get(&instance) == Some(&None), "{instance:?} is not free");
         let mut order = self.in_order();
-        let is_alone = order.len() == 1 && self.timed.busy() == 0;
+        let is_alone = order.len() == 1 && self.timed.busy_count() == 0;
         let is_probe = is_alone && (self.refused >= PROBED_AFTER || self.has_recovered);
         let turn = self.turn(&order);
         order.drain(..turn.unwrap_or(0));

@@ -1,7 +1,9 @@
 //! The settings, costs and arrivals of a seed.
 
-use galatea_policy::{DynamicSpec, Event, QueuePolicy, SchedulingMode, Time, TimeoutAction};
-use galatea_simulate::{TimedScheduler, TimedWorld};
+use galatea_policy::{
+    DynamicBatcherSpec, QueuePolicy, SchedulerEvent, SchedulingMode, Time, TimeoutAction,
+};
+use galatea_simulate::{SchedulerSimulation, SimulationWorld};
 
 use super::knowledge::Knowledge;
 use super::{Costs, Kind, OwnDeadlines, World, settings};
@@ -21,8 +23,8 @@ impl World {
     fn empty(kind: Kind) -> Self {
         World {
             kind,
-            timed: TimedScheduler::new(settings(1, SchedulingMode::Default)),
-            queue: DynamicSpec::default(),
+            timed: SchedulerSimulation::new(settings(1, SchedulingMode::Default)),
+            queue: DynamicBatcherSpec::default(),
             objective_ns: u64::MAX,
             budget: u64::MAX,
             max_rows: 1,
@@ -116,7 +118,7 @@ impl World {
             self.pass_ns(random.between(0, 2 * gap))?;
             match random.between(1, 100) {
                 1..=4 => self.cancel(random)?,
-                5..=6 => self.step(Event::Tick)?,
+                5..=6 => self.step(SchedulerEvent::Tick)?,
                 7 => (0..random.between(1, 80)).try_for_each(|_| self.arrive(random))?,
                 _ => self.arrive(random)?,
             }
@@ -173,12 +175,16 @@ fn padded_costs(random: &mut Random, fixed: &[u64]) -> Costs {
     Costs { fixed, row: 0, element, square: random.pick(&[0, 0, 2]) }
 }
 
-fn queue(levels: u64, default_queue_policy: QueuePolicy, max_queue_delay_ns: u64) -> DynamicSpec {
-    DynamicSpec {
+fn queue(
+    levels: u64,
+    default_queue_policy: QueuePolicy,
+    max_queue_delay_ns: u64,
+) -> DynamicBatcherSpec {
+    DynamicBatcherSpec {
         priority_levels: levels,
         default_priority_level: levels.min(1),
         default_queue_policy,
         max_queue_delay_ns,
-        ..DynamicSpec::default()
+        ..DynamicBatcherSpec::default()
     }
 }

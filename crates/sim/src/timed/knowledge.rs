@@ -33,7 +33,7 @@ const SLOWER_MAX_BY_DEADLINES: [(u64, f64); 1] = [(500, 1.06)];
 
 /// The kept and broken promises to the requests of a load.
 #[derive(Copy, Clone, Default, Debug)]
-pub struct DeadlinePromises {
+pub struct DeadlineOutcomes {
     /// Number of requests that were executed once costs were known.
     pub executed: u64,
     /// Number of these requests that completed too late.
@@ -52,7 +52,7 @@ pub(super) struct Knowledge {
     pub(super) elements_max: u64,
     /// The total times of batches and of their requests one by one, once costs are known.
     pub(super) took: (u64, u64),
-    pub(super) promises: DeadlinePromises,
+    pub(super) promises: DeadlineOutcomes,
     /// Number of late requests that estimates don't explain.
     broken_promises: u64,
 }
@@ -68,7 +68,7 @@ impl Knowledge {
             running: BTreeMap::new(),
             elements_max: 0,
             took: (0, 0),
-            promises: DeadlinePromises::default(),
+            promises: DeadlineOutcomes::default(),
             broken_promises: 0,
         }
     }

@@ -21,12 +21,13 @@ mod scenes;
 use std::collections::BTreeMap;
 
 use galatea_policy::{
-    Action, Batch, DeadlineSpec, DynamicSpec, Event, FailReason, InstanceId, PaddingSpec,
-    RequestInfo, RequestKey, SchedulingMode, SchedulingSpec, ShapeClassId, Time, TimeoutAction,
+    Batch, DeadlineBatcherSpec, DynamicBatcherSpec, FailReason, InstanceId, PaddingSpec,
+    RequestInfo, RequestKey, SchedulerAction, SchedulerEvent, SchedulingMode, SchedulingSpec,
+    ShapeClassId, Time, TimeoutAction,
 };
-use galatea_simulate::{TimedScheduler, TimedWorld};
+use galatea_simulate::{SchedulerSimulation, SimulationWorld};
 
-pub use self::knowledge::DeadlinePromises;
+pub use self::knowledge::DeadlineOutcomes;
 use self::knowledge::Knowledge;
 use crate::check::{Check, ensure};
 use crate::random::Random;
@@ -106,9 +107,9 @@ impl TimedRequest {
 
 struct World {
     kind: Kind,
-    timed: TimedScheduler,
+    timed: SchedulerSimulation,
     /// The settings of the queue, without padding.
-    queue: DynamicSpec,
+    queue: DynamicBatcherSpec,
     objective_ns: u64,
     budget: u64,
     max_rows: u32,
@@ -151,7 +152,7 @@ enum OwnDeadlines {
 /// # Errors
 ///
 /// Returns the broken rule.
-pub fn check_deadlines(seed: u64) -> Check {
+pub fn fuzz_deadlines(seed: u64) -> Check {
     check(Kind::Deadlines, seed).map(|_| ())
 }
 
@@ -160,7 +161,7 @@ pub fn check_deadlines(seed: u64) -> Check {
 /// # Errors
 ///
 /// Returns the broken rule.
-pub fn check_padding(seed: u64) -> Check {
+pub fn fuzz_padding(seed: u64) -> Check {
     check(Kind::Padded, seed).map(|_| ())
 }
 
@@ -169,11 +170,11 @@ pub fn check_padding(seed: u64) -> Check {
 /// # Errors
 ///
 /// Returns the broken rule.
-pub fn check_padded_deadlines(seed: u64) -> Result<DeadlinePromises, String> {
+pub fn fuzz_padded_deadlines(seed: u64) -> Result<DeadlineOutcomes, String> {
     check(Kind::PaddedDeadlines, seed)
 }
 
-fn check(kind: Kind, seed: u64) -> Result<DeadlinePromises, String> {
+fn check(kind: Kind, seed: u64) -> Result<DeadlineOutcomes, String> {
     let mut random = Random::new(seed);
     let mut world = World::new(kind, &mut random);
     let result = world.live(&mut random).and_then(|()| match kind {
@@ -191,17 +192,18 @@ fn settings(max_batch_size: u32, mode: SchedulingMode) -> SchedulingSpec {
 
 impl World {
     /// Starts over with a scheduler that has these settings.
-    fn rebuild(&mut self, queue: DynamicSpec) {
+    fn rebuild(&mut self, queue: DynamicBatcherSpec) {
         let padding = self.kind.is_padded().then_some(PaddingSpec { budget: self.budget });
         self.queue = queue;
-        let queue = DynamicSpec { padding, ..self.queue.clone() };
+        let queue = DynamicBatcherSpec { padding, ..self.queue.clone() };
         let mode = match self.kind.has_deadlines() {
-            true => {
-                SchedulingMode::Deadline(DeadlineSpec { objective_ns: self.objective_ns, queue })
-            }
+            true => SchedulingMode::Deadline(DeadlineBatcherSpec {
+                objective_ns: self.objective_ns,
+                queue,
+            }),
             false => SchedulingMode::Dynamic(queue),
         };
-        self.timed = TimedScheduler::new(settings(self.max_rows, mode));
+        self.timed = SchedulerSimulation::new(settings(self.max_rows, mode));
     }
 
     /// Lets time pass until this moment.
@@ -240,7 +242,7 @@ impl World {
     /// Ends the load and checks that nothing waits forever.
     fn drain(&mut self) -> Check {
         self.is_draining = true;
-        self.step(Event::Drain)?;
+        self.step(SchedulerEvent::Drain)?;
         self.pass_until(Time::MAX)?;
         ensure!(self.waiting.is_empty(), "{:?} wait for ever", self.waiting.keys());
         ensure!(self.is_drained, "it is quiet, but drained was not reported");
@@ -277,7 +279,7 @@ impl World {
         let arrived = self.timed.now;
         let waiting = TimedRequest { info, place, deadline, arrived, expires, passed_over: 0 };
         self.waiting.insert(info.key, waiting);
-        self.step(Event::Enqueue(info))
+        self.step(SchedulerEvent::Enqueue(info))
     }
 
     /// Adds a request of one row.
@@ -292,7 +294,7 @@ impl World {
 
     fn cancel(&mut self, random: &mut Random) -> Check {
         let Some(last) = self.arrivals.checked_sub(1) else { return Ok(()) };
-        self.step(Event::Cancel(RequestKey(random.between(0, last))))
+        self.step(SchedulerEvent::Cancel(RequestKey(random.between(0, last))))
     }
 
     /// Moves back the requests whose time is over, in the order in which it ended.
@@ -326,10 +328,10 @@ impl World {
     }
 }
 
-impl TimedWorld for World {
+impl SimulationWorld for World {
     type Broken = String;
 
-    fn timed(&mut self) -> &mut TimedScheduler {
+    fn timed(&mut self) -> &mut SchedulerSimulation {
         &mut self.timed
     }
 
@@ -345,17 +347,17 @@ impl TimedWorld for World {
         self.knowledge.end(instance, self.timed.executions);
     }
 
-    fn fail(&mut self, event: &Event, key: RequestKey, reason: FailReason) -> Check {
+    fn fail(&mut self, event: &SchedulerEvent, key: RequestKey, reason: FailReason) -> Check {
         self.check_refusal(event, key, reason)
     }
 
-    fn notice(&mut self, action: &Action) -> Check {
-        ensure!(*action == Action::Drained, "{action:?} without cause");
+    fn notice(&mut self, action: &SchedulerAction) -> Check {
+        ensure!(*action == SchedulerAction::Drained, "{action:?} without cause");
         self.is_drained = true;
         Ok(())
     }
 
-    fn settle(&mut self, event: &Event) -> Check {
+    fn settle(&mut self, event: &SchedulerEvent) -> Check {
         self.check_rest(event)
     }
 }

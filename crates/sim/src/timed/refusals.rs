@@ -1,6 +1,6 @@
 //! The rules for failing requests and for waiting ones.
 
-use galatea_policy::{Event, FailReason, RequestKey, Time, TimeoutAction};
+use galatea_policy::{FailReason, RequestKey, SchedulerEvent, Time, TimeoutAction};
 
 use super::{TimedRequest, World};
 use crate::check::{Check, ensure};
@@ -8,17 +8,17 @@ use crate::check::{Check, ensure};
 impl World {
     pub(super) fn check_refusal(
         &mut self,
-        event: &Event,
+        event: &SchedulerEvent,
         key: RequestKey,
         reason: FailReason,
     ) -> Check {
         let Some(waiting) = self.waiting.remove(&key) else {
             return Err(format!("{key:?} fails with {reason:?} after its end"));
         };
-        let is_arriving = matches!(event, Event::Enqueue(info) if info.key == key);
+        let is_arriving = matches!(event, SchedulerEvent::Enqueue(info) if info.key == key);
         let policy = &self.queue.default_queue_policy;
         let is_right = match reason {
-            FailReason::Cancelled => *event == Event::Cancel(key),
+            FailReason::Cancelled => *event == SchedulerEvent::Cancel(key),
             FailReason::TimeoutExpired => {
                 waiting.expires <= self.timed.now && policy.timeout_action == TimeoutAction::Reject
             }
@@ -58,7 +58,7 @@ impl World {
     }
 
     /// Performs the checks that apply after each step.
-    pub(super) fn check_rest(&mut self, event: &Event) -> Check {
+    pub(super) fn check_rest(&mut self, event: &SchedulerEvent) -> Check {
         let (reported, waiting) = (self.timed.scheduler.queued(), self.waiting.len());
         ensure!(reported == waiting, "{reported} queued, {waiting} wait after {event:?}");
         let wakeup = self.timed.scheduler.next_wakeup();

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Formatter};
 
-use galatea_policy::{DynamicSpec, QueuePolicy, TimeoutAction};
+use galatea_policy::{DynamicBatcherSpec, QueuePolicy, TimeoutAction};
 
 use super::fields::LineFields;
-use crate::setup::Setup;
+use crate::setup::SchedulerSetup;
 
 /// Writes the rest of the first line, and a line for each queue policy.
 pub(super) fn write(
     formatter: &mut Formatter<'_>,
-    setup: &Setup,
-    settings: &DynamicSpec,
+    setup: &SchedulerSetup,
+    settings: &DynamicBatcherSpec,
 ) -> fmt::Result {
-    let DynamicSpec { max_queue_delay_ns, priority_levels, default_priority_level, .. } = settings;
+    let DynamicBatcherSpec { max_queue_delay_ns, priority_levels, default_priority_level, .. } =
+        settings;
     write!(formatter, " delay={max_queue_delay_ns} levels={priority_levels}")?;
     write!(formatter, " default={default_priority_level}")?;
     if let Some(custom) = setup.custom {
@@ -27,10 +28,10 @@ pub(super) fn write(
     policies.iter().try_for_each(|(level, policy)| write_policy(formatter, *level, policy))
 }
 
-/// Reads the output of [`write`], except the queue policies. Settings missing from older traces get
+/// Reads the output of [`write()`], except the queue policies. Settings missing from older traces get
 /// their defaults here.
-pub(super) fn read(fields: &LineFields<'_>) -> Result<DynamicSpec, String> {
-    Ok(DynamicSpec {
+pub(super) fn read(fields: &LineFields<'_>) -> Result<DynamicBatcherSpec, String> {
+    Ok(DynamicBatcherSpec {
         preferred_batch_sizes: fields.all("preferred")?,
         max_queue_delay_ns: fields.one("delay")?,
         priority_levels: fields.one("levels")?,
@@ -42,7 +43,7 @@ pub(super) fn read(fields: &LineFields<'_>) -> Result<DynamicSpec, String> {
 }
 
 /// Reads the line of a queue policy.
-pub(super) fn add_policy(settings: &mut DynamicSpec, line: &str) -> Result<(), String> {
+pub(super) fn add_policy(settings: &mut DynamicBatcherSpec, line: &str) -> Result<(), String> {
     match LineFields::new(line).one("level")? {
         0 => settings.default_queue_policy = read_policy(line)?,
         level => drop(settings.priority_queue_policies.insert(level, read_policy(line)?)),

@@ -8,10 +8,10 @@ mod write;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use galatea_policy::{Event, Time};
+use galatea_policy::{SchedulerEvent, Time};
 
-use crate::harness::{Harness, Reference};
-use crate::setup::Setup;
+use crate::harness::{Harness, OracleMode};
+use crate::setup::SchedulerSetup;
 
 /// A specification and the events that follow.
 ///
@@ -20,7 +20,7 @@ use crate::setup::Setup;
 /// after a dot, its generation. Empty lines and lines with # are ignored.
 ///
 /// ```
-/// let trace: galatea_sim::Trace = "
+/// let trace: galatea_sim::SchedulerTrace = "
 ///     spec direct max=2 hold=0 backlog=0 idle=50 iterative=0 delay=0 minimum=0
 ///     0 add id=0
 ///     1 request id=0 rows=1 key=0 priority=0 timeout=0 sequence=0.1 start=1 end=0
@@ -28,21 +28,21 @@ use crate::setup::Setup;
 ///     2 free id=0
 ///     52 tick
 /// ".parse().expect("a trace");
-/// assert!(trace.replay(galatea_sim::Reference::Oracle).is_ok());
+/// assert!(trace.replay(galatea_sim::OracleMode::Oracle).is_ok());
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Trace {
+pub struct SchedulerTrace {
     /// The settings of the scheduler.
-    pub setup: Setup,
+    pub setup: SchedulerSetup,
     /// Events in the order of steps.
-    pub steps: Vec<(Time, Event)>,
+    pub steps: Vec<(Time, SchedulerEvent)>,
 }
 
-impl Trace {
+impl SchedulerTrace {
     /// Replays the trace. Events that have become impossible because others were removed are
     /// skipped. Returns the trace's hash or, if a rule was broken, the number of steps until then
     /// and the message.
-    pub fn replay(&self, reference: Reference) -> Result<u64, (usize, String)> {
+    pub fn replay(&self, reference: OracleMode) -> Result<u64, (usize, String)> {
         let mut harness = Harness::new(&self.setup, reference);
         for (index, (now, event)) in self.steps.iter().enumerate() {
             if !harness.allows(*now, event) {
@@ -60,7 +60,7 @@ impl Trace {
 
     /// A shorter trace that also fails, perhaps with another message, or `self` if none is found or
     /// it doesn't fail.
-    pub fn shrink(&self, reference: Reference) -> Trace {
+    pub fn shrink(&self, reference: OracleMode) -> SchedulerTrace {
         let mut best = self.clone();
         let mut chunk = best.steps.len();
         while chunk > 0 {

@@ -3,17 +3,18 @@
 use std::str::FromStr;
 
 use galatea_policy::{
-    Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode, SchedulingSpec,
-    SequenceKey, SequencePosition, SequenceSpec, SequenceStrategy, ShapeClassId, Time,
+    InstanceId, RequestInfo, RequestKey, RequestRelease, SchedulerEvent, SchedulingMode,
+    SchedulingSpec, SequenceBatcherSpec, SequenceKey, SequencePosition, SequenceStrategy,
+    ShapeClassId, Time,
 };
 
 use super::fields::LineFields;
 use super::write::Key;
-use super::{Trace, dynamic};
-use crate::custom_batching::CustomBatching;
-use crate::setup::Setup;
+use super::{SchedulerTrace, dynamic};
+use crate::custom_batching::WeightLimitBatching;
+use crate::setup::SchedulerSetup;
 
-impl FromStr for Trace {
+impl FromStr for SchedulerTrace {
     type Err = String;
 
     /// Parses the output of `Display`. Empty lines and lines with # are ignored.
@@ -30,7 +31,7 @@ impl FromStr for Trace {
             };
             dynamic::add_policy(settings, line)?;
         }
-        Ok(Trace { setup, steps: lines.map(read_step).collect::<Result<_, _>>()? })
+        Ok(SchedulerTrace { setup, steps: lines.map(read_step).collect::<Result<_, _>>()? })
     }
 }
 
@@ -44,7 +45,7 @@ impl FromStr for Key {
     }
 }
 
-fn read_setup(line: &str) -> Result<Setup, String> {
+fn read_setup(line: &str) -> Result<SchedulerSetup, String> {
     let fields = LineFields::new(line);
     let mode = match line.split_whitespace().collect::<Vec<_>>()[..] {
         ["spec", "default", ..] => SchedulingMode::Default,
@@ -72,39 +73,46 @@ fn read_setup(line: &str) -> Result<Setup, String> {
         hold_until_queued: fields.one("hold")?,
         hold_until_backlogged: fields.optional("backlog")?.unwrap_or(0),
     };
-    Ok(Setup { spec, custom: fields.optional("weight")?.map(|limit| CustomBatching { limit }) })
+    Ok(SchedulerSetup {
+        spec,
+        custom: fields.optional("weight")?.map(|limit| WeightLimitBatching { limit }),
+    })
 }
 
 fn sequence_mode(
     fields: &LineFields<'_>,
     strategy: SequenceStrategy,
 ) -> Result<SchedulingMode, String> {
-    Ok(SchedulingMode::Sequence(SequenceSpec {
+    Ok(SchedulingMode::Sequence(SequenceBatcherSpec {
         strategy,
         max_sequence_idle_ns: fields.one("idle")?,
         iterative: fields.flag("iterative")?,
     }))
 }
 
-fn read_step(line: &str) -> Result<(Time, Event), String> {
+fn read_step(line: &str) -> Result<(Time, SchedulerEvent), String> {
     let fields = LineFields::new(line);
     let (time, rest) = line.split_once(' ').ok_or_else(|| format!("{line:?} has no event"))?;
     let time = Time(time.parse().map_err(|_| format!("{line:?} has no time"))?);
     let instance = || fields.one("id").map(InstanceId);
     let event = match rest.split_whitespace().next() {
-        Some("request") => Event::Enqueue(read_request(&fields)?),
-        Some("cancel") => Event::Cancel(read_key(&fields)?),
-        Some("released") => Event::Released {
+        Some("request") => SchedulerEvent::Enqueue(read_request(&fields)?),
+        Some("cancel") => SchedulerEvent::Cancel(read_key(&fields)?),
+        Some("released") => SchedulerEvent::Released {
             key: read_key(&fields)?,
-            release: if fields.flag("again")? { Release::Reschedule } else { Release::Done },
+            release: if fields.flag("again")? {
+                RequestRelease::Reschedule
+            } else {
+                RequestRelease::Done
+            },
         },
-        Some("free") => Event::LaneFree(instance()?),
-        Some("add") => Event::AddInstance(instance()?),
-        Some("remove") => Event::RemoveInstance(instance()?),
-        Some("grant") => Event::PermitGranted(instance()?),
-        Some("delay") => Event::PermitDelayed(instance()?),
-        Some("drain") => Event::Drain,
-        Some("tick") => Event::Tick,
+        Some("free") => SchedulerEvent::LaneFree(instance()?),
+        Some("add") => SchedulerEvent::AddInstance(instance()?),
+        Some("remove") => SchedulerEvent::RemoveInstance(instance()?),
+        Some("grant") => SchedulerEvent::PermitGranted(instance()?),
+        Some("delay") => SchedulerEvent::PermitDelayed(instance()?),
+        Some("drain") => SchedulerEvent::Drain,
+        Some("tick") => SchedulerEvent::Tick,
         _ => return Err(format!("{line:?} is not a step")),
     };
     Ok((time, event))

@@ -3,27 +3,27 @@
 use std::fmt::{self, Display, Formatter};
 
 use galatea_policy::{
-    Event, Release, RequestInfo, SchedulingMode, SequencePosition, SequenceSpec, SequenceStrategy,
-    Time,
+    RequestInfo, RequestRelease, SchedulerEvent, SchedulingMode, SequenceBatcherSpec,
+    SequencePosition, SequenceStrategy, Time,
 };
 
-use super::{Trace, dynamic};
-use crate::setup::Setup;
+use super::{SchedulerTrace, dynamic};
+use crate::setup::SchedulerSetup;
 
-impl Display for Trace {
+impl Display for SchedulerTrace {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         write_setup(formatter, &self.setup)?;
         self.steps.iter().try_for_each(|(now, event)| write_step(formatter, *now, event))
     }
 }
 
-fn write_setup(formatter: &mut Formatter<'_>, setup: &Setup) -> fmt::Result {
+fn write_setup(formatter: &mut Formatter<'_>, setup: &SchedulerSetup) -> fmt::Result {
     let spec = &setup.spec;
     let kind = match &spec.mode {
         SchedulingMode::Default => "default",
         SchedulingMode::Dynamic(_) => "dynamic",
         SchedulingMode::Deadline(_) => unreachable!("deadlines have a world of their own"),
-        SchedulingMode::Sequence(SequenceSpec { strategy, .. }) => match strategy {
+        SchedulingMode::Sequence(SequenceBatcherSpec { strategy, .. }) => match strategy {
             SequenceStrategy::Direct { .. } => "direct",
             SequenceStrategy::Oldest { .. } => "oldest",
         },
@@ -40,8 +40,8 @@ fn write_setup(formatter: &mut Formatter<'_>, setup: &Setup) -> fmt::Result {
     }
 }
 
-fn write_sequence(formatter: &mut Formatter<'_>, settings: &SequenceSpec) -> fmt::Result {
-    let SequenceSpec { strategy, max_sequence_idle_ns, iterative } = settings;
+fn write_sequence(formatter: &mut Formatter<'_>, settings: &SequenceBatcherSpec) -> fmt::Result {
+    let SequenceBatcherSpec { strategy, max_sequence_idle_ns, iterative } = settings;
     let iterative = u8::from(*iterative);
     write!(formatter, " idle={max_sequence_idle_ns} iterative={iterative}")?;
     match strategy {
@@ -60,22 +60,22 @@ fn write_sequence(formatter: &mut Formatter<'_>, settings: &SequenceSpec) -> fmt
     writeln!(formatter)
 }
 
-fn write_step(formatter: &mut Formatter<'_>, now: Time, event: &Event) -> fmt::Result {
+fn write_step(formatter: &mut Formatter<'_>, now: Time, event: &SchedulerEvent) -> fmt::Result {
     write!(formatter, "{} ", now.0)?;
     match event {
-        Event::Enqueue(info) => write_request(formatter, info),
-        Event::Cancel(key) => writeln!(formatter, "cancel id={}", Key(key.0)),
-        Event::Released { key, release } => {
-            let again = u8::from(*release == Release::Reschedule);
+        SchedulerEvent::Enqueue(info) => write_request(formatter, info),
+        SchedulerEvent::Cancel(key) => writeln!(formatter, "cancel id={}", Key(key.0)),
+        SchedulerEvent::Released { key, release } => {
+            let again = u8::from(*release == RequestRelease::Reschedule);
             writeln!(formatter, "released id={} again={again}", Key(key.0))
         }
-        Event::LaneFree(instance) => writeln!(formatter, "free id={}", instance.0),
-        Event::AddInstance(instance) => writeln!(formatter, "add id={}", instance.0),
-        Event::RemoveInstance(instance) => writeln!(formatter, "remove id={}", instance.0),
-        Event::PermitGranted(instance) => writeln!(formatter, "grant id={}", instance.0),
-        Event::PermitDelayed(instance) => writeln!(formatter, "delay id={}", instance.0),
-        Event::Drain => writeln!(formatter, "drain"),
-        Event::Tick => writeln!(formatter, "tick"),
+        SchedulerEvent::LaneFree(instance) => writeln!(formatter, "free id={}", instance.0),
+        SchedulerEvent::AddInstance(instance) => writeln!(formatter, "add id={}", instance.0),
+        SchedulerEvent::RemoveInstance(instance) => writeln!(formatter, "remove id={}", instance.0),
+        SchedulerEvent::PermitGranted(instance) => writeln!(formatter, "grant id={}", instance.0),
+        SchedulerEvent::PermitDelayed(instance) => writeln!(formatter, "delay id={}", instance.0),
+        SchedulerEvent::Drain => writeln!(formatter, "drain"),
+        SchedulerEvent::Tick => writeln!(formatter, "tick"),
     }
 }
 

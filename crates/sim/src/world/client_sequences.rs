@@ -2,7 +2,7 @@
 //! sequences that they didn't start, and send requests without an ID.
 
 use galatea_policy::{
-    Event, RequestInfo, RequestKey, SchedulingMode, SchedulingSpec, SequencePosition, Time,
+    RequestInfo, RequestKey, SchedulerEvent, SchedulingMode, SchedulingSpec, SequencePosition, Time,
 };
 
 use super::behavior::ClientBehavior;
@@ -99,10 +99,10 @@ impl World {
         let mut mark = |world: &mut World| {
             let sequence = world.correlation_ids.intern(step.id, reuse);
             info.sequence = Some(SequencePosition { sequence, start: step.start, end: step.end });
-            world.harness.allows(now, &Event::Enqueue(*info))
+            world.harness.allows(now, &SchedulerEvent::Enqueue(*info))
         };
         if !mark(self) {
-            self.step_at(now, Event::Tick)?;
+            self.step_at(now, SchedulerEvent::Tick)?;
             assert!(mark(self), "after a tick every sequence accepts requests, or is new");
         }
         Ok(())

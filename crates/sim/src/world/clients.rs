@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use galatea_policy::{
-    Event, FailReason, RequestInfo, RequestKey, SchedulingSpec, SequencePosition, ShapeClassId,
-    Time,
+    FailReason, RequestInfo, RequestKey, SchedulerEvent, SchedulingSpec, SequencePosition,
+    ShapeClassId, Time,
 };
 
 use super::behavior::ClientBehavior;
@@ -49,7 +49,7 @@ impl World {
     pub(super) fn disconnect(&mut self, now: Time, index: usize) -> Result<(), String> {
         self.clients[index].disconnected = true;
         for key in self.clients[index].open.clone() {
-            self.step_at(now, Event::Cancel(key))?;
+            self.step_at(now, SchedulerEvent::Cancel(key))?;
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl World {
         } else if let Some(step) = step {
             self.assign_sequence(now, &mut info, step)?;
         }
-        self.step_at(now, Event::Enqueue(info))?;
+        self.step_at(now, SchedulerEvent::Enqueue(info))?;
         self.record_activity(index, sequence);
         if cancels {
             self.plan_within(30, PlannedEvent::Cancel(key, self.sent));

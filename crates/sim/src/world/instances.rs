@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use galatea_policy::{BatchEntry, Event, InstanceId, Release, RequestKey, Time};
+use galatea_policy::{BatchEntry, InstanceId, RequestKey, RequestRelease, SchedulerEvent, Time};
 
 use super::{PlannedEvent, World};
 
@@ -63,7 +63,7 @@ impl World {
                 self.settle(key);
             }
         }
-        self.step_at(now, Event::LaneFree(instance))
+        self.step_at(now, SchedulerEvent::LaneFree(instance))
     }
 
     /// Releases a request of a sequence on behalf of the backend.
@@ -80,19 +80,22 @@ impl World {
         let open = self.open.get_mut(&key).expect("it is in execution");
         if open.iterations_left > 0 {
             open.iterations_left -= 1;
-            return self.step_at(now, Event::Released { key, release: Release::Reschedule });
+            return self.step_at(
+                now,
+                SchedulerEvent::Released { key, release: RequestRelease::Reschedule },
+            );
         }
         self.completed += 1;
         self.settle(key);
-        self.step_at(now, Event::Released { key, release: Release::Done })
+        self.step_at(now, SchedulerEvent::Released { key, release: RequestRelease::Done })
     }
 
     pub(super) fn add_instance(&mut self) -> Result<(), String> {
         let now = self.harness.now();
-        let is_new = |id: &InstanceId| self.harness.allows(now, &Event::AddInstance(*id));
+        let is_new = |id: &InstanceId| self.harness.allows(now, &SchedulerEvent::AddInstance(*id));
         let id = (0..).map(InstanceId).find(is_new).expect("ids don't run out");
         self.instances.present.push(id);
-        self.step(Event::AddInstance(id))
+        self.step(SchedulerEvent::AddInstance(id))
     }
 
     /// Removes an instance and possibly adds another one later.
@@ -102,7 +105,7 @@ impl World {
             self.plan_within(300, PlannedEvent::AddInstance);
         }
         match self.pick_present() {
-            Some(instance) => self.step_at(now, Event::RemoveInstance(instance)),
+            Some(instance) => self.step_at(now, SchedulerEvent::RemoveInstance(instance)),
             None => Ok(()),
         }
     }
@@ -111,7 +114,7 @@ impl World {
     pub(super) fn break_instance(&mut self, now: Time) -> Result<(), String> {
         self.plan_within(100, PlannedEvent::AddInstance);
         let Some(instance) = self.pick_present() else { return Ok(()) };
-        self.step_at(now, Event::RemoveInstance(instance))?;
+        self.step_at(now, SchedulerEvent::RemoveInstance(instance))?;
         let Some(running) = self.instances.running.get(&instance) else { return Ok(()) };
         let number = running.number;
         for key in running.requests.clone() {

@@ -11,15 +11,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use galatea_policy::{Event, FailReason, InstanceId, RequestKey, Time};
+use galatea_policy::{FailReason, InstanceId, RequestKey, SchedulerEvent, Time};
 
 use self::behavior::ClientBehavior;
 use self::clients::{Client, random_client};
 use self::instances::Instances;
-pub use self::occurrences::{Occurrence, OccurrenceCounts};
-pub use self::report::{Config, RunResult, Violation};
-use crate::decision::Decision;
-use crate::ensembles::check_ensembles;
+pub use self::occurrences::{CoverageCounts, CoverageEvent};
+pub use self::report::{RunResult, SimulationConfig, Violation};
+use crate::decision::SchedulerDecision;
+use crate::ensembles::fuzz_ensembles;
 use crate::goodput::check_goodput;
 use crate::harness::Harness;
 use crate::keys::{CorrelationIds, Keys, Reuse};
@@ -27,24 +27,24 @@ use crate::padding_gain::check_padding_gain;
 use crate::random::Random;
 use crate::random_setup::random_setup;
 use crate::replies::check_replies;
-use crate::sharing::check_sharing;
-use crate::timed::{check_deadlines, check_padded_deadlines, check_padding};
-use crate::trace::Trace;
-use crate::workers::check_workers;
+use crate::sharing::fuzz_rate_limiter;
+use crate::timed::{fuzz_deadlines, fuzz_padded_deadlines, fuzz_padding};
+use crate::trace::SchedulerTrace;
+use crate::workers::fuzz_workers;
 
 /// Runs the world of a seed, after the seed's replies, shared resources, ensembles, workers and
 /// deadlines.
-pub fn run(seed: u64, config: &Config) -> Result<RunResult, Box<Violation>> {
+pub fn run(seed: u64, config: &SimulationConfig) -> Result<RunResult, Box<Violation>> {
     let mut world = World::new(seed, *config);
     let result = catch_unwind(AssertUnwindSafe(|| {
         check_replies(seed)?;
-        check_sharing(seed)?;
-        check_ensembles(seed)?;
-        check_workers(seed)?;
-        check_deadlines(seed)?;
+        fuzz_rate_limiter(seed)?;
+        fuzz_ensembles(seed)?;
+        fuzz_workers(seed)?;
+        fuzz_deadlines(seed)?;
         if seed.is_multiple_of(PADDING_EVERY) {
-            check_padding(seed)?;
-            check_padded_deadlines(seed / PADDING_EVERY % PADDED_DEADLINES_SEEDS)?;
+            fuzz_padding(seed)?;
+            fuzz_padded_deadlines(seed / PADDING_EVERY % PADDED_DEADLINES_SEEDS)?;
         }
         if seed.is_multiple_of(GOODPUT_EVERY) {
             check_goodput(seed)?;
@@ -121,10 +121,10 @@ struct OpenRequest {
 }
 
 struct World {
-    config: Config,
+    config: SimulationConfig,
     random: Random,
     harness: Harness,
-    trace: Trace,
+    trace: SchedulerTrace,
     timing: Timing,
     clients: Vec<Client>,
     open: BTreeMap<RequestKey, OpenRequest>,
@@ -137,12 +137,12 @@ struct World {
     wakeups: u64,
     executions: u64,
     completed: u64,
-    occurrences: OccurrenceCounts,
+    occurrences: CoverageCounts,
     draining: bool,
 }
 
 impl World {
-    fn new(seed: u64, config: Config) -> Self {
+    fn new(seed: u64, config: SimulationConfig) -> Self {
         let mut random = Random::new(seed);
         let setup = random_setup(&mut random, config.mode);
         let duration_max = random.pick(&[0, 3, 10, 40]);
@@ -163,7 +163,7 @@ impl World {
             config,
             random,
             harness,
-            trace: Trace { setup, steps: Vec::new() },
+            trace: SchedulerTrace { setup, steps: Vec::new() },
             timing,
             clients,
             open: BTreeMap::new(),
@@ -176,7 +176,7 @@ impl World {
             wakeups: 0,
             executions: 0,
             completed: 0,
-            occurrences: OccurrenceCounts::default(),
+            occurrences: CoverageCounts::default(),
             draining: false,
         };
         world.plan_start();
@@ -217,13 +217,13 @@ impl World {
         while self.run_next()? {}
         // The remaining requests wait indefinitely: for a lane, the test hook or an unlimited
         // delay. Unloading the model ends all of these waits.
-        if !self.harness.has_staying_lane() {
+        if !self.harness.has_accepting_lane() {
             self.add_instance()?;
         }
         self.draining = true;
-        self.step(Event::Drain)?;
+        self.step(SchedulerEvent::Drain)?;
         while self.run_next()? {}
-        self.harness.check_empty()?;
+        self.harness.check_no_leaks()?;
         if let Some((key, _)) = self.open.first_key_value() {
             return Err(format!("{key:?} has neither failed nor finished"));
         }
@@ -252,7 +252,7 @@ impl World {
         if timer_first {
             self.wakeups += 1;
             let now = wakeup.unwrap_or_default();
-            self.step_at(now, Event::Tick)?;
+            self.step_at(now, SchedulerEvent::Tick)?;
         } else if let Some(Reverse((now, _, planned))) = self.schedule.pop() {
             self.perform(now, planned)?;
         }
@@ -262,15 +262,15 @@ impl World {
     /// Timers beyond this time are never reached.
     const END: u64 = u64::MAX / 2;
 
-    fn step(&mut self, event: Event) -> Result<(), String> {
+    fn step(&mut self, event: SchedulerEvent) -> Result<(), String> {
         self.step_at(self.harness.now(), event)
     }
 
-    fn step_at(&mut self, now: Time, event: Event) -> Result<(), String> {
+    fn step_at(&mut self, now: Time, event: SchedulerEvent) -> Result<(), String> {
         let back = if self.random.percent(self.timing.clock_back_chance) { 3 } else { 0 };
         let now = match event {
             // A wake-up with an early time would have no effect.
-            Event::Tick => now,
+            SchedulerEvent::Tick => now,
             _ => Time(now.0.saturating_sub(back)),
         };
         self.trace.steps.push((now, event));
@@ -280,20 +280,22 @@ impl World {
         Ok(())
     }
 
-    fn apply(&mut self, decision: Decision) -> Result<(), String> {
+    fn apply(&mut self, decision: SchedulerDecision) -> Result<(), String> {
         self.occurrences.count(&decision);
         match decision {
-            Decision::Execute { instance, entries, .. } => self.execute(instance, &entries),
-            Decision::Fail(key, reason) => {
+            SchedulerDecision::Execute { instance, entries, .. } => {
+                self.execute(instance, &entries)
+            }
+            SchedulerDecision::Fail(key, reason) => {
                 self.check_refusal(key, reason)?;
                 if matches!(reason, FailReason::MissingStart | FailReason::Draining) {
                     self.drop_sequence(key);
                 }
                 self.settle(key);
             }
-            Decision::SequenceClosed(sequence) => self.correlation_ids.close(sequence),
-            Decision::SequenceEnded(sequence) => self.correlation_ids.end(sequence),
-            Decision::InstanceRemoved(_) | Decision::Drained => {}
+            SchedulerDecision::SequenceClosed(sequence) => self.correlation_ids.close(sequence),
+            SchedulerDecision::SequenceEnded(sequence) => self.correlation_ids.end(sequence),
+            SchedulerDecision::InstanceRemoved(_) | SchedulerDecision::Drained => {}
         }
         Ok(())
     }
@@ -313,7 +315,7 @@ impl World {
             PlannedEvent::Cancel(key, number) => {
                 // By now, another request may have the same key.
                 let is_other = self.open.get(&key).is_some_and(|open| open.number != number);
-                if is_other { Ok(()) } else { self.step_at(now, Event::Cancel(key)) }
+                if is_other { Ok(()) } else { self.step_at(now, SchedulerEvent::Cancel(key)) }
             }
             PlannedEvent::Finish(instance, number) => self.finish(now, instance, number),
             PlannedEvent::Release(key, number) => self.release(now, key, number),
@@ -325,14 +327,14 @@ impl World {
             PlannedEvent::BreakInstance => self.break_instance(now),
             PlannedEvent::Drain => {
                 self.draining = true;
-                self.step_at(now, Event::Drain)
+                self.step_at(now, SchedulerEvent::Drain)
             }
             PlannedEvent::Tick => {
                 self.plan_within(200, PlannedEvent::Tick);
                 if self.is_finishing() || self.draining {
                     self.schedule.retain(|Reverse((.., planned))| *planned != PlannedEvent::Tick);
                 }
-                self.step_at(now, Event::Tick)
+                self.step_at(now, SchedulerEvent::Tick)
             }
         }
     }
@@ -345,7 +347,7 @@ impl World {
 
     /// Advances the scheduler to the current time.
     fn advance(&mut self, now: Time) -> Result<(), String> {
-        if now > self.harness.now() { self.step_at(now, Event::Tick) } else { Ok(()) }
+        if now > self.harness.now() { self.step_at(now, SchedulerEvent::Tick) } else { Ok(()) }
     }
 
     fn reuse(&mut self) -> Reuse {

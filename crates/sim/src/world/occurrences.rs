@@ -4,11 +4,11 @@ use std::fmt::{self, Display, Formatter};
 
 use galatea_policy::{BatchEntry, FailReason};
 
-use crate::decision::Decision;
+use crate::decision::SchedulerDecision;
 
 /// An occurrence that is counted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Occurrence {
+pub enum CoverageEvent {
     /// A batch of one request.
     LoneBatch,
     /// A batch of several requests.
@@ -29,72 +29,76 @@ pub enum Occurrence {
     Failure(FailReason),
 }
 
-const OCCURRENCES: [(Occurrence, &str); 16] = [
-    (Occurrence::LoneBatch, "batches of one"),
-    (Occurrence::SharedBatch, "of several"),
-    (Occurrence::Padding, "rows of padding"),
-    (Occurrence::Start, "starts"),
-    (Occurrence::End, "ends"),
-    (Occurrence::Middle, "between"),
-    (Occurrence::SequenceEnded, "sequences ended"),
-    (Occurrence::Removed, "instances went"),
-    (Occurrence::Failure(FailReason::QueueFull), "queues full"),
-    (Occurrence::Failure(FailReason::TimeoutExpired), "timeouts"),
-    (Occurrence::Failure(FailReason::Cancelled), "cancelled"),
-    (Occurrence::Failure(FailReason::Draining), "refused unloading"),
-    (Occurrence::Failure(FailReason::NoSequence), "without sequence"),
-    (Occurrence::Failure(FailReason::MissingStart), "without start"),
-    (Occurrence::Failure(FailReason::SequenceTimeoutExpired), "timeouts in the backlog"),
-    (Occurrence::Failure(FailReason::RescheduledTooLate), "rescheduled too late"),
+const OCCURRENCES: [(CoverageEvent, &str); 16] = [
+    (CoverageEvent::LoneBatch, "batches of one"),
+    (CoverageEvent::SharedBatch, "of several"),
+    (CoverageEvent::Padding, "rows of padding"),
+    (CoverageEvent::Start, "starts"),
+    (CoverageEvent::End, "ends"),
+    (CoverageEvent::Middle, "between"),
+    (CoverageEvent::SequenceEnded, "sequences ended"),
+    (CoverageEvent::Removed, "instances went"),
+    (CoverageEvent::Failure(FailReason::QueueFull), "queues full"),
+    (CoverageEvent::Failure(FailReason::TimeoutExpired), "timeouts"),
+    (CoverageEvent::Failure(FailReason::Cancelled), "cancelled"),
+    (CoverageEvent::Failure(FailReason::Draining), "refused unloading"),
+    (CoverageEvent::Failure(FailReason::NoSequence), "without sequence"),
+    (CoverageEvent::Failure(FailReason::MissingStart), "without start"),
+    (CoverageEvent::Failure(FailReason::SequenceTimeoutExpired), "timeouts in the backlog"),
+    (CoverageEvent::Failure(FailReason::RescheduledTooLate), "rescheduled too late"),
 ];
 
 /// The count of each occurrence.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct OccurrenceCounts([u64; OCCURRENCES.len()]);
+pub struct CoverageCounts([u64; OCCURRENCES.len()]);
 
-impl OccurrenceCounts {
+impl CoverageCounts {
     /// The count of this occurrence.
-    pub fn of(&self, occurrence: Occurrence) -> u64 {
+    pub fn of(&self, occurrence: CoverageEvent) -> u64 {
         let both = OCCURRENCES.iter().zip(self.0);
         both.filter(|((one, _), _)| *one == occurrence).map(|(_, count)| count).sum()
     }
 
     /// Adds the counts of another run.
-    pub fn add(&mut self, other: &OccurrenceCounts) {
+    pub fn add(&mut self, other: &CoverageCounts) {
         self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    pub(super) fn count(&mut self, decision: &Decision) {
+    pub(super) fn count(&mut self, decision: &SchedulerDecision) {
         match decision {
-            Decision::Execute { entries, .. } => self.count_batch(entries),
-            Decision::Fail(_, reason) => self.increment(Occurrence::Failure(*reason)),
-            Decision::SequenceEnded(_) => self.increment(Occurrence::SequenceEnded),
-            Decision::InstanceRemoved(_) => self.increment(Occurrence::Removed),
-            Decision::SequenceClosed(_) | Decision::Drained => {}
+            SchedulerDecision::Execute { entries, .. } => self.count_batch(entries),
+            SchedulerDecision::Fail(_, reason) => self.increment(CoverageEvent::Failure(*reason)),
+            SchedulerDecision::SequenceEnded(_) => self.increment(CoverageEvent::SequenceEnded),
+            SchedulerDecision::InstanceRemoved(_) => self.increment(CoverageEvent::Removed),
+            SchedulerDecision::SequenceClosed(_) | SchedulerDecision::Drained => {}
         }
     }
 
     fn count_batch(&mut self, entries: &[BatchEntry]) {
         let requests = entries.iter().filter_map(BatchEntry::request).count();
-        self.increment(if requests > 1 { Occurrence::SharedBatch } else { Occurrence::LoneBatch });
+        self.increment(if requests > 1 {
+            CoverageEvent::SharedBatch
+        } else {
+            CoverageEvent::LoneBatch
+        });
         for entry in entries {
             match entry {
                 BatchEntry::Request(_) => {}
-                BatchEntry::Step(step) if step.start => self.increment(Occurrence::Start),
-                BatchEntry::Step(step) if step.end => self.increment(Occurrence::End),
-                BatchEntry::Step(_) => self.increment(Occurrence::Middle),
-                BatchEntry::Padding => self.increment(Occurrence::Padding),
+                BatchEntry::Step(step) if step.start => self.increment(CoverageEvent::Start),
+                BatchEntry::Step(step) if step.end => self.increment(CoverageEvent::End),
+                BatchEntry::Step(_) => self.increment(CoverageEvent::Middle),
+                BatchEntry::Padding => self.increment(CoverageEvent::Padding),
             }
         }
     }
 
-    fn increment(&mut self, occurrence: Occurrence) {
+    fn increment(&mut self, occurrence: CoverageEvent) {
         let index = OCCURRENCES.iter().position(|(one, _)| *one == occurrence);
         self.0[index.expect("the table has every occurrence")] += 1;
     }
 }
 
-impl Display for OccurrenceCounts {
+impl Display for CoverageCounts {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let seen = OCCURRENCES.iter().zip(self.0).filter(|(_, count)| *count > 0);
         let parts: Vec<String> = seen.map(|((_, name), count)| format!("{count} {name}")).collect();

@@ -1,24 +1,24 @@
 //! The result of a run.
 
-use super::occurrences::OccurrenceCounts;
-use crate::harness::Reference;
-use crate::random_setup::Mode;
-use crate::trace::Trace;
+use super::occurrences::CoverageCounts;
+use crate::harness::OracleMode;
+use crate::random_setup::SchedulerMode;
+use crate::trace::SchedulerTrace;
 
 /// The length of a run and the reference for its decisions.
 #[derive(Copy, Clone, Debug)]
-pub struct Config {
+pub struct SimulationConfig {
     /// The maximum number of requests, after which clients stop sending.
     pub requests: u64,
     /// The reference for decisions.
-    pub reference: Reference,
+    pub reference: OracleMode,
     /// The kind of scheduler; `None` means any.
-    pub mode: Option<Mode>,
+    pub mode: Option<SchedulerMode>,
 }
 
-impl Default for Config {
+impl Default for SimulationConfig {
     fn default() -> Self {
-        Config { requests: 100, reference: Reference::Oracle, mode: None }
+        SimulationConfig { requests: 100, reference: OracleMode::Oracle, mode: None }
     }
 }
 
@@ -32,7 +32,7 @@ pub struct RunResult {
     /// Number of executed requests.
     pub completed: u64,
     /// The number of times that each kind of event occurred.
-    pub occurrences: OccurrenceCounts,
+    pub occurrences: CoverageCounts,
 }
 
 /// A rule that was broken.
@@ -41,11 +41,11 @@ pub struct Violation {
     /// The seed that reproduces it.
     pub seed: u64,
     /// The settings that reproduce it.
-    pub config: Config,
+    pub config: SimulationConfig,
     /// The broken rule.
     pub message: String,
     /// The events that led to the violation.
-    pub trace: Trace,
+    pub trace: SchedulerTrace,
 }
 
 impl std::fmt::Display for Violation {
@@ -62,9 +62,9 @@ impl std::fmt::Display for Violation {
             write!(formatter, " --mode {}", mode.name())?;
         }
         match self.config.reference {
-            Reference::Oracle => Ok(()),
-            Reference::OracleWithPermits => write!(formatter, " --with-permits"),
-            Reference::ChecksOnly => write!(formatter, " --without-oracle"),
+            OracleMode::Oracle => Ok(()),
+            OracleMode::OracleWithPermits => write!(formatter, " --with-permits"),
+            OracleMode::ChecksOnly => write!(formatter, " --without-oracle"),
         }
     }
 }

@@ -15,10 +15,10 @@
 use std::collections::BTreeMap;
 
 use galatea_policy::{
-    BatchEntry, Event, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode,
-    SchedulingSpec, SequenceKey, SequencePosition, ShapeClassId, Time,
+    BatchEntry, InstanceId, RequestInfo, RequestKey, RequestRelease, SchedulerEvent,
+    SchedulingMode, SchedulingSpec, SequenceKey, SequencePosition, ShapeClassId, Time,
 };
-use galatea_sim::{Decision, Harness, Reference, Setup};
+use galatea_sim::{Harness, OracleMode, SchedulerDecision, SchedulerSetup};
 
 pub(crate) struct Player {
     harness: Harness,
@@ -37,7 +37,7 @@ impl Player {
         let SchedulingMode::Sequence(settings) = &spec.mode else { panic!("a sequence batcher") };
         Player {
             is_iterative: settings.iterative,
-            harness: Harness::new(&Setup::from(spec), Reference::Oracle),
+            harness: Harness::new(&SchedulerSetup::from(spec), OracleMode::Oracle),
             labels: Vec::new(),
             sequences: Vec::new(),
             open: BTreeMap::new(),
@@ -55,13 +55,17 @@ impl Player {
     #[track_caller]
     pub(crate) fn tensors(&mut self, timeline: &str) {
         self.compare(timeline, |_, decision| match decision {
-            Decision::Execute { entries, .. } => Some(controls(entries)),
+            SchedulerDecision::Execute { entries, .. } => Some(controls(entries)),
             _ => None,
         });
     }
 
     #[track_caller]
-    fn compare(&mut self, timeline: &str, describe: impl Fn(&Self, &Decision) -> Option<String>) {
+    fn compare(
+        &mut self,
+        timeline: &str,
+        describe: impl Fn(&Self, &SchedulerDecision) -> Option<String>,
+    ) {
         for line in timeline.lines().map(str::trim) {
             let (input, expected) = line.split_once("->").expect("event -> decisions");
             let words: Vec<&str> = input.split_whitespace().collect();
@@ -74,41 +78,43 @@ impl Player {
     }
 
     #[track_caller]
-    fn play_event(&mut self, now: Time, word: &str, names: &[&str]) -> Vec<Decision> {
+    fn play_event(&mut self, now: Time, word: &str, names: &[&str]) -> Vec<SchedulerDecision> {
         let id = || names[0].parse().expect("an instance");
         match word {
-            "add" => self.step(now, Event::AddInstance(InstanceId(id()))),
-            "free" => self.step(now, Event::LaneFree(InstanceId(id()))),
-            "tick" => self.step(now, Event::Tick),
+            "add" => self.step(now, SchedulerEvent::AddInstance(InstanceId(id()))),
+            "free" => self.step(now, SchedulerEvent::LaneFree(InstanceId(id()))),
+            "tick" => self.step(now, SchedulerEvent::Tick),
             "send" => names.iter().flat_map(|name| self.send(now, name)).collect(),
-            "done" => self.release(now, names[0], Release::Done),
-            "again" => self.release(now, names[0], Release::Reschedule),
+            "done" => self.release(now, names[0], RequestRelease::Done),
+            "again" => self.release(now, names[0], RequestRelease::Reschedule),
             "finish" => self.finish(now, id()),
             other => panic!("unknown event {other:?}"),
         }
     }
 
     #[track_caller]
-    fn step(&mut self, now: Time, event: Event) -> Vec<Decision> {
+    fn step(&mut self, now: Time, event: SchedulerEvent) -> Vec<SchedulerDecision> {
         let decisions = self.harness.step(now, event).unwrap_or_else(|message| panic!("{message}"));
         for decision in &decisions {
             match decision {
-                Decision::Execute { instance, entries, .. } => {
+                SchedulerDecision::Execute { instance, entries, .. } => {
                     let requests = entries.iter().filter_map(BatchEntry::request).collect();
                     self.running.insert(instance.0, requests);
                 }
-                Decision::SequenceClosed(sequence) => self.open.retain(|_, open| open != sequence),
-                Decision::SequenceEnded(_)
-                | Decision::Fail(..)
-                | Decision::InstanceRemoved(_)
-                | Decision::Drained => {}
+                SchedulerDecision::SequenceClosed(sequence) => {
+                    self.open.retain(|_, open| open != sequence)
+                }
+                SchedulerDecision::SequenceEnded(_)
+                | SchedulerDecision::Fail(..)
+                | SchedulerDecision::InstanceRemoved(_)
+                | SchedulerDecision::Drained => {}
             }
         }
         decisions
     }
 
     #[track_caller]
-    fn send(&mut self, now: Time, name: &str) -> Vec<Decision> {
+    fn send(&mut self, now: Time, name: &str) -> Vec<SchedulerDecision> {
         let label = name.trim_end_matches(['^', '$']);
         let sequence = label.split('.').next().expect("a sequence").to_owned();
         let number = |count: usize| u64::try_from(count).expect("few");
@@ -131,37 +137,46 @@ impl Player {
             timeout_ns: 0,
             sequence: Some(position),
         };
-        self.step(now, Event::Enqueue(info))
+        self.step(now, SchedulerEvent::Enqueue(info))
     }
 
     #[track_caller]
-    fn release(&mut self, now: Time, label: &str, release: Release) -> Vec<Decision> {
+    fn release(
+        &mut self,
+        now: Time,
+        label: &str,
+        release: RequestRelease,
+    ) -> Vec<SchedulerDecision> {
         let index = self.labels.iter().position(|known| known == label).expect("it was sent");
         let key = RequestKey(u64::try_from(index).expect("few"));
-        self.step(now, Event::Released { key, release })
+        self.step(now, SchedulerEvent::Released { key, release })
     }
 
     #[track_caller]
-    fn finish(&mut self, now: Time, instance: u32) -> Vec<Decision> {
+    fn finish(&mut self, now: Time, instance: u32) -> Vec<SchedulerDecision> {
         let mut decisions = Vec::new();
         for key in self.running.remove(&instance).expect("it runs something") {
-            decisions.extend(self.step(now, Event::Released { key, release: Release::Done }));
+            decisions.extend(
+                self.step(now, SchedulerEvent::Released { key, release: RequestRelease::Done }),
+            );
         }
-        decisions.extend(self.step(now, Event::LaneFree(InstanceId(instance))));
+        decisions.extend(self.step(now, SchedulerEvent::LaneFree(InstanceId(instance))));
         decisions
     }
 
-    fn describe(&self, decision: &Decision) -> String {
+    fn describe(&self, decision: &SchedulerDecision) -> String {
         match decision {
-            Decision::Execute { instance, entries, .. } => {
+            SchedulerDecision::Execute { instance, entries, .. } => {
                 let rows: Vec<String> = entries.iter().map(|entry| self.row(entry)).collect();
                 format!("{}: {}", instance.0, rows.join(" "))
             }
-            Decision::Fail(key, reason) => format!("fail {} {reason:?}", self.label(*key)),
-            Decision::SequenceClosed(sequence) => format!("closed {}", self.name(*sequence)),
-            Decision::SequenceEnded(sequence) => format!("ended {}", self.name(*sequence)),
-            Decision::InstanceRemoved(instance) => format!("removed {}", instance.0),
-            Decision::Drained => "drained".to_owned(),
+            SchedulerDecision::Fail(key, reason) => format!("fail {} {reason:?}", self.label(*key)),
+            SchedulerDecision::SequenceClosed(sequence) => {
+                format!("closed {}", self.name(*sequence))
+            }
+            SchedulerDecision::SequenceEnded(sequence) => format!("ended {}", self.name(*sequence)),
+            SchedulerDecision::InstanceRemoved(instance) => format!("removed {}", instance.0),
+            SchedulerDecision::Drained => "drained".to_owned(),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Handing a request to a model's thread and its response back costs two threads a sleep and a
 //! wake-up each, which takes longer than executing a small model. A thread that submits such a
 //! request may as well execute it if it has nothing else to do. An I/O thread gets a budget for
-//! this whenever it has finished its own work ([`IoThread::refill`](super::IoThread::refill));
+//! this whenever it has finished its own work ([`IoThreadGuard::refill_inline_budget`](super::IoThreadGuard::refill_inline_budget));
 //! other threads have none.
 
 use std::marker::PhantomData;
@@ -33,7 +33,7 @@ impl InlineBudget {
     /// Runs `work` with a budget, on a thread that has none of its own. The thread waits for the
     /// results of `work` anyway, so it loses nothing by executing it. An I/O thread keeps its own
     /// budget.
-    pub fn lend<R>(budget: Duration, work: impl FnOnce() -> R) -> R {
+    pub fn run_with_budget<R>(budget: Duration, work: impl FnOnce() -> R) -> R {
         /// Takes the lent budget back when dropped.
         struct Loan(bool);
         impl Drop for Loan {

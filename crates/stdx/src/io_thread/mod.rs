@@ -11,7 +11,7 @@
 //! backend calls, in foreign callbacks, in destructors. An argument would have to pass through
 //! every one of those layers, and some have C signatures.
 //!
-//! The owner of a thread declares it an I/O thread by entering it ([`IoThread::enter`]). All other
+//! The owner of a thread declares it an I/O thread by entering it ([`IoThreadGuard::enter`]). All other
 //! threads wake immediately and have no inline budget, unless they begin their own [`WakeBatch`].
 
 mod inline_budget;
@@ -30,19 +30,19 @@ pub use self::wake_batch::WakeBatch;
 
 /// Makes its thread an I/O thread for as long as the value exists.
 ///
-/// The thread's runtime calls [`IoThread::refill`] and [`IoThread::flush`] from callbacks and tasks
+/// The thread's runtime calls [`IoThreadGuard::refill_inline_budget`] and [`IoThreadGuard::flush_wakes`] from callbacks and tasks
 /// that can't own the value, because they could move to other threads. Both functions affect the
 /// current thread, which must be an I/O thread.
 #[derive(Debug)]
 #[must_use = "the thread is an I/O thread until this is dropped"]
-pub struct IoThread {
+pub struct IoThreadGuard {
     /// Binds the value to its thread.
     here: PhantomData<*const ()>,
 }
 
-impl IoThread {
+impl IoThreadGuard {
     /// Makes this thread an I/O thread, which may spend `inline_budget` on inline work between one
-    /// [`refill`](Self::refill) and the next. There is no budget before the first refill.
+    /// [`refill`](Self::refill_inline_budget) and the next. There is no budget before the first refill.
     pub fn enter(inline_budget: Duration) -> Self {
         with_state(|state| {
             state.inline_budget_max = inline_budget;
@@ -52,7 +52,7 @@ impl IoThread {
     }
 
     /// Restores the full inline budget, because the thread has nothing else to do.
-    pub fn refill() {
+    pub fn refill_inline_budget() {
         with_state(|state| state.inline_budget = state.inline_budget_max);
     }
 
@@ -61,7 +61,7 @@ impl IoThread {
     ///
     /// The task runs after all tasks that are ready when it is woken, so their wake-ups are issued
     /// together.
-    pub fn flush(flusher: &Waker) {
+    pub fn flush_wakes(flusher: &Waker) {
         let deferred = with_state(|state| {
             state.flusher = Some(flusher.clone());
             std::mem::take(&mut state.deferred)
@@ -70,7 +70,7 @@ impl IoThread {
     }
 }
 
-impl Drop for IoThread {
+impl Drop for IoThreadGuard {
     /// Issues the deferred wake-ups; further ones are issued immediately.
     fn drop(&mut self) {
         let deferred = with_state(|state| {
@@ -87,7 +87,7 @@ impl Drop for IoThread {
 /// runs. While it runs, wake-ups are issued immediately, and the thread has no inline budget.
 ///
 /// A callback may wait for the reply to another request, whose thread must already be awake.
-pub fn run_foreign<R>(foreign: impl FnOnce() -> R) -> R {
+pub fn run_foreign_code<R>(foreign: impl FnOnce() -> R) -> R {
     let _suspended = SuspendedIoThread::begin();
     foreign()
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use super::wake_batch::defer;
-use super::{InlineBudget, IoThread, WakeBatch, run_foreign};
+use super::wake_batch::defer_wake;
+use super::{InlineBudget, IoThreadGuard, WakeBatch, run_foreign_code};
 
 #[derive(Default)]
 struct Count(AtomicU32);
@@ -23,7 +23,7 @@ struct Three([Arc<Count>; 3]);
 
 impl Three {
     fn wake_all(&self) {
-        self.0.iter().for_each(|count| defer(Waker::from(count.clone())));
+        self.0.iter().for_each(|count| defer_wake(Waker::from(count.clone())));
     }
 
     #[track_caller]
@@ -69,9 +69,9 @@ fn each_waker_is_woken_once_at_the_end_of_the_outermost_wake_batch() {
 fn a_task_of_an_io_thread_issues_its_wake_ups() {
     on_a_thread(|| {
         let (three, flusher) = (Three::default(), Arc::<Count>::default());
-        let flush = || IoThread::flush(&Waker::from(flusher.clone()));
+        let flush = || IoThreadGuard::flush_wakes(&Waker::from(flusher.clone()));
         let flusher_woken = || flusher.0.load(Ordering::Relaxed);
-        let io_thread = IoThread::enter(LONG);
+        let io_thread = IoThreadGuard::enter(LONG);
         flush();
         three.wake_all();
         three.wake_all();
@@ -97,11 +97,11 @@ fn a_task_of_an_io_thread_issues_its_wake_ups() {
 fn foreign_code_runs_outside_the_wake_batch() {
     on_a_thread(|| {
         let (three, flusher) = (Three::default(), Arc::<Count>::default());
-        let _io_thread = IoThread::enter(LONG);
-        IoThread::flush(&Waker::from(flusher.clone()));
+        let _io_thread = IoThreadGuard::enter(LONG);
+        IoThreadGuard::flush_wakes(&Waker::from(flusher.clone()));
         let batch = WakeBatch::begin();
         three.wake_all();
-        run_foreign(|| {
+        run_foreign_code(|| {
             three.check(1);
             three.wake_all();
             three.check(2);
@@ -127,13 +127,13 @@ fn a_waker_may_wake_others() {
     impl Wake for Domino {
         fn wake(self: Arc<Self>) {
             let _batch = WakeBatch::begin();
-            defer(Waker::from(self.0.clone()));
+            defer_wake(Waker::from(self.0.clone()));
         }
     }
     on_a_thread(|| {
         let count = Arc::<Count>::default();
         let batch = WakeBatch::begin();
-        defer(Waker::from(Arc::new(Domino(count.clone()))));
+        defer_wake(Waker::from(Arc::new(Domino(count.clone()))));
         drop(batch);
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
     });
@@ -142,11 +142,11 @@ fn a_waker_may_wake_others() {
 #[test]
 fn a_thread_has_an_inline_budget_only_as_an_io_thread() {
     on_a_thread(|| {
-        IoThread::refill();
+        IoThreadGuard::refill_inline_budget();
         assert!(InlineBudget::take().is_none());
-        let io_thread = IoThread::enter(LONG);
+        let io_thread = IoThreadGuard::enter(LONG);
         assert!(InlineBudget::take().is_none());
-        IoThread::refill();
+        IoThreadGuard::refill_inline_budget();
         assert!(InlineBudget::take().is_some());
         assert!(InlineBudget::take().is_some());
         drop(io_thread);
@@ -157,13 +157,13 @@ fn a_thread_has_an_inline_budget_only_as_an_io_thread() {
 #[test]
 fn inline_work_uses_the_budget_up() {
     on_a_thread(|| {
-        let _io_thread = IoThread::enter(Duration::from_nanos(2));
-        IoThread::refill();
+        let _io_thread = IoThreadGuard::enter(Duration::from_nanos(2));
+        IoThreadGuard::refill_inline_budget();
         for time in [1, 0, 5] {
             InlineBudget::take().unwrap().charge(Duration::from_nanos(time));
         }
         assert!(InlineBudget::take().is_none());
-        IoThread::refill();
+        IoThreadGuard::refill_inline_budget();
         assert!(InlineBudget::take().is_some());
     });
 }
@@ -171,8 +171,8 @@ fn inline_work_uses_the_budget_up() {
 #[test]
 fn the_inline_budget_is_used_once_at_a_time() {
     on_a_thread(|| {
-        let _io_thread = IoThread::enter(LONG);
-        IoThread::refill();
+        let _io_thread = IoThreadGuard::enter(LONG);
+        IoThreadGuard::refill_inline_budget();
         let budget = InlineBudget::take();
         assert!(budget.is_some());
         assert!(InlineBudget::take().is_none());
@@ -184,9 +184,9 @@ fn the_inline_budget_is_used_once_at_a_time() {
 #[test]
 fn foreign_code_has_no_inline_budget() {
     on_a_thread(|| {
-        let _io_thread = IoThread::enter(LONG);
-        IoThread::refill();
-        assert!(run_foreign(InlineBudget::take).is_none());
+        let _io_thread = IoThreadGuard::enter(LONG);
+        IoThreadGuard::refill_inline_budget();
+        assert!(run_foreign_code(InlineBudget::take).is_none());
         assert!(InlineBudget::take().is_some());
     });
 }
@@ -194,17 +194,19 @@ fn foreign_code_has_no_inline_budget() {
 #[test]
 fn a_budget_can_be_lent_to_a_thread_that_has_none() {
     on_a_thread(|| {
-        InlineBudget::lend(LONG, || {
+        InlineBudget::run_with_budget(LONG, || {
             let budget = InlineBudget::take().unwrap();
             assert!(InlineBudget::take().is_none(), "it is in use");
-            InlineBudget::lend(LONG, || ());
+            InlineBudget::run_with_budget(LONG, || ());
             drop(budget);
         });
         assert!(InlineBudget::take().is_none(), "it was taken back");
-        let _io_thread = IoThread::enter(LONG);
-        InlineBudget::lend(LONG, || assert!(InlineBudget::take().is_none(), "it has its own"));
-        IoThread::refill();
-        InlineBudget::lend(LONG, || ());
+        let _io_thread = IoThreadGuard::enter(LONG);
+        InlineBudget::run_with_budget(LONG, || {
+            assert!(InlineBudget::take().is_none(), "it has its own")
+        });
+        IoThreadGuard::refill_inline_budget();
+        InlineBudget::run_with_budget(LONG, || ());
         assert!(InlineBudget::take().is_some());
     });
 }

@@ -6,7 +6,7 @@
 //! get.
 //!
 //! A thread gathers wake-ups while a [`WakeBatch`] exists on it. An I/O thread always gathers them,
-//! and one of its own tasks issues them ([`IoThread::flush`](super::IoThread)).
+//! and one of its own tasks issues them ([`IoThreadGuard::flush_wakes`](super::IoThreadGuard)).
 
 use std::marker::PhantomData;
 use std::task::Waker;
@@ -14,7 +14,7 @@ use std::task::Waker;
 use super::state::{Deferred, ThreadState, with_state};
 
 /// Wakes `waker` at the end of this thread's wake batch, or immediately if there is none.
-pub fn defer(waker: Waker) {
+pub fn defer_wake(waker: Waker) {
     match with_state(|state| state.defer(&waker)) {
         Some(Deferral::Deferred) => {}
         Some(Deferral::First(flusher)) => flusher.wake(),

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 
-use galatea_control::{LogChange, LogControl, LogFormat, LogSettings};
-use galatea_gate::text::bounded;
-use galatea_infer::{LogLevel, Pass, api};
+use galatea_control::{LogControl, LogFormat, LogSettingChange, LogSettings};
+use galatea_gate::text::format_bounded;
+use galatea_infer::{AccessPass, LogLevel, api};
 use galatea_stdx::Lock;
 
-use crate::Table;
+use crate::TextTable;
 
 pub(crate) use escape::escape_controls;
 use line::Line;
@@ -191,7 +191,7 @@ impl Logger {
 
     /// Logs a table below a line header.
     #[track_caller]
-    pub fn table(&self, table: &Table) {
+    pub fn table(&self, table: &TextTable) {
         if self.enabled(LogLevel::Info) {
             let line = self.line(LogLevel::Info, Location::caller().into());
             self.write(LogLevel::Info, &line.followed_by(&table.render()));
@@ -202,7 +202,7 @@ impl Logger {
     /// repeat a client's input.
     pub fn log(&self, level: LogLevel, position: SourcePosition<'_>, message: impl Display) {
         if self.enabled(level) {
-            let message = bounded(message, LOG_MESSAGE_BYTES_MAX);
+            let message = format_bounded(message, LOG_MESSAGE_BYTES_MAX);
             let line = self.line(level, position);
             self.write(level, &line.message(&message, self.inner.quote));
         }
@@ -305,17 +305,17 @@ impl Logger {
 }
 
 impl LogControl for Logger {
-    fn settings(&self, _: Pass<api::Logging>) -> LogSettings {
+    fn settings(&self, _: AccessPass<api::Logging>) -> LogSettings {
         Self::settings(self)
     }
 
-    fn change(&self, _: Pass<api::Logging>, change: LogChange) {
+    fn change(&self, _: AccessPass<api::Logging>, change: LogSettingChange) {
         match change {
-            LogChange::Info(on) => self.set_info(on),
-            LogChange::Warning(on) => self.set_warning(on),
-            LogChange::Error(on) => self.set_error(on),
-            LogChange::VerboseLevel(level) => self.set_verbose_level(level),
-            LogChange::Format(format) => self.set_format(format),
+            LogSettingChange::Info(on) => self.set_info(on),
+            LogSettingChange::Warning(on) => self.set_warning(on),
+            LogSettingChange::Error(on) => self.set_error(on),
+            LogSettingChange::VerboseLevel(level) => self.set_verbose_level(level),
+            LogSettingChange::Format(format) => self.set_format(format),
         }
     }
 }

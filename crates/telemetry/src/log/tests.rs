@@ -101,8 +101,8 @@ fn a_file_receives_everything_and_keeps_what_it_had() {
 #[test]
 fn a_table_starts_below_the_head_of_its_line() {
     let (logger, information, _) = logger(LogOptions::default());
-    let mut table = Table::new(500, ["Model"]);
-    table.row(["simple"]);
+    let mut table = TextTable::new(500, ["Model"]);
+    table.add_row(["simple"]);
     logger.table(&table);
     let text = String::from_utf8(information.0.lock().unwrap().clone()).unwrap();
     let below = text.split_once("] \n").unwrap().1;

@@ -7,7 +7,7 @@ use super::text::{Exposition, Labels, MetricKind, Number};
 
 /// A family's current state.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CustomFamily {
+pub struct CustomFamilySnapshot {
     /// The family's name, which must be a valid Prometheus name.
     pub name: String,
     /// The meaning of the values, for readers.
@@ -29,7 +29,7 @@ pub enum SeriesValue {
 
 /// Writes a family. Its series join the server's own family with that name, if one exists. Nothing
 /// is written if the family has no series, or if the server's family has a different kind.
-pub(super) fn render(text: &mut Exposition, family: &CustomFamily) {
+pub(super) fn render(text: &mut Exposition, family: &CustomFamilySnapshot) {
     if family.series.is_empty() {
         return;
     }
@@ -50,7 +50,7 @@ mod tests {
 
     fn check(kind: MetricKind, value: SeriesValue, labels: &[(&str, &str)], expected: &str) {
         let own = |(name, value): &(&str, &str)| (String::from(*name), String::from(*value));
-        let family = CustomFamily {
+        let family = CustomFamilySnapshot {
             name: String::from("f"),
             help: String::from("one\ntwo"),
             kind,
@@ -90,7 +90,7 @@ mod tests {
         let mut text = Exposition::default();
         let (name, help) = (String::from("f"), String::new());
         let kind = MetricKind::Counter;
-        render(&mut text, &CustomFamily { name, help, kind, series: Vec::new() });
+        render(&mut text, &CustomFamilySnapshot { name, help, kind, series: Vec::new() });
         assert_eq!(text.into_text(), "");
     }
 }

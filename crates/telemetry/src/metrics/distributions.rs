@@ -1,6 +1,6 @@
 //! Triton's histogram and summaries.
 
-use galatea_control::{HistogramReading, SummaryReading, SummaryReadings};
+use galatea_control::{HistogramReading, LatencySummaries, SummaryReading};
 
 use super::models::series_labels;
 use super::series::Series;
@@ -16,7 +16,7 @@ pub(super) fn render(text: &mut Exposition, series: &[Series<'_>]) {
             .iter()
             .map(|model| (series_labels(model), model.measurements.first_response_ms.as_ref())),
     );
-    type Reading = fn(&SummaryReadings) -> Option<&SummaryReading>;
+    type Reading = fn(&LatencySummaries) -> Option<&SummaryReading>;
     let summaries: [(&str, &str, Reading); 7] = [
         (
             "nv_inference_request_summary_us",

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use galatea_devices::{Device, DeviceReading, Devices, ReadingError};
+use galatea_devices::{Device, DeviceMeasurement, Devices, MeasurementError};
 
 use super::text::{Labels, MetricKind};
 use super::{Exposition, Number};
@@ -50,7 +50,7 @@ struct Failures {
 impl GpuGauges {
     /// Makes gauges with a first reading. A GPU that can't be measured at all is left out.
     pub(super) fn new(devices: Devices, now: Instant, logger: Option<&Logger>) -> Self {
-        let measured = devices.iter().filter(|device| devices.read(device).is_some());
+        let measured = devices.iter().filter(|device| devices.measure(device).is_some());
         let gpus = measured.map(|device| (device.clone(), Gauges::default())).collect();
         let mut gauges = Self { devices, gpus, read_at: now };
         gauges.read(now, logger);
@@ -76,7 +76,7 @@ impl GpuGauges {
             if gauges.is_lost {
                 continue;
             }
-            let Some(reading) = self.devices.read(device) else { continue };
+            let Some(reading) = self.devices.measure(device) else { continue };
             let warnings = gauges.take(device.number(), reading);
             let Some(logger) = logger else { continue };
             warnings.iter().for_each(|warning| logger.warning(warning));
@@ -99,7 +99,11 @@ impl GpuGauges {
 
 impl Gauges {
     /// Stores a reading and returns descriptions of its missing parts.
-    fn take(&mut self, number: u32, reading: Result<DeviceReading, ReadingError>) -> Vec<String> {
+    fn take(
+        &mut self,
+        number: u32,
+        reading: Result<DeviceMeasurement, MeasurementError>,
+    ) -> Vec<String> {
         let reading = match reading {
             Ok(reading) if !is_lost(&reading) => reading,
             Ok(_) => return self.lose(number),
@@ -125,7 +129,7 @@ impl Gauges {
         };
         let failures = &mut self.failures;
         let mut warnings = Vec::new();
-        let mut missing = |what: &str, error: &ReadingError| {
+        let mut missing = |what: &str, error: &MeasurementError| {
             warnings.push(format!("Unable to get {what} for GPU {number}. Status:{error}"));
         };
         let limit = reading.power_limit_milliwatts;
@@ -168,7 +172,7 @@ impl Gauges {
 }
 
 /// Returns true if the library reports that the device has disappeared.
-fn is_lost(reading: &DeviceReading) -> bool {
+fn is_lost(reading: &DeviceMeasurement) -> bool {
     let utilization = reading.utilization_percent.as_ref().err();
     let memory = reading.memory_used_and_total.as_ref().err();
     utilization.into_iter().chain(memory).any(|error| error.lost)
@@ -176,10 +180,10 @@ fn is_lost(reading: &DeviceReading) -> bool {
 
 /// The value to show: the reading, or 0 as in Triton; `None` after too many failures.
 fn judge<T: Default>(
-    read: Result<T, ReadingError>,
+    read: Result<T, MeasurementError>,
     failures: &mut u32,
     what: &str,
-    missing: &mut dyn FnMut(&str, &ReadingError),
+    missing: &mut dyn FnMut(&str, &MeasurementError),
 ) -> Option<T> {
     if *failures >= FAILURES_MAX {
         return None;
@@ -244,8 +248,8 @@ fn render(text: &mut Exposition, shown: &[(Labels, &Gauges)]) {
 mod tests {
     use super::*;
 
-    fn reading(millijoules: u64) -> DeviceReading {
-        DeviceReading {
+    fn reading(millijoules: u64) -> DeviceMeasurement {
+        DeviceMeasurement {
             utilization_percent: Ok(25),
             memory_used_and_total: Ok((3 << 20, (8 << 20) + 5)),
             power_usage_milliwatts: Ok(61_500),
@@ -254,8 +258,8 @@ mod tests {
         }
     }
 
-    fn error(lost: bool, text: &str) -> ReadingError {
-        ReadingError { lost, text: text.to_owned() }
+    fn error(lost: bool, text: &str) -> MeasurementError {
+        MeasurementError { lost, text: text.to_owned() }
     }
 
     fn lines(gauges: &Gauges) -> Vec<String> {
@@ -287,7 +291,7 @@ mod tests {
     fn what_fails_thrice_is_not_read_again() {
         let mut gauges = Gauges::default();
         gauges.take(1, Ok(reading(0)));
-        let broken = || DeviceReading {
+        let broken = || DeviceMeasurement {
             power_usage_milliwatts: Err(error(false, "Not Supported")),
             ..reading(0)
         };
@@ -321,7 +325,7 @@ mod tests {
     fn a_lost_device_is_told_of_once() {
         let lost = || error(true, "GPU is lost");
         for reading in
-            [Err(lost()), Ok(DeviceReading { utilization_percent: Err(lost()), ..reading(0) })]
+            [Err(lost()), Ok(DeviceMeasurement { utilization_percent: Err(lost()), ..reading(0) })]
         {
             let mut gauges = Gauges::default();
             assert_eq!(gauges.take(3, reading), ["GPU 3 is lost. Its metrics are removed"]);

@@ -18,8 +18,8 @@ use galatea_devices::Devices;
 use galatea_infer::CacheStatistics;
 use galatea_stdx::Lock;
 
-pub use custom::{CustomFamily, SeriesValue};
-pub use options::{MetricsOptions, SettingNote};
+pub use custom::{CustomFamilySnapshot, SeriesValue};
+pub use options::{MetricsOptions, SettingWarning};
 pub use text::MetricKind;
 
 use gpus::GpuGauges;
@@ -93,7 +93,7 @@ impl MetricsExporter {
         &self,
         statistics: &[ModelStatistics],
         cache: Option<&CacheStatistics>,
-        custom: &[CustomFamily],
+        custom: &[CustomFamilySnapshot],
     ) -> String {
         let mut text = Exposition::default();
         let series = self.series(statistics);
@@ -130,7 +130,7 @@ impl MetricsExporter {
 
     /// Renders only these families.
     #[must_use]
-    pub fn render_custom(families: &[CustomFamily]) -> String {
+    pub fn render_custom(families: &[CustomFamilySnapshot]) -> String {
         let mut text = Exposition::default();
         families.iter().for_each(|family| custom::render(&mut text, family));
         text.into_text()

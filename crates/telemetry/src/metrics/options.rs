@@ -43,16 +43,16 @@ impl Default for MetricsOptions {
 
 /// A note about an unusual setting that was accepted anyway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingNote(pub String);
+pub struct SettingWarning(pub String);
 
 impl MetricsOptions {
     /// Applies a `--metrics-config SETTING=VALUE` setting.
     ///
     /// Triton accepts any setting. Here, a setting without an effect is accepted with a note for
     /// the log. As in Triton, a later setting can't undo an earlier one.
-    pub fn set(&mut self, setting: &str, value: &str) -> Vec<SettingNote> {
+    pub fn set(&mut self, setting: &str, value: &str) -> Vec<SettingWarning> {
         let note = |text: &str| {
-            vec![SettingNote(format!("the metrics setting '{setting}={value}' {text}"))]
+            vec![SettingWarning(format!("the metrics setting '{setting}={value}' {text}"))]
         };
         let is_switch = matches!(value, "true" | "false");
         match (setting, value) {
@@ -79,12 +79,12 @@ impl MetricsOptions {
 
     /// Parses `QUANTILE:ERROR,…`. As in Triton, invalid pairs are left out, and the quantiles stay
     /// unchanged if no pair is valid.
-    fn set_quantiles(&mut self, value: &str) -> Vec<SettingNote> {
+    fn set_quantiles(&mut self, value: &str) -> Vec<SettingWarning> {
         let mut notes = Vec::new();
         let mut quantiles = Vec::new();
         for pair in value.strip_suffix(',').unwrap_or(value).split(',') {
             let Some((quantile, error)) = pair.split_once(':') else {
-                notes.push(SettingNote(format!(
+                notes.push(SettingWarning(format!(
                     "Invalid option: [{pair}]. No ':' delimiter found. Expected format is \
                      <quantile>:<error>"
                 )));
@@ -92,7 +92,7 @@ impl MetricsOptions {
             };
             match (leading_number(quantile), leading_number(error)) {
                 (Some(quantile), Some(_)) => quantiles.push(quantile),
-                _ => notes.push(SettingNote(format!("Invalid option: [{pair}]. Error: stod"))),
+                _ => notes.push(SettingWarning(format!("Invalid option: [{pair}]. Error: stod"))),
             }
         }
         if !quantiles.is_empty() {
@@ -117,7 +117,7 @@ mod tests {
     fn check(settings: &[(&str, &str)], expected: &MetricsOptions, notes: &[&str]) {
         let mut options = MetricsOptions::default();
         let said = settings.iter().flat_map(|(setting, value)| options.set(setting, value));
-        let said: Vec<String> = said.map(|SettingNote(text)| text).collect();
+        let said: Vec<String> = said.map(|SettingWarning(text)| text).collect();
         assert_eq!(said, notes);
         assert_eq!(&options, expected);
     }

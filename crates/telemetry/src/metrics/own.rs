@@ -1,7 +1,7 @@
 //! Galatea's own model metric families.
 
 use galatea_control::{
-    CounterFamily, CounterReadings, DistributionReadings, HistogramReading, ModelStatistics,
+    CounterFamily, CounterReadings, HistogramReading, ModelHistograms, ModelStatistics,
 };
 
 use super::distributions::histogram_family;
@@ -51,7 +51,7 @@ fn series(model: &ModelStatistics, counts: &CounterReadings) -> Vec<(Labels, u64
 }
 
 fn histograms(text: &mut Exposition, statistics: &[ModelStatistics]) {
-    type Reading = fn(&DistributionReadings) -> &HistogramReading;
+    type Reading = fn(&ModelHistograms) -> &HistogramReading;
     let families: [(&str, &str, Reading); 4] = [
         (
             "galatea_inference_request_duration_seconds",

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::ops::Deref;
 
 use galatea_control::{
-    DurationStatistic, GpuStatistics, HistogramReading, InferenceStatistics, Measurements,
-    ModelStatistics, SummaryReadings,
+    DurationStatistic, HistogramReading, InferenceStatistics, LatencySummaries, ModelMeasurements,
+    ModelStatistics, PerGpuStatistics,
 };
 
 /// The values that the model families show in one series.
@@ -32,7 +32,7 @@ pub(super) fn all<'a>(
     let mut all = Vec::new();
     for model in statistics {
         let gpus = model.gpus.iter().filter_map(|gpu| Some((uuid_of(gpu.gpu)?, gpu)));
-        let gpus: Vec<(&str, &GpuStatistics)> = gpus.collect();
+        let gpus: Vec<(&str, &PerGpuStatistics)> = gpus.collect();
         if gpus.is_empty() {
             all.push(Series { gpu_uuid: None, statistics: Cow::Borrowed(model) });
             continue;
@@ -48,7 +48,7 @@ pub(super) fn all<'a>(
 }
 
 /// A version's counts excluding executions on this GPU.
-fn without(model: ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
+fn without(model: ModelStatistics, gpu: &PerGpuStatistics) -> ModelStatistics {
     let minus = |all: DurationStatistic, part: DurationStatistic| DurationStatistic {
         // The two counts are read one after the other while both grow.
         count: all.count.saturating_sub(part.count),
@@ -82,7 +82,7 @@ fn without(model: ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
 }
 
 /// Subtracts a GPU's counts and sums from summaries. Their quantiles already exclude it.
-fn take_away(all: &mut SummaryReadings, part: &SummaryReadings) {
+fn take_away(all: &mut LatencySummaries, part: &LatencySummaries) {
     let pairs = [
         (Some(&mut all.queue), Some(&part.queue)),
         (Some(&mut all.compute_input), Some(&part.compute_input)),
@@ -98,7 +98,7 @@ fn take_away(all: &mut SummaryReadings, part: &SummaryReadings) {
 
 /// A version's counts of executions on this GPU. As in Triton, its gauges and its histogram are
 /// present, with value 0.
-fn of_gpu(model: &ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
+fn of_gpu(model: &ModelStatistics, gpu: &PerGpuStatistics) -> ModelStatistics {
     let first_response_ms = model.measurements.first_response_ms.as_ref();
     let first_response_ms = first_response_ms.map(|all| HistogramReading {
         bounds: all.bounds.clone(),
@@ -115,10 +115,10 @@ fn of_gpu(model: &ModelStatistics, gpu: &GpuStatistics) -> ModelStatistics {
         execution_count: gpu.execution_count,
         inference: gpu.inference,
         failures: gpu.failures,
-        measurements: Measurements {
+        measurements: ModelMeasurements {
             first_response_ms,
             summaries: gpu.summaries.clone(),
-            ..Measurements::default()
+            ..ModelMeasurements::default()
         },
         ..ModelStatistics::default()
     }
@@ -134,15 +134,15 @@ mod tests {
         DurationStatistic { count, ns: 10 * count }
     }
 
-    fn summaries(count: u64) -> SummaryReadings {
+    fn summaries(count: u64) -> LatencySummaries {
         let one = SummaryReading { count, sum_us: 10 * count, quantiles: Vec::new() };
-        SummaryReadings { request: Some(one.clone()), queue: one, ..SummaryReadings::default() }
+        LatencySummaries { request: Some(one.clone()), queue: one, ..LatencySummaries::default() }
     }
 
     fn model() -> ModelStatistics {
         let success =
             |count| InferenceStatistics { success: duration(count), ..Default::default() };
-        let gpu = |gpu, count| GpuStatistics {
+        let gpu = |gpu, count| PerGpuStatistics {
             gpu,
             inference_count: count,
             execution_count: count,
@@ -156,7 +156,10 @@ mod tests {
             inference: success(7),
             failures: [1, 2, 3, 4],
             pending: 5,
-            measurements: Measurements { summaries: Some(summaries(7)), ..Measurements::default() },
+            measurements: ModelMeasurements {
+                summaries: Some(summaries(7)),
+                ..ModelMeasurements::default()
+            },
             gpus: vec![gpu(0, 2), gpu(3, 4)],
             ..ModelStatistics::default()
         }

@@ -1,8 +1,8 @@
 //! Compares the full output with Triton's for the same state.
 
 use galatea_control::{
-    CounterFamily, CounterReadings, DistributionReadings, DurationStatistic, HistogramReading,
-    InferenceStatistics, Measurements, SummaryReading, SummaryReadings,
+    CounterFamily, CounterReadings, DurationStatistic, HistogramReading, InferenceStatistics,
+    LatencySummaries, ModelHistograms, ModelMeasurements, SummaryReading,
 };
 
 use super::*;
@@ -41,7 +41,7 @@ fn plain() -> ModelStatistics {
         load_duration: Duration::from_millis(1_250),
         metric_tags: [].into(),
         namespace: None,
-        measurements: Measurements::default(),
+        measurements: ModelMeasurements::default(),
         gpus: Vec::new(),
     }
 }
@@ -227,12 +227,12 @@ fn histograms_and_summaries_stand_behind_the_gauges() {
     };
     let mut model = plain();
     model.measurements.first_response_ms = Some(histogram(&[100.0, 0.5e4], &[2, 0, 1], 9.0));
-    model.measurements.summaries = Some(SummaryReadings {
+    model.measurements.summaries = Some(LatencySummaries {
         request: None,
         queue: summary(Some(8)),
         compute_input: summary(None),
         cache: Some([summary(Some(1)), summary(Some(2))]),
-        ..SummaryReadings::default()
+        ..LatencySummaries::default()
     });
     let text = exporter(true).render(&[model], None, &[]);
     let shown = "# TYPE nv_inference_first_response_histogram_ms histogram";
@@ -269,11 +269,11 @@ fn our_own_families_are_counters_by_reason_and_histograms() {
     let family = |name, counts| CounterFamily { name, help: "what it counts", counts };
     let by_reason = CounterReadings::ByReason(vec![("max_size", 4), ("delay", 0)]);
     model.measurements.counters = vec![
-        family(Measurements::CLOSED_BATCHES, by_reason),
+        family(ModelMeasurements::CLOSED_BATCHES, by_reason),
         family("galatea_example_total", CounterReadings::Total(7)),
     ];
     let durations = histogram(&[1e-5, 0.1], &[1, 1, 0], 0.05);
-    model.measurements.distributions = Some(DistributionReadings {
+    model.measurements.distributions = Some(ModelHistograms {
         request: durations.clone(),
         queue: durations.clone(),
         compute: durations,

@@ -19,14 +19,14 @@ pub trait ForeignMemory: Send + Sync {
     /// # Errors
     ///
     /// If the part no longer exists, or no memory is left for the copy.
-    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError>;
+    fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignMemoryError>;
 
     /// Copies the contents of a buffer into the memory.
     ///
     /// # Errors
     ///
     /// If the part no longer exists, or if the buffer can't be read.
-    fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignError>;
+    fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignMemoryError>;
 
     /// The kind of memory.
     fn kind(&self) -> MemoryKind {
@@ -50,7 +50,7 @@ pub trait ForeignMemory: Send + Sync {
 
 /// The reason why foreign memory could not be copied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ForeignError {
+pub enum ForeignMemoryError {
     /// The memory has been removed.
     #[error("{0}")]
     Lost(String),
@@ -94,10 +94,11 @@ impl ForeignRegion {
     /// # Errors
     ///
     /// As for [`ForeignMemory::read`].
-    pub fn copy(&self) -> Result<Buffer, ForeignError> {
+    pub fn copy(&self) -> Result<Buffer, ForeignMemoryError> {
         let copied = self.memory.read(self.offset, self.byte_size)?;
         let Some(charge) = self.charge.clone() else { return Ok(Buffer::from_bytes(copied)) };
-        Ok(Buffer::from_bytes(Bytes::from_owner(ChargedCopy { copied, _charge: charge })).charged())
+        Ok(Buffer::from_bytes(Bytes::from_owner(ChargedCopy { copied, _charge: charge }))
+            .mark_charged())
     }
 
     /// Copies the contents of a buffer to the beginning of the region. The caller must have checked
@@ -106,7 +107,7 @@ impl ForeignRegion {
     /// # Errors
     ///
     /// As for [`ForeignMemory::write`].
-    pub fn write(&self, source: &Buffer) -> Result<(), ForeignError> {
+    pub fn write(&self, source: &Buffer) -> Result<(), ForeignMemoryError> {
         self.memory.write(self.offset, source)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use foreign::{ForeignError, ForeignMemory, ForeignRegion};
+pub use foreign::{ForeignMemory, ForeignMemoryError, ForeignRegion};
 
 /// The kind of memory that contains a region.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -90,7 +90,7 @@ impl Buffer {
 
     /// Declares that the buffer keeps a larger region of this size alive.
     #[must_use]
-    pub const fn retaining(mut self, retained_bytes: usize) -> Self {
+    pub const fn with_retained_bytes(mut self, retained_bytes: usize) -> Self {
         self.retained_bytes = retained_bytes;
         self
     }
@@ -98,7 +98,7 @@ impl Buffer {
     /// Declares that the buffer's memory is charged to an account for its whole lifetime, so a
     /// response that returns it needs no charge of its own.
     #[must_use]
-    pub const fn charged(mut self) -> Self {
+    pub const fn mark_charged(mut self) -> Self {
         self.is_charged = true;
         self
     }
@@ -117,21 +117,21 @@ impl Buffer {
 
     /// Adds buffers that replace this one for instances with the specified host policies.
     #[must_use]
-    pub fn with_host_policies(self, others: Vec<(String, Self)>) -> Self {
+    pub fn with_host_policy_buffers(self, others: Vec<(String, Self)>) -> Self {
         let host_policies = Some(others).filter(|others| !others.is_empty()).map(Arc::from);
         Self { host_policies, ..self }
     }
 
     /// The host policies with their own buffers, and these buffers.
     #[must_use]
-    pub fn host_policies(&self) -> &[(String, Self)] {
+    pub fn host_policy_buffers(&self) -> &[(String, Self)] {
         self.host_policies.as_deref().unwrap_or_default()
     }
 
     /// The buffer for instances with a host policy.
     #[must_use]
     pub fn for_host_policy(&self, name: &str) -> &Self {
-        let own = self.host_policies().iter().find(|(policy, _)| policy == name);
+        let own = self.host_policy_buffers().iter().find(|(policy, _)| policy == name);
         own.map_or(self, |(_, buffer)| buffer)
     }
 
@@ -143,7 +143,7 @@ impl Buffer {
 
     /// The kind of memory that contains the bytes.
     #[must_use]
-    pub fn memory(&self) -> MemoryKind {
+    pub fn memory_kind(&self) -> MemoryKind {
         match &self.region {
             Region::Host(_) => MemoryKind::Cpu,
             Region::Foreign(region) => region.memory.kind(),
@@ -169,7 +169,7 @@ impl Buffer {
 
     /// The bytes, if the CPU can read them and nothing else changes them.
     #[must_use]
-    pub const fn host(&self) -> Option<&Bytes> {
+    pub const fn host_bytes(&self) -> Option<&Bytes> {
         match &self.region {
             Region::Host(bytes) => Some(bytes),
             Region::Device(_) | Region::Foreign(_) => None,
@@ -190,7 +190,7 @@ impl Buffer {
     /// # Errors
     ///
     /// If the memory has been removed, or no memory is left for the copy.
-    pub fn own(&mut self) -> Result<(), ForeignError> {
+    pub fn make_owned(&mut self) -> Result<(), ForeignMemoryError> {
         if let Region::Foreign(region) = &self.region {
             let copied = region.copy()?;
             *self = Self { host_policies: self.host_policies.take(), ..copied };
@@ -200,7 +200,7 @@ impl Buffer {
 
     /// The bytes' location in device memory, even if others may change them.
     #[must_use]
-    pub fn on_device(&self) -> Option<DeviceRegion> {
+    pub fn device_location(&self) -> Option<DeviceRegion> {
         match &self.region {
             Region::Host(_) => None,
             Region::Device(region) => Some(region.clone()),
@@ -210,7 +210,7 @@ impl Buffer {
 
     /// The device region, if the bytes are in device memory.
     #[must_use]
-    pub const fn device(&self) -> Option<&DeviceRegion> {
+    pub const fn device_region(&self) -> Option<&DeviceRegion> {
         match &self.region {
             Region::Host(_) | Region::Foreign(_) => None,
             Region::Device(region) => Some(region),
@@ -220,7 +220,7 @@ impl Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} bytes, {:?})", self.len(), self.memory())
+        write!(f, "Buffer({} bytes, {:?})", self.len(), self.memory_kind())
     }
 }
 
@@ -232,42 +232,42 @@ mod tests {
     fn clones_share_the_bytes() {
         let buffer = Buffer::from_vec(vec![1, 2, 3]);
         let clone = buffer.clone();
-        assert_eq!(buffer.host().unwrap().as_ptr(), clone.host().unwrap().as_ptr());
-        assert_eq!(buffer.memory(), MemoryKind::Cpu);
+        assert_eq!(buffer.host_bytes().unwrap().as_ptr(), clone.host_bytes().unwrap().as_ptr());
+        assert_eq!(buffer.memory_kind(), MemoryKind::Cpu);
     }
 
     #[test]
     fn a_slice_reports_the_memory_that_it_retains() {
         let whole = Bytes::from(vec![7; 100]);
-        let part = Buffer::from_bytes(whole.slice(5..15)).retaining(whole.len());
+        let part = Buffer::from_bytes(whole.slice(5..15)).with_retained_bytes(whole.len());
         assert_eq!((part.len(), part.clone().retained_bytes()), (10, 100));
-        assert_eq!(part.with_host_policies(Vec::new()).retained_bytes(), 100);
+        assert_eq!(part.with_host_policy_buffers(Vec::new()).retained_bytes(), 100);
         assert_eq!(Buffer::from_bytes(whole).retained_bytes(), 100);
     }
 
     #[test]
     fn a_host_policy_may_have_a_buffer_of_its_own() {
         let policies = vec![(String::from("far"), Buffer::from_vec(vec![4]))];
-        let buffer = Buffer::from_vec(vec![1]).with_host_policies(policies).clone();
-        assert_eq!(buffer.for_host_policy("far").host().unwrap()[..], [4]);
-        assert_eq!(buffer.for_host_policy("cpu").host().unwrap()[..], [1]);
-        assert!(buffer.with_host_policies(Vec::new()).host_policies().is_empty());
+        let buffer = Buffer::from_vec(vec![1]).with_host_policy_buffers(policies).clone();
+        assert_eq!(buffer.for_host_policy("far").host_bytes().unwrap()[..], [4]);
+        assert_eq!(buffer.for_host_policy("cpu").host_bytes().unwrap()[..], [1]);
+        assert!(buffer.with_host_policy_buffers(Vec::new()).host_policy_buffers().is_empty());
     }
 
     /// Memory whose contents change with each copy.
     struct Counting(std::sync::atomic::AtomicU8);
 
     impl ForeignMemory for Counting {
-        fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignError> {
+        fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignMemoryError> {
             if offset + byte_size > 8 {
-                return Err(ForeignError::Lost(String::from("gone")));
+                return Err(ForeignMemoryError::Lost(String::from("gone")));
             }
             let value = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Ok(vec![value; byte_size].into())
         }
 
-        fn write(&self, _: usize, _: &Buffer) -> Result<(), ForeignError> {
-            Err(ForeignError::NotReadable)
+        fn write(&self, _: usize, _: &Buffer) -> Result<(), ForeignMemoryError> {
+            Err(ForeignMemoryError::NotReadable)
         }
 
         fn as_any(&self) -> &dyn Any {
@@ -286,18 +286,22 @@ mod tests {
             charge,
         };
         let mut buffer = Buffer::from_foreign(region(4, Some(charge.clone())));
-        assert!(buffer.host().is_none() && buffer.device().is_none() && buffer.is_charged());
-        assert_eq!((buffer.len(), buffer.memory()), (4, MemoryKind::Cpu));
-        buffer.own().unwrap();
+        assert!(
+            buffer.host_bytes().is_none()
+                && buffer.device_region().is_none()
+                && buffer.is_charged()
+        );
+        assert_eq!((buffer.len(), buffer.memory_kind()), (4, MemoryKind::Cpu));
+        buffer.make_owned().unwrap();
         assert!(buffer.foreign().is_none() && buffer.is_charged());
         // The second call has nothing to copy.
-        buffer.own().unwrap();
-        assert_eq!(buffer.host().unwrap()[..], [7; 4]);
+        buffer.make_owned().unwrap();
+        assert_eq!(buffer.host_bytes().unwrap()[..], [7; 4]);
         assert_eq!(Arc::strong_count(&charge), 2);
         drop(buffer);
         assert_eq!(Arc::strong_count(&charge), 1);
         let mut lost = Buffer::from_foreign(region(5, None));
-        assert_eq!(lost.own(), Err(ForeignError::Lost(String::from("gone"))));
+        assert_eq!(lost.make_owned(), Err(ForeignMemoryError::Lost(String::from("gone"))));
         assert!(lost.foreign().is_some() && !lost.is_charged());
     }
 
@@ -311,8 +315,8 @@ mod tests {
             owner: owner.clone(),
         });
         let clone = buffer.clone();
-        assert!(buffer.host().is_none());
-        assert_eq!((clone.len(), clone.memory()), (8, MemoryKind::Gpu(1)));
+        assert!(buffer.host_bytes().is_none());
+        assert_eq!((clone.len(), clone.memory_kind()), (8, MemoryKind::Gpu(1)));
         drop((buffer, clone));
         assert_eq!(Arc::strong_count(&owner), 1);
     }

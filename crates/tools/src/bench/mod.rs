@@ -13,14 +13,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use galatea_load::{
-    Interface, Level, Measurement, Protocol, Sample, Shapes, Target, interface, ready_models,
-    run_level,
+    InputShapes, LoadLevel, LoadMeasurement, ModelInputs, Protocol, SampleRequest, Target,
+    fetch_model_inputs, ready_models, run_closed_loop,
 };
 
 use self::local::LocalServer;
 use self::report::{BenchReport, Row};
 use crate::Arguments;
-use crate::console::{Colours, Console, Format, bar, failed, print_line};
+use crate::console::{ColourMode, Console, ReportFormat, print_failure, print_line, render_bar};
 
 /// The time for which requests are sent before measurement starts.
 const WARMUP: Duration = Duration::from_millis(300);
@@ -45,8 +45,8 @@ pub struct BenchOptions {
     levels: Vec<u64>,
     duration: Duration,
     batch: u64,
-    shapes: Shapes,
-    format: Format,
+    shapes: InputShapes,
+    format: ReportFormat,
 }
 
 impl BenchOptions {
@@ -55,7 +55,7 @@ impl BenchOptions {
     /// # Errors
     ///
     /// Returns an error if a value is invalid or a model is missing.
-    pub fn new(line: Arguments, format: Format) -> Result<Self, String> {
+    pub fn new(line: Arguments, format: ReportFormat) -> Result<Self, String> {
         let targets: Vec<Target> = line.all("url").map(target).collect::<Result<_, _>>()?;
         if targets.is_empty() == line.operands.is_empty() {
             return Err(String::from("either a model or --url is needed"));
@@ -135,23 +135,23 @@ pub(crate) fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
 
 /// Runs the benchmark and prints the results. Failed requests result in exit code 1.
 #[must_use]
-pub fn run(options: &BenchOptions, colours: Colours) -> ExitCode {
+pub fn run(options: &BenchOptions, colours: ColourMode) -> ExitCode {
     match measured(options, colours) {
         Ok(report) => {
-            let console = Console::results(colours);
+            let console = Console::on_stdout(colours);
             print_line(&mut io::stdout(), report.render(options.format, console).trim_end());
             if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Err(reason) => failed(&reason, options.format),
+        Err(reason) => print_failure(&reason, options.format),
     }
 }
 
-fn measured(options: &BenchOptions, colours: Colours) -> Result<BenchReport, String> {
-    let console = Console::progress(colours);
+fn measured(options: &BenchOptions, colours: ColourMode) -> Result<BenchReport, String> {
+    let console = Console::on_stderr(colours);
     let server = if options.targets.is_empty() {
-        console.show("starting a server");
+        console.show_progress("starting a server");
         let started = LocalServer::start(&options.models, &options.flags, &options.protocols);
-        console.clear();
+        console.clear_progress();
         Some(started?)
     } else {
         None
@@ -163,7 +163,7 @@ fn measured(options: &BenchOptions, colours: Colours) -> Result<BenchReport, Str
         let started = server.as_ref().map(|server| server.process);
         let process = started.or_else(|| local::listening_process(&target.address));
         for connections in &options.levels {
-            let level = Level {
+            let level = LoadLevel {
                 target,
                 sample: &sample,
                 connections: *connections,
@@ -177,7 +177,10 @@ fn measured(options: &BenchOptions, colours: Colours) -> Result<BenchReport, Str
 }
 
 /// The model to measure and a request for it.
-fn sample(options: &BenchOptions, targets: &[Target]) -> Result<(Interface, Sample), String> {
+fn sample(
+    options: &BenchOptions,
+    targets: &[Target],
+) -> Result<(ModelInputs, SampleRequest), String> {
     let target = targets.first().ok_or("the server has no endpoint")?;
     let asked = |reason: String| {
         format!("can't ask {} at {}: {reason}", target.protocol.name(), target.address)
@@ -196,32 +199,35 @@ fn sample(options: &BenchOptions, targets: &[Target]) -> Result<(Interface, Samp
             }
         }
     };
-    let interface = interface(target, &model).map_err(asked)?;
+    let interface = fetch_model_inputs(target, &model).map_err(asked)?;
     if interface.is_decoupled {
         return Err(format!(
             "model '{model}' is decoupled, and only models that send one response are measured"
         ));
     }
-    let sample = Sample::new(&interface, options.batch, &options.shapes)?;
+    let sample = SampleRequest::new(&interface, options.batch, &options.shapes)?;
     Ok((interface, sample))
 }
 
-fn row(level: Level<'_>, process: Option<u32>, console: Console) -> Result<Row, String> {
+fn row(level: LoadLevel<'_>, process: Option<u32>, console: Console) -> Result<Row, String> {
     let what = format!("{}, {} connections", level.target.protocol.name(), level.connections);
     let seconds = level.duration.as_secs_f64();
     let before = std::rc::Rc::new(std::cell::Cell::new(None));
     let noted = before.clone();
-    let measurement: Measurement = run_level(
+    let measurement: LoadMeasurement = run_closed_loop(
         level,
         move || noted.set(process.and_then(local::cpu_time)),
         move |share, responses| {
             #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
             let rate = responses as f64 / (share * seconds).max(0.001);
-            console.show(&format!("{what:<22} {} {rate:8.0}/s", bar(share, BAR_COLUMNS)));
+            console.show_progress(&format!(
+                "{what:<22} {} {rate:8.0}/s",
+                render_bar(share, BAR_COLUMNS)
+            ));
         },
     )?;
     let after = process.and_then(local::cpu_time);
-    console.clear();
+    console.clear_progress();
     let cpu = before.get().zip(after).map(|(before, after)| after.saturating_sub(before));
     Ok(Row {
         protocol: level.target.protocol,
@@ -266,7 +272,7 @@ mod tests {
                 options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
             let text = |list: &[&str]| list.iter().map(|one| String::from(*one)).collect();
             let line = Arguments { options, operands: text(operands), flags: text(flags) };
-            BenchOptions::new(line, Format::Text).map(drop).unwrap_err()
+            BenchOptions::new(line, ReportFormat::Text).map(drop).unwrap_err()
         };
         assert!(line(&[], &[], &[]).contains("either a model or --url"));
         assert!(line(&[("url", "h:1")], &["m"], &[]).contains("either a model or --url"));

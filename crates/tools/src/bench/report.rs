@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use galatea_load::{Interface, Measurement, Protocol, Sample};
+use galatea_load::{LoadMeasurement, ModelInputs, Protocol, SampleRequest};
 use serde_json::{Value, json};
 
 use super::BenchOptions;
-use crate::console::{Console, Format, Style};
+use crate::console::{Console, ReportFormat, Style};
 
 /// The latency percentiles to report.
 const SHARES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
@@ -27,14 +27,14 @@ pub(super) struct BenchReport {
 pub(super) struct Row {
     pub(super) protocol: Protocol,
     pub(super) connections: u64,
-    pub(super) measurement: Measurement,
+    pub(super) measurement: LoadMeasurement,
     /// The CPU time of the server, if it runs on this machine.
     pub(super) server_cpu: Option<Duration>,
 }
 
 impl Row {
     fn latency_ms(&self, share: f64) -> Option<f64> {
-        self.measurement.latency(share).map(|latency| latency.as_secs_f64() * 1e3)
+        self.measurement.latency_quantile(share).map(|latency| latency.as_secs_f64() * 1e3)
     }
 
     /// The number of processors that the server kept busy.
@@ -46,21 +46,21 @@ impl Row {
     fn to_json(&self, batch: u64) -> Value {
         let found = &self.measurement;
         #[expect(clippy::cast_precision_loss, reason = "batches are small")]
-        let inferences = found.rate() * batch as f64;
+        let inferences = found.responses_per_second() * batch as f64;
         let mut latency: serde_json::Map<String, Value> = SHARES
             .iter()
             .map(|(share, name)| ((*name).to_owned(), json!(self.latency_ms(*share))))
             .collect();
-        let longest = (found.responses > 0).then(|| found.longest().as_secs_f64() * 1e3);
+        let longest = (found.responses > 0).then(|| found.max_latency().as_secs_f64() * 1e3);
         latency.insert(String::from("max"), json!(longest));
         json!({
             "protocol": self.protocol.name(),
             "concurrency": self.connections,
             "responses": found.responses,
-            "errors": found.failed(),
+            "errors": found.failure_count(),
             "failures": found.failures,
             "seconds": found.elapsed.as_secs_f64(),
-            "requests_per_second": found.rate(),
+            "requests_per_second": found.responses_per_second(),
             "inferences_per_second": inferences,
             "latency_ms": latency,
             "server_cpu_seconds": self.server_cpu.map(|cpu| cpu.as_secs_f64()),
@@ -69,7 +69,7 @@ impl Row {
 }
 
 impl BenchReport {
-    pub(super) fn new(model: &Interface, sample: &Sample, options: &BenchOptions) -> Self {
+    pub(super) fn new(model: &ModelInputs, sample: &SampleRequest, options: &BenchOptions) -> Self {
         let inputs = sample
             .inputs
             .iter()
@@ -89,13 +89,13 @@ impl BenchReport {
 
     /// The number of requests that failed.
     pub(super) fn failed(&self) -> u64 {
-        self.rows.iter().map(|row| row.measurement.failed()).sum()
+        self.rows.iter().map(|row| row.measurement.failure_count()).sum()
     }
 
-    pub(super) fn render(&self, format: Format, console: Console) -> String {
+    pub(super) fn render(&self, format: ReportFormat, console: Console) -> String {
         match format {
-            Format::Text => self.to_text(console),
-            Format::Json => self.to_json().to_string(),
+            ReportFormat::Text => self.to_text(console),
+            ReportFormat::Json => self.to_json().to_string(),
         }
     }
 
@@ -140,15 +140,15 @@ impl BenchReport {
             let ms = |share| {
                 row.latency_ms(share).map_or_else(|| String::from("-"), |ms| format!("{ms:.3}"))
             };
-            let errors = format!("{:>6}", row.measurement.failed());
-            let style = if row.measurement.failed() > 0 { Style::Bad } else { Style::Faint };
+            let errors = format!("{:>6}", row.measurement.failure_count());
+            let style = if row.measurement.failure_count() > 0 { Style::Bad } else { Style::Faint };
             let cpu = row.processors().map_or_else(String::new, |cpu| format!("  {cpu:>11.2}"));
             let _ = writeln!(
                 text,
                 "{:<8}  {:>11}  {:>10.1}  {:>8}  {:>8}  {:>8}  {}{cpu}",
                 row.protocol.name(),
                 row.connections,
-                row.measurement.rate(),
+                row.measurement.responses_per_second(),
                 ms(0.5),
                 ms(0.9),
                 ms(0.99),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::console::Format;
+use crate::console::ReportFormat;
 
 /// The default directory for new models, used without `--directory`.
 pub const DEFAULT_DIRECTORY: &str = "models";
@@ -63,7 +63,7 @@ impl NewModel {
     /// # Errors
     ///
     /// Returns an error if the model already exists or a file can't be written.
-    pub fn write(&self, format: Format) -> Result<String, String> {
+    pub fn write(&self, format: ReportFormat) -> Result<String, String> {
         let folder = self.repository.join(&self.name);
         let failed = |path: &Path, error: &io::Error| format!("'{}': {error}", path.display());
         fs::create_dir_all(&self.repository).map_err(|error| failed(&self.repository, &error))?;
@@ -78,7 +78,7 @@ impl NewModel {
             let _ = fs::remove_dir_all(&folder);
             return Err(failed(&path, &error));
         }
-        if format == Format::Json {
+        if format == ReportFormat::Json {
             let (folder, test) = (folder.display(), self.test_file());
             let files = ["1/model.py", &test, "README.md"].map(|file| format!("{folder}/{file}"));
             return Ok(json!({

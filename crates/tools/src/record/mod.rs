@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use galatea_traffic::{Header, Line, RotatingFile};
+use galatea_traffic::{RotatingFile, TrafficHeader, TrafficLine};
 use serde_json::json;
 
 use self::stream::{Connection, ReceivedLine};
 use crate::Arguments;
-use crate::console::{Colours, Console, Format};
+use crate::console::{ColourMode, Console, ReportFormat};
 
 // The option defaults, which the options table also shows.
 const SECONDS: u64 = 60;
@@ -43,7 +43,7 @@ pub struct RecordOptions {
     files_max: u32,
     headers: Vec<(String, String)>,
     /// The format of the results.
-    pub format: Format,
+    pub format: ReportFormat,
 }
 
 impl RecordOptions {
@@ -52,7 +52,7 @@ impl RecordOptions {
     /// # Errors
     ///
     /// Returns an error if a value is invalid or the URL is missing.
-    pub fn new(line: &Arguments, format: Format) -> Result<Self, String> {
+    pub fn new(line: &Arguments, format: ReportFormat) -> Result<Self, String> {
         let [url] = line.operands.as_slice() else {
             return Err(String::from("the URL of one server is missing"));
         };
@@ -85,7 +85,7 @@ impl RecordOptions {
 
     fn path(&self, what: &str) -> String {
         let version = self.version.map_or_else(String::new, |number| format!("/versions/{number}"));
-        format!("/v2/models/{}{version}/{what}", galatea_load::path_segment(&self.model))
+        format!("/v2/models/{}{version}/{what}", galatea_load::encode_path_segment(&self.model))
     }
 }
 
@@ -139,7 +139,7 @@ struct RecordCounts {
 /// Returns an error if the server can't be reached or refuses, or if a file can't be written.
 pub fn run(
     options: &RecordOptions,
-    colours: Colours,
+    colours: ColourMode,
     stop_on_signal: fn() -> Result<Arc<AtomicBool>, String>,
 ) -> Result<String, String> {
     let config = config(options);
@@ -154,7 +154,7 @@ pub fn run(
     let is_stopped = stop_on_signal()?;
     let mut recorded =
         RecordingFiles { options, config, file: None, counts: RecordCounts::default() };
-    let console = Console::progress(colours);
+    let console = Console::on_stderr(colours);
     let end = begin + options.duration;
     let mut shown = begin;
     let goes_on = |counts: &RecordCounts| {
@@ -170,10 +170,10 @@ pub fn run(
             shown = Instant::now();
             recorded.flush()?;
             let seconds = begin.elapsed().as_secs();
-            console.show(&format!("{seconds} s: {} requests", recorded.counts.requests));
+            console.show_progress(&format!("{seconds} s: {} requests", recorded.counts.requests));
         }
     }
-    console.clear();
+    console.clear_progress();
     recorded.flush()?;
     recorded.summary(begin.elapsed())
 }
@@ -210,22 +210,23 @@ struct RecordingFiles<'a> {
 
 impl RecordingFiles<'_> {
     fn add(&mut self, text: &str) -> Result<(), String> {
-        let line =
-            Line::parse(text).map_err(|reason| format!("not a line of traffic: {reason}"))?;
+        let line = TrafficLine::parse(text)
+            .map_err(|reason| format!("not a line of traffic: {reason}"))?;
         match line {
-            Line::Header(header) if self.file.is_none() => return self.begin(header),
-            Line::Header(_) => return Err(String::from("the server sent two headers")),
-            Line::Request(_) => self.counts.requests += 1,
-            Line::Execution(_) => self.counts.executions += 1,
-            Line::Lost(count) => self.counts.lost += count,
-            Line::End(reason) => self.counts.end = Some(reason),
+            TrafficLine::Header(header) if self.file.is_none() => return self.begin(header),
+            TrafficLine::Header(_) => return Err(String::from("the server sent two headers")),
+            TrafficLine::Request(_) => self.counts.requests += 1,
+            TrafficLine::Execution(_) => self.counts.executions += 1,
+            TrafficLine::Lost(count) => self.counts.lost += count,
+            TrafficLine::End(reason) => self.counts.end = Some(reason),
         }
         let file = self.file.as_mut().ok_or("the server sent no header")?;
         file.add(text).map_err(|error| cannot_write(self.options, &error))
     }
 
-    fn begin(&mut self, header: Header) -> Result<(), String> {
-        let header = Line::Header(Header { config: self.config.take(), ..header }).to_string();
+    fn begin(&mut self, header: TrafficHeader) -> Result<(), String> {
+        let header =
+            TrafficLine::Header(TrafficHeader { config: self.config.take(), ..header }).to_string();
         let RecordOptions { output, bytes_max, files_max, .. } = self.options;
         let file = RotatingFile::create(output, &header, *bytes_max, *files_max);
         self.file = Some(file.map_err(|error| cannot_write(self.options, &error))?);
@@ -243,7 +244,7 @@ impl RecordingFiles<'_> {
             return Err(String::from("the recording ended before it began"));
         }
         let output = self.options.output.display().to_string();
-        if self.options.format == Format::Json {
+        if self.options.format == ReportFormat::Json {
             let document = json!({
                 "model": self.options.model,
                 "output": output,
@@ -280,7 +281,7 @@ mod tests {
             options: options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
             operands: urls.iter().map(|url| String::from(*url)).collect(),
         };
-        RecordOptions::new(&line, Format::Text)
+        RecordOptions::new(&line, ReportFormat::Text)
     }
 
     #[test]

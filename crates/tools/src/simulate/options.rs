@@ -2,7 +2,7 @@
 
 use super::settings::SchedulingChanges;
 use crate::Arguments;
-use crate::console::Format;
+use crate::console::ReportFormat;
 
 /// The maximum number of instances.
 const INSTANCES_MAX: u64 = 10_000;
@@ -27,7 +27,7 @@ pub struct SimulateOptions {
     pub(super) clients: Option<u32>,
     pub(super) config: Option<String>,
     /// The format of the results.
-    pub format: Format,
+    pub format: ReportFormat,
 }
 
 impl SimulateOptions {
@@ -36,7 +36,7 @@ impl SimulateOptions {
     /// # Errors
     ///
     /// Returns an error if a value is invalid or a file is missing.
-    pub fn new(line: Arguments, format: Format) -> Result<Self, String> {
+    pub fn new(line: Arguments, format: ReportFormat) -> Result<Self, String> {
         let number = |name: &str, least: u64, most: u64| -> Result<Option<u64>, String> {
             let Some(text) = line.option(name) else { return Ok(None) };
             let value = text.parse().ok().filter(|number| (least..=most).contains(number));
@@ -108,7 +108,7 @@ mod tests {
             options: options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
             operands: files.iter().map(|file| String::from(*file)).collect(),
         };
-        SimulateOptions::new(line, Format::Text)
+        SimulateOptions::new(line, ReportFormat::Text)
     }
 
     #[test]

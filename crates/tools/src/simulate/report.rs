@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use galatea_simulate::Report;
-use galatea_traffic::Traffic;
+use galatea_traffic::RecordedTraffic;
 use serde_json::{Map, Value, json};
 
 use super::settings::SimulatedScheduler;
-use crate::console::{Console, Format, Style, bar};
+use crate::console::{Console, ReportFormat, Style, render_bar};
 
 const NS_PER_MS: f64 = 1e6;
 
@@ -46,7 +46,7 @@ impl ReportColumn {
 
 /// Everything that is shown.
 pub(super) struct Comparison {
-    pub(super) traffic: Traffic,
+    pub(super) traffic: RecordedTraffic,
     /// The number of recorded executions, by rows.
     pub(super) learned: BTreeMap<u32, usize>,
     pub(super) recorded: ReportColumn,
@@ -55,10 +55,10 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    pub(super) fn render(&self, format: Format, console: Console) -> String {
+    pub(super) fn render(&self, format: ReportFormat, console: Console) -> String {
         match format {
-            Format::Text => self.to_text(console),
-            Format::Json => self.to_json().to_string(),
+            ReportFormat::Text => self.to_text(console),
+            ReportFormat::Json => self.to_json().to_string(),
         }
     }
 
@@ -167,7 +167,7 @@ impl Comparison {
         let _ = writeln!(text, "\nbatches, with options");
         for (rows, count) in report.batches.iter().take(SIZES_MAX) {
             let percent = 100.0 * float(*count) / float(all);
-            let bar = bar(float(*count) / float(most), BAR_COLUMNS);
+            let bar = render_bar(float(*count) / float(most), BAR_COLUMNS);
             let _ = writeln!(text, "{rows:>6} {bar} {percent:5.1} % {count}");
         }
         if report.batches.len() > SIZES_MAX {
@@ -195,7 +195,7 @@ const ROWS: [SimulatedRow; 14] = [
     ("refused", |column| column.report.refused.to_string()),
     ("  at once", |column| column.report.refused_at_once.to_string()),
     ("mean batch", |column| format!("{:.2}", column.report.mean_batch())),
-    ("busy instances", |column| format!("{:.2}", column.report.busy_instances())),
+    ("busy instances", |column| format!("{:.2}", column.report.mean_busy_instances())),
 ];
 
 fn ms(column: &ReportColumn, share: f64) -> String {
@@ -225,7 +225,7 @@ impl ReportColumn {
             "mean_batch": report.mean_batch(),
             "batches": counts(report.batches.iter()),
             "closed": counts(report.closed.iter()),
-            "busy_instances": report.busy_instances(),
+            "busy_instances": report.mean_busy_instances(),
         })
     }
 }

@@ -1,10 +1,10 @@
 //! Scheduler settings: recorded settings, settings from a file, and changes to them.
 
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
-use galatea_load::Shapes;
-use galatea_pbtxt::read_config;
-use galatea_policy::{DeadlineSpec, DynamicSpec, SchedulingMode, SchedulingSpec};
-use galatea_traffic::Header;
+use galatea_load::InputShapes;
+use galatea_pbtxt::parse_config_draft;
+use galatea_policy::{DeadlineBatcherSpec, DynamicBatcherSpec, SchedulingMode, SchedulingSpec};
+use galatea_traffic::TrafficHeader;
 use serde_json::json;
 
 const NS_PER_US: u64 = 1_000;
@@ -13,7 +13,7 @@ const NS_PER_US: u64 = 1_000;
 const KIND_GPU: i32 = 1;
 
 /// Derives the scheduler settings from a configuration, as the server does.
-pub type SchedulingOf = fn(&ModelSpec) -> SchedulingSpec;
+pub type DeriveScheduling = fn(&ModelSpec) -> SchedulingSpec;
 
 /// A scheduler and its instances.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct SimulatedScheduler {
     /// The model's configuration.
     draft: ConfigDraft,
     pub(crate) scheduling: SchedulingSpec,
-    scheduling_of: SchedulingOf,
+    scheduling_of: DeriveScheduling,
     pub(crate) instances: u32,
     /// The padded dimensions, as recordings name them.
     padded: Vec<String>,
@@ -41,7 +41,10 @@ pub(crate) struct SchedulingChanges {
 
 impl SimulatedScheduler {
     /// The settings of the server that was recorded.
-    pub(super) fn recorded(header: &Header, scheduling_of: SchedulingOf) -> Result<Self, String> {
+    pub(super) fn recorded(
+        header: &TrafficHeader,
+        scheduling_of: DeriveScheduling,
+    ) -> Result<Self, String> {
         let config = match &header.config {
             Some(config) => config.to_string(),
             None => without_config(&header.model),
@@ -57,7 +60,7 @@ impl SimulatedScheduler {
     pub(crate) fn of_json(
         what: &str,
         config: &str,
-        scheduling_of: SchedulingOf,
+        scheduling_of: DeriveScheduling,
     ) -> Result<Self, String> {
         let draft = ConfigDraft::from_json(what, config);
         Self::new(draft.map_err(|errors| errors.to_string())?, what, scheduling_of)
@@ -68,7 +71,7 @@ impl SimulatedScheduler {
     pub(super) fn with_file(self, path: &str) -> Result<Self, String> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|error| format!("can't read '{path}': {error}"))?;
-        let given = read_config(path, &text).map_err(|errors| errors.to_string())?;
+        let given = parse_config_draft(path, &text).map_err(|errors| errors.to_string())?;
         let mut draft = self.draft;
         let (message, given) = (draft.message_mut(), given.message());
         message.max_batch_size = given.max_batch_size;
@@ -78,8 +81,12 @@ impl SimulatedScheduler {
         Self::new(draft, path, self.scheduling_of)
     }
 
-    fn new(draft: ConfigDraft, file: &str, scheduling_of: SchedulingOf) -> Result<Self, String> {
-        let spec = draft.clone().finish(&support(&draft));
+    fn new(
+        draft: ConfigDraft,
+        file: &str,
+        scheduling_of: DeriveScheduling,
+    ) -> Result<Self, String> {
+        let spec = draft.clone().into_validated_spec(&support(&draft));
         let spec = spec.map_err(|errors| format!("{file}: {errors}"))?;
         if spec.ensemble().is_some() {
             return Err(format!("model '{}' is an ensemble: record its steps", spec.name));
@@ -95,14 +102,14 @@ impl SimulatedScheduler {
     }
 
     /// The indices of the padded dimensions in the `dims` of recorded requests.
-    pub(super) fn padded_dims(&self, header: &Header) -> Vec<usize> {
+    pub(super) fn padded_dims(&self, header: &TrafficHeader) -> Vec<usize> {
         let is_padded = |name: &String| self.pads() && self.padded.contains(name);
         (0..).zip(&header.variable).filter(|(_, name)| is_padded(name)).map(|(at, _)| at).collect()
     }
 
     /// The padding length for requests whose rows have these shapes; `None` if requests are not
     /// padded.
-    pub(crate) fn padded_length(&self, shapes: &Shapes) -> Option<u32> {
+    pub(crate) fn padded_length(&self, shapes: &InputShapes) -> Option<u32> {
         let size = |padded: &String| {
             let (name, place) = padded.rsplit_once(':')?;
             let size = shapes.get(name)?.get(place.parse::<usize>().ok()?)?;
@@ -144,13 +151,15 @@ impl SimulatedScheduler {
             SchedulingMode::Deadline(deadline) => {
                 (deadline.queue.clone(), Some(deadline.objective_ns))
             }
-            SchedulingMode::Default | SchedulingMode::Sequence(_) => (DynamicSpec::default(), None),
+            SchedulingMode::Default | SchedulingMode::Sequence(_) => {
+                (DynamicBatcherSpec::default(), None)
+            }
         };
         changes.apply(&mut dynamic);
         objective_ns = changes.objective_us.map(|us| us.saturating_mul(NS_PER_US)).or(objective_ns);
         self.scheduling.mode = match objective_ns {
             Some(objective_ns) => {
-                SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue: dynamic })
+                SchedulingMode::Deadline(DeadlineBatcherSpec { objective_ns, queue: dynamic })
             }
             None => SchedulingMode::Dynamic(dynamic),
         };
@@ -191,7 +200,7 @@ impl SchedulingChanges {
             || self.objective_us.is_some()
     }
 
-    fn apply(&self, dynamic: &mut DynamicSpec) {
+    fn apply(&self, dynamic: &mut DynamicBatcherSpec) {
         if let Some(delay_us) = self.delay_us {
             dynamic.max_queue_delay_ns = delay_us.saturating_mul(NS_PER_US);
         }

@@ -119,7 +119,7 @@ pub(super) fn has_preferred_sizes(config: &Value) -> bool {
 
 /// Returns true if a parameter is refused without `dynamic_batching`.
 pub(super) fn needs_batching(parameter: &str) -> bool {
-    OWN_PARAMETERS.iter().any(|own| own.includes(parameter))
+    OWN_PARAMETERS.iter().any(|own| own.matches_name(parameter))
 }
 
 /// The configuration for measuring execution costs: batches of this size, each made of one request.

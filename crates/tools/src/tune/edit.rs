@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use galatea_config::ConfigDraft;
-use galatea_pbtxt::{ConfigText, read_config};
+use galatea_pbtxt::{PbtxtEditor, parse_config_draft};
 use serde_json::Value;
 
 use super::candidate::{
@@ -30,7 +30,7 @@ pub(super) fn edit(
     let whole = ConfigDraft::from_json("the best configuration", &config.to_string());
     let whole = whole.map_err(|errors| errors.to_string())?;
     let mut edit = Edit {
-        text: ConfigText::new(file.unwrap_or_default()),
+        text: PbtxtEditor::new(file.unwrap_or_default()),
         changes: Vec::new(),
         own,
         config: &config,
@@ -105,12 +105,12 @@ impl Settings {
 
 /// The settings in a file; `None` if it can't be parsed.
 fn settings(text: &str) -> Option<Settings> {
-    let draft = read_config("config.pbtxt", text).ok()?;
+    let draft = parse_config_draft("config.pbtxt", text).ok()?;
     serde_json::from_str(&draft.to_json()).ok().map(|config| Settings::new(&config))
 }
 
 struct Edit<'a> {
-    text: ConfigText,
+    text: PbtxtEditor,
     changes: Vec<String>,
     own: &'a Value,
     config: &'a Value,
@@ -149,7 +149,7 @@ impl Edit<'_> {
         }
         self.changes.push(format!("instances: {from} -> {to}"));
         let count = to.to_string();
-        if self.text.count("instance_group") != 1 {
+        if self.text.message_count("instance_group") != 1 {
             self.text.remove("instance_group");
             let kind = self.config["instance_group"][0]["kind"].as_str().unwrap_or("KIND_CPU");
             self.text.append(&format!("instance_group [ {{ count: {count} kind: {kind} }} ]"));
@@ -169,7 +169,7 @@ impl Edit<'_> {
         if !joins(self.own) {
             self.changes.push(String::from("dynamic_batching is added"));
         }
-        if self.text.count("dynamic_batching") == 0 {
+        if self.text.message_count("dynamic_batching") == 0 {
             self.text.append("dynamic_batching { }");
         }
         let (own, config) = (&self.own["dynamic_batching"], &self.config["dynamic_batching"]);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use galatea_load::{Interface, Level, Sample, Shapes, run_level};
-use galatea_simulate::LearnedCosts;
+use galatea_load::{InputShapes, LoadLevel, ModelInputs, SampleRequest, run_closed_loop};
+use galatea_simulate::ExecutionTimeSampler;
 use galatea_traffic::RecordedExecution;
 
 use super::candidate::{Resources, with_resources};
@@ -25,7 +25,7 @@ const DOUBTFUL_NS: f64 = 100_000.0;
 /// The measurements with a given number of instances and threads.
 pub(super) struct MeasuredResources {
     pub(super) resources: Resources,
-    pub(super) costs: LearnedCosts,
+    pub(super) costs: ExecutionTimeSampler,
     /// The typical execution time for each size.
     pub(super) curve: Curve,
     /// The sizes that were measured again, with the results.
@@ -38,8 +38,8 @@ pub(super) type Curve = Vec<(u32, u64)>;
 /// Measures batches of these sizes, in rows.
 pub(super) fn measure(
     server: &TunedServer,
-    interface: &Interface,
-    shapes: &Shapes,
+    interface: &ModelInputs,
+    shapes: &InputShapes,
     resources: Resources,
     sizes: &[u32],
 ) -> Result<MeasuredResources, String> {
@@ -47,16 +47,16 @@ pub(super) fn measure(
     server.load(&with_resources(&server.config, resources, largest))?;
     let recorder = server.record()?;
     let run = |rows: u32| -> Result<(), String> {
-        let sample = Sample::new(interface, u64::from(rows), shapes)?;
+        let sample = SampleRequest::new(interface, u64::from(rows), shapes)?;
         // One request per instance, each a batch by itself.
-        let level = Level {
+        let level = LoadLevel {
             target: &server.target,
             sample: &sample,
             connections: u64::from(resources.instances),
             warmup: WARMUP,
             duration: DURATION,
         };
-        let found = run_level(level, || (), |_, _| ())?;
+        let found = run_closed_loop(level, || (), |_, _| ())?;
         match found.failures.iter().next() {
             Some((reason, _)) => Err(format!("a request of {rows} rows failed: {reason}")),
             None => Ok(()),
@@ -81,7 +81,7 @@ fn settle(
     let mut executions = record(sizes)?;
     let mut remarks = Vec::new();
     for attempt in 1.. {
-        let costs = LearnedCosts::new(&executions)?;
+        let costs = ExecutionTimeSampler::new(&executions)?;
         let busy = resources.instances;
         let typical = |rows| costs.typical(galatea_simulate::Execution { rows, length: 0, busy });
         let curve: Curve = sizes.iter().map(|rows| (*rows, typical(*rows))).collect();

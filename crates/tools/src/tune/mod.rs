@@ -20,7 +20,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use galatea_load::{Interface, Sample, Shapes, interface};
+use galatea_load::{InputShapes, ModelInputs, SampleRequest, fetch_model_inputs};
 use serde_json::Value;
 
 use self::candidate::{Candidate, Resources, instances, resources};
@@ -31,8 +31,8 @@ use self::search::{Search, SimulatedCandidate};
 use self::server::TunedServer;
 use self::verify::{CheckedCandidate, Verification};
 use crate::Arguments;
-use crate::console::{Colours, Console, Format};
-use crate::simulate::SchedulingOf;
+use crate::console::{ColourMode, Console, ReportFormat};
+use crate::simulate::DeriveScheduling;
 
 /// The number of candidates that are checked on a server, in addition to the untuned configuration.
 const CHECKED: usize = 5;
@@ -62,7 +62,7 @@ pub struct TuneOptions {
     flags: Vec<String>,
     objective: Objective,
     rows: u32,
-    shapes: Shapes,
+    shapes: InputShapes,
     max_batch: u32,
     instances: Option<u32>,
     duration: Duration,
@@ -70,7 +70,7 @@ pub struct TuneOptions {
     replaces: bool,
     allows_smaller: bool,
     /// The format of the results.
-    pub format: Format,
+    pub format: ReportFormat,
 }
 
 impl TuneOptions {
@@ -79,7 +79,7 @@ impl TuneOptions {
     /// # Errors
     ///
     /// Returns an error if a value is invalid or the model is missing.
-    pub fn new(line: Arguments, format: Format) -> Result<Self, String> {
+    pub fn new(line: Arguments, format: ReportFormat) -> Result<Self, String> {
         let [model] = line.operands.as_slice() else {
             return Err(String::from("one model is needed: a file or the directory of a model"));
         };
@@ -160,12 +160,12 @@ impl TuneOptions {
 /// Returns an error if a measurement fails or the configuration can't be written.
 pub fn run(
     options: &TuneOptions,
-    colours: Colours,
-    scheduling_of: SchedulingOf,
+    colours: ColourMode,
+    scheduling_of: DeriveScheduling,
 ) -> Result<String, String> {
-    let console = Console::progress(colours);
+    let console = Console::on_stderr(colours);
     let report = tune(options, console, scheduling_of);
-    console.clear();
+    console.clear_progress();
     let report = report?;
     if let Some(path) = options.destination()? {
         let written = std::fs::write(&path, &report.edited.text);
@@ -177,15 +177,15 @@ pub fn run(
 fn tune(
     options: &TuneOptions,
     console: Console,
-    scheduling_of: SchedulingOf,
+    scheduling_of: DeriveScheduling,
 ) -> Result<TuneReport, String> {
     console.show_step("starting a server");
     let file = options.file()?;
     let mut server = TunedServer::start(&options.model, &options.flags)?;
     edit::forget_completed(&mut server.config, file.as_deref());
-    let model = interface(&server.target, &server.model)?;
+    let model = fetch_model_inputs(&server.target, &server.model)?;
     check(&model, options)?;
-    let sample = Sample::new(&model, u64::from(options.rows), &options.shapes)?;
+    let sample = SampleRequest::new(&model, u64::from(options.rows), &options.shapes)?;
     let measured = measure_all(options, &server, &model, console)?;
     let search = Search {
         objective: options.objective,
@@ -203,7 +203,7 @@ fn tune(
 }
 
 /// The input shapes of a request, without the row dimension.
-fn row_shapes(model: &Interface, sample: &Sample) -> Shapes {
+fn row_shapes(model: &ModelInputs, sample: &SampleRequest) -> InputShapes {
     let rows = usize::from(model.has_batches);
     let row = |shape: &[u64]| shape.iter().skip(rows).copied().collect();
     sample.inputs.iter().map(|input| (input.name.clone(), row(&input.shape))).collect()
@@ -221,7 +221,7 @@ struct TuningResult {
     file: Option<String>,
 }
 
-fn check(model: &Interface, options: &TuneOptions) -> Result<(), String> {
+fn check(model: &ModelInputs, options: &TuneOptions) -> Result<(), String> {
     let name = &model.name;
     if model.is_decoupled {
         return Err(format!("model '{name}' is decoupled, and can't be tuned"));
@@ -243,7 +243,7 @@ fn processors() -> u32 {
 fn measure_all(
     options: &TuneOptions,
     server: &TunedServer,
-    model: &Interface,
+    model: &ModelInputs,
     console: Console,
 ) -> Result<Vec<MeasuredResources>, String> {
     let processors = processors();
@@ -322,7 +322,7 @@ fn search_all(
     console.show_step(&format!("simulating {} configurations", all.len()));
     let mut found = Vec::new();
     for (number, (candidate, measured)) in all.iter().enumerate() {
-        console.show(&format!("simulating {} of {}", number + 1, all.len()));
+        console.show_progress(&format!("simulating {} of {}", number + 1, all.len()));
         found.push(search.evaluate(*candidate, measured)?);
     }
     let is_tried = |one: &SimulatedCandidate| allows_smaller || one.candidate.keeps(config);
@@ -367,7 +367,7 @@ fn best_few(mut found: Vec<SimulatedCandidate>) -> Vec<SimulatedCandidate> {
 fn check_best(
     options: &TuneOptions,
     server: &TunedServer,
-    sample: &Sample,
+    sample: &SampleRequest,
     searched: SearchResult,
     console: Console,
 ) -> Result<Vec<CheckedCandidate>, String> {
@@ -405,7 +405,7 @@ mod tests {
             options: options.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
             operands: operands.iter().map(|text| String::from(*text)).collect(),
         };
-        TuneOptions::new(line, Format::Text)
+        TuneOptions::new(line, ReportFormat::Text)
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::measure::MeasuredResources;
 use super::server::TunedServer;
 use super::verify::CheckedCandidate;
 use super::{TuneOptions, TuningResult};
-use crate::console::Format;
+use crate::console::ReportFormat;
 
 const NS_PER_MS: f64 = 1e6;
 
@@ -111,10 +111,10 @@ impl TuneReport {
         text
     }
 
-    pub(super) fn render(&self, format: Format) -> String {
+    pub(super) fn render(&self, format: ReportFormat) -> String {
         match format {
-            Format::Text => format!("{}{}", self.reasons(), self.edited.text),
-            Format::Json => self.to_json().to_string(),
+            ReportFormat::Text => format!("{}{}", self.reasons(), self.edited.text),
+            ReportFormat::Json => self.to_json().to_string(),
         }
     }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use galatea_load::{Shapes, poisson};
-use galatea_simulate::{Arrival, Report, simulate};
+use galatea_load::{InputShapes, poisson_arrivals};
+use galatea_simulate::{Arrival, Report, simulate_open_loop};
 use serde_json::Value;
 
 use super::candidate::{Candidate, has_objective, has_preferred_sizes};
 use super::measure::MeasuredResources;
 use super::objective::Objective;
-use crate::simulate::{SchedulingOf, SimulatedScheduler};
+use crate::simulate::{DeriveScheduling, SimulatedScheduler};
 
 /// The number of requests in a simulation.
 const REQUESTS: f64 = 3_000.0;
@@ -38,11 +38,11 @@ pub(super) struct SimulatedCandidate {
 /// The parameters for comparing candidates.
 pub(super) struct Search<'a> {
     pub(super) objective: Objective,
-    pub(super) scheduling_of: SchedulingOf,
+    pub(super) scheduling_of: DeriveScheduling,
     /// The number of rows per request.
     pub(super) rows: u32,
     /// The input shapes of one row.
-    pub(super) shapes: &'a Shapes,
+    pub(super) shapes: &'a InputShapes,
     /// The model's configuration.
     pub(super) config: &'a Value,
     /// The highest request rate that any candidate can serve, once known.
@@ -141,7 +141,7 @@ impl Search<'_> {
         let deadline_ns =
             self.objective.limit().and_then(|limit| u64::try_from(limit.as_nanos()).ok());
         let times = if rate.is_finite() {
-            poisson(rate, Duration::from_secs_f64((REQUESTS / rate).min(1e6)), SEED)
+            poisson_arrivals(rate, Duration::from_secs_f64((REQUESTS / rate).min(1e6)), SEED)
         } else {
             vec![Duration::ZERO; REQUESTS as usize]
         };
@@ -154,7 +154,9 @@ impl Search<'_> {
         };
         let arrivals: Vec<Arrival> = times.iter().map(arrival).collect();
         let mut costs = measured.costs.clone();
-        simulate(&configured.scheduling, configured.instances, &arrivals, |one| costs.draw(one))
+        simulate_open_loop(&configured.scheduling, configured.instances, &arrivals, |one| {
+            costs.draw(one)
+        })
     }
 }
 
@@ -174,7 +176,7 @@ fn highest(most: f64, is_allowed: impl Fn(f64) -> bool) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use galatea_simulate::LearnedCosts;
+    use galatea_simulate::ExecutionTimeSampler;
     use galatea_traffic::RecordedExecution;
     use serde_json::json;
 
@@ -190,14 +192,14 @@ mod tests {
             ..RecordedExecution::default()
         };
         let sizes = [1, 2, 4, 8];
-        let costs = LearnedCosts::new(&sizes.map(one)).unwrap();
+        let costs = ExecutionTimeSampler::new(&sizes.map(one)).unwrap();
         let curve = sizes.iter().map(|rows| (*rows, 0)).collect();
         let resources = Resources { instances: 1, threads: None };
         MeasuredResources { resources, costs, curve, remarks: Vec::new() }
     }
 
     fn best(objective: &str) -> SimulatedCandidate {
-        best_of(objective, &config(1, &json!({})), &Shapes::new())
+        best_of(objective, &config(1, &json!({})), &InputShapes::new())
     }
 
     fn config(dimension: i64, parameters: &Value) -> Value {
@@ -208,9 +210,9 @@ mod tests {
         })
     }
 
-    fn best_of(objective: &str, config: &Value, shapes: &Shapes) -> SimulatedCandidate {
+    fn best_of(objective: &str, config: &Value, shapes: &InputShapes) -> SimulatedCandidate {
         let objective = Objective::parse(objective).unwrap();
-        let scheduling_of = galatea_dispatch::scheduling;
+        let scheduling_of = galatea_dispatch::scheduling_spec_of;
         let capacity = 1333.0;
         let search = Search { objective, scheduling_of, rows: 1, shapes, config, capacity };
         let measured = measured();
@@ -250,12 +252,12 @@ mod tests {
         let value = |text: &str| json!({ "string_value": text });
         let parameters = json!({ "batch_padding": value("x=0"), "batch_padding_outputs": value("y=1"),
                                  "batch_padding_budget": value("64") });
-        let shapes = Shapes::from([(String::from("x"), vec![16])]);
+        let shapes = InputShapes::from([(String::from("x"), vec![16])]);
         let found = best_of("goodput<20ms", &config(-1, &parameters), &shapes);
         assert_eq!(found.candidate.objective_us, Some(20_000));
         // Batches of four process 1,000 rows per second.
         assert!((900.0..=1_001.0).contains(&found.score), "{found:?}");
-        let short = best_of("goodput<20ms", &config(-1, &parameters), &Shapes::new());
+        let short = best_of("goodput<20ms", &config(-1, &parameters), &InputShapes::new());
         assert!(short.score > 1_200.0, "{short:?}");
     }
 }

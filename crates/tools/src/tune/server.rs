@@ -7,8 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use galatea_load::{HttpConnection, Protocol, Target, path_segment, ready_models};
-use galatea_traffic::{Line, RecordedExecution};
+use galatea_load::{HttpConnection, Protocol, Target, encode_path_segment, ready_models};
+use galatea_traffic::{RecordedExecution, TrafficLine};
 use serde_json::{Value, json};
 
 use crate::bench::local::LocalServer;
@@ -47,7 +47,7 @@ impl TunedServer {
                 models.join(", ")
             ));
         };
-        let path = format!("/v2/models/{}/config", path_segment(name));
+        let path = format!("/v2/models/{}/config", encode_path_segment(name));
         let config = call(&target, "GET", &path, "")?;
         let model = name.clone();
         Ok(Self { _server: server, target, model, config })
@@ -55,7 +55,7 @@ impl TunedServer {
 
     /// Loads the model with another configuration.
     pub(super) fn load(&self, config: &Value) -> Result<(), String> {
-        let path = format!("/v2/repository/models/{}/load", path_segment(&self.model));
+        let path = format!("/v2/repository/models/{}/load", encode_path_segment(&self.model));
         let body = json!({ "parameters": { "config": config.to_string() } }).to_string();
         call(&self.target, "POST", &path, &body).map(drop)
     }
@@ -64,7 +64,7 @@ impl TunedServer {
     pub(super) fn record(&self) -> Result<Recorder, String> {
         let mut connection = Connection::open(&self.target.address)?;
         let header = [(String::from("Galatea-Traffic"), String::from("1"))];
-        let path = format!("/v2/models/{}/traffic", path_segment(&self.model));
+        let path = format!("/v2/models/{}/traffic", encode_path_segment(&self.model));
         let status = connection.request(&path, &header)?;
         if status != 200 {
             return Err(format!("executions can't be recorded: status {status}"));
@@ -106,7 +106,7 @@ fn read(
     while !is_over.load(Ordering::Acquire) {
         match connection.line(Instant::now() + RECORDING_PAUSE)? {
             ReceivedLine::Line(text) => {
-                if let Line::Execution(execution) = Line::parse(&text)? {
+                if let TrafficLine::Execution(execution) = TrafficLine::parse(&text)? {
                     let _ = executions.send(execution);
                 }
             }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use galatea_load::{Level, Sample, TimedMeasurement, poisson, run_level, run_timed};
+use galatea_load::{
+    LoadLevel, OpenLoopMeasurement, SampleRequest, poisson_arrivals, run_closed_loop, run_open_loop,
+};
 use serde_json::Value;
 
 use super::objective::Objective;
@@ -54,7 +56,7 @@ impl Score {
 pub(super) struct Verification<'a> {
     pub(super) server: &'a TunedServer,
     pub(super) objective: Objective,
-    pub(super) sample: &'a Sample,
+    pub(super) sample: &'a SampleRequest,
     pub(super) rows: u32,
     pub(super) duration: Duration,
 }
@@ -84,33 +86,38 @@ impl Verification<'_> {
     fn saturate(&self, found: &SimulatedCandidate) -> Result<Score, String> {
         let batches = u64::from(found.candidate.resources.instances) * 2;
         let requests = u64::from(found.candidate.max_batch.max(1).div_ceil(self.rows.max(1)));
-        let level = Level {
+        let level = LoadLevel {
             target: &self.server.target,
             sample: self.sample,
             connections: (batches * requests).min(CONNECTIONS_MAX as u64),
             warmup: WARMUP,
             duration: self.duration,
         };
-        let measured = run_level(level, || (), |_, _| ())?;
+        let measured = run_closed_loop(level, || (), |_, _| ())?;
         let reason = || measured.failures.keys().next().map_or("no answer came", String::as_str);
         let why = || format!("no request was answered: {}", reason());
-        Ok(Score::new(measured.rate(), measured.latency(0.5), why))
+        Ok(Score::new(measured.responses_per_second(), measured.latency_quantile(0.5), why))
     }
 
     /// Sends more requests than can be served, and counts the responses that arrive in time.
     fn overload(&self, rate: f64, limit: Duration) -> Result<Score, String> {
         let measured = self.send(rate)?;
         #[expect(clippy::cast_precision_loss, reason = "a run has few responses")]
-        let in_time = measured.within(limit) as f64;
-        let latency = measured.latency(0.5);
+        let in_time = measured.responses_within(limit) as f64;
+        let latency = measured.latency_quantile(0.5);
         let why = || format!("none of them came in time; half took {}", longer_than(latency));
         Ok(Score::new(in_time / measured.elapsed.max(self.duration).as_secs_f64(), latency, why))
     }
 
-    fn send(&self, rate: f64) -> Result<TimedMeasurement, String> {
+    fn send(&self, rate: f64) -> Result<OpenLoopMeasurement, String> {
         let (target, sample) = (&self.server.target, self.sample);
-        run_timed(target, sample, poisson(rate, WARMUP, SEED), CONNECTIONS_MAX)?;
-        run_timed(target, sample, poisson(rate, self.duration, SEED + 1), CONNECTIONS_MAX)
+        run_open_loop(target, sample, poisson_arrivals(rate, WARMUP, SEED), CONNECTIONS_MAX)?;
+        run_open_loop(
+            target,
+            sample,
+            poisson_arrivals(rate, self.duration, SEED + 1),
+            CONNECTIONS_MAX,
+        )
     }
 }
 
@@ -119,7 +126,7 @@ fn descend(
     mut rate: f64,
     share: f64,
     limit: Duration,
-    mut send: impl FnMut(f64) -> Result<TimedMeasurement, String>,
+    mut send: impl FnMut(f64) -> Result<OpenLoopMeasurement, String>,
 ) -> Result<Score, String> {
     let mut remark = String::from("the simulation finds no rate at which it is");
     for _ in 0..STEPS {
@@ -127,8 +134,8 @@ fn descend(
             break;
         }
         let measured = send(rate)?;
-        let latency = measured.latency(share);
-        if measured.failed() == 0 && latency.is_some_and(|latency| latency <= limit) {
+        let latency = measured.latency_quantile(share);
+        if measured.failure_count() == 0 && latency.is_some_and(|latency| latency <= limit) {
             return Ok(Score::new(rate, latency, String::new));
         }
         let percent = share * 100.0;
@@ -155,11 +162,13 @@ mod tests {
     const LIMIT: Duration = Duration::from_millis(20);
 
     /// A server that responds slowly above one rate and fails above another.
-    fn server(slow: f64, broken: f64) -> impl FnMut(f64) -> Result<TimedMeasurement, String> {
+    fn server(slow: f64, broken: f64) -> impl FnMut(f64) -> Result<OpenLoopMeasurement, String> {
         move |rate| {
             let latency = if rate > slow { 2 * LIMIT } else { LIMIT };
-            let mut measured =
-                TimedMeasurement { latencies: vec![latency; 10], ..TimedMeasurement::default() };
+            let mut measured = OpenLoopMeasurement {
+                latencies: vec![latency; 10],
+                ..OpenLoopMeasurement::default()
+            };
             if rate > broken {
                 measured.failures.insert(String::from("status 503"), 1);
             }
@@ -181,7 +190,7 @@ mod tests {
 
     #[test]
     fn less_than_one_request_a_second_is_nothing() {
-        let none = |_| -> Result<TimedMeasurement, String> { unreachable!("nothing is sent") };
+        let none = |_| -> Result<OpenLoopMeasurement, String> { unreachable!("nothing is sent") };
         let found = descend(0.5, 0.99, LIMIT, none).unwrap();
         assert!(
             found.rate <= 0.0 && found.remark.unwrap().contains("the simulation finds no rate")

@@ -18,7 +18,7 @@ use super::address::CollectorAddress;
 
 /// A collector, with everything needed to reach it.
 #[derive(Clone, Debug)]
-pub struct Collector {
+pub struct CollectorClient {
     address: CollectorAddress,
     headers: HeaderMap,
     time_max: Duration,
@@ -27,7 +27,7 @@ pub struct Collector {
 
 /// The connection settings of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CollectorConnection {
+pub struct CollectorSettings {
     /// Headers sent with each batch. Invalid headers are dropped.
     pub headers: Vec<(String, String)>,
     /// The time limit of a batch, from connecting to the response.
@@ -36,7 +36,7 @@ pub struct CollectorConnection {
     pub certificates: CertificateFiles,
 }
 
-impl Default for CollectorConnection {
+impl Default for CollectorSettings {
     /// Triton's default.
     fn default() -> Self {
         let (headers, certificates) = (Vec::new(), CertificateFiles::default());
@@ -44,7 +44,7 @@ impl Default for CollectorConnection {
     }
 }
 
-impl Collector {
+impl CollectorClient {
     /// A collector at this address. Reads its certificates immediately.
     ///
     /// # Errors
@@ -52,9 +52,9 @@ impl Collector {
     /// If a certificate file can't be used.
     pub fn new(
         address: CollectorAddress,
-        connection: CollectorConnection,
+        connection: CollectorSettings,
     ) -> Result<Self, CertificateError> {
-        let CollectorConnection { headers, time_max, certificates } = connection;
+        let CollectorSettings { headers, time_max, certificates } = connection;
         let client = Client::new(certificates, ConnectionReuse::Never);
         if address.is_tls {
             client.read_certificates()?;
@@ -124,9 +124,9 @@ mod tests {
         let headers = [("key", "value"), ("bad", "a\r\nX: y")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let connection =
-            CollectorConnection { headers: headers.to_vec(), ..CollectorConnection::default() };
+            CollectorSettings { headers: headers.to_vec(), ..CollectorSettings::default() };
         let address = CollectorAddress::parse(&url).unwrap();
-        let sender = Collector::new(address, connection).unwrap();
+        let sender = CollectorClient::new(address, connection).unwrap();
         let collector = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut received = Vec::new();
@@ -159,8 +159,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let time_max = Duration::from_millis(50);
-        let connection = CollectorConnection { time_max, ..CollectorConnection::default() };
-        let sender = Collector::new(CollectorAddress::parse(&url).unwrap(), connection).unwrap();
+        let connection = CollectorSettings { time_max, ..CollectorSettings::default() };
+        let sender =
+            CollectorClient::new(CollectorAddress::parse(&url).unwrap(), connection).unwrap();
         let collector = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             // Sends a byte at intervals until the peer disconnects.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::collector::Collector;
+use super::collector::CollectorClient;
 use super::ids::NumberSource;
 use super::otlp;
 use super::spans::{Span, spans_of};
@@ -12,7 +12,7 @@ use crate::queue::{CollectedTrace, TraceMemory};
 
 /// The limits on span collection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct BatchLimits {
+pub struct SpanBatchLimits {
     /// The maximum number of waiting spans; any more are dropped.
     pub queued_max: usize,
     /// The maximum time that a span waits to be sent.
@@ -24,7 +24,7 @@ pub struct BatchLimits {
 /// Decides when spans are sent. Its times are passed in.
 #[derive(Debug)]
 struct Batcher<T> {
-    limits: BatchLimits,
+    limits: SpanBatchLimits,
     waiting: VecDeque<T>,
     /// The time at which the oldest waiting span is due.
     due: Option<Instant>,
@@ -32,7 +32,7 @@ struct Batcher<T> {
 }
 
 impl<T> Batcher<T> {
-    fn new(limits: BatchLimits) -> Self {
+    fn new(limits: SpanBatchLimits) -> Self {
         Self { limits, waiting: VecDeque::new(), due: None, dropped: 0 }
     }
 
@@ -71,7 +71,7 @@ impl<T> Batcher<T> {
 /// Sends spans; used by a single thread.
 #[derive(Debug)]
 pub(crate) struct Exporter {
-    collector: Collector,
+    collector: CollectorClient,
     resource: Vec<(String, String)>,
     numbers: Arc<NumberSource>,
     spans: Batcher<WaitingSpan>,
@@ -86,9 +86,9 @@ struct WaitingSpan {
 
 impl Exporter {
     pub(crate) fn new(
-        collector: Collector,
+        collector: CollectorClient,
         resource: Vec<(String, String)>,
-        limits: BatchLimits,
+        limits: SpanBatchLimits,
         numbers: Arc<NumberSource>,
     ) -> Self {
         Self { collector, resource, numbers, spans: Batcher::new(limits) }

@@ -1,12 +1,12 @@
 use super::*;
 use crate::otel::address::CollectorAddress;
-use crate::otel::collector::CollectorConnection;
+use crate::otel::collector::CollectorSettings;
 use crate::otel::spans::ClientSpan;
 use crate::queue::{TRACE_BYTES_MAX, TRACES_QUEUED_MAX, TraceQueue};
-use crate::settings::{Destination, Fields, SettingsTable};
+use crate::settings::{Destination, SettingsTable, TraceSettingValues};
 
-const LIMITS: BatchLimits =
-    BatchLimits { queued_max: 4, delay: Duration::from_secs(5), batch_max: 2 };
+const LIMITS: SpanBatchLimits =
+    SpanBatchLimits { queued_max: 4, delay: Duration::from_secs(5), batch_max: 2 };
 
 #[test]
 fn a_full_batch_is_sent_at_once_and_others_when_they_are_due() {
@@ -41,11 +41,11 @@ fn spans_that_find_the_queue_full_are_dropped() {
 #[test]
 fn limits_of_nothing_send_single_spans() {
     let now = Instant::now();
-    let limits = BatchLimits { batch_max: 0, delay: Duration::ZERO, ..LIMITS };
+    let limits = SpanBatchLimits { batch_max: 0, delay: Duration::ZERO, ..LIMITS };
     let mut batcher = Batcher::new(limits);
     batcher.add(now, 1);
     assert_eq!(batcher.take(now), Some(vec![1]));
-    let mut none = Batcher::new(BatchLimits { queued_max: 0, ..limits });
+    let mut none = Batcher::new(SpanBatchLimits { queued_max: 0, ..limits });
     none.add(now, 1);
     assert_eq!((none.take_any(), none.dropped), (None, 1));
 }
@@ -59,7 +59,7 @@ fn trace(memory: TraceMemory) -> CollectedTrace {
         end_ns: 2,
         epoch_ns: 0,
     };
-    let table = SettingsTable::new(Fields::default(), Destination::Collector, None);
+    let table = SettingsTable::new(TraceSettingValues::default(), Destination::Collector, None);
     let setting = table.settings_of(None).clone();
     CollectedTrace::new(setting, Vec::new(), Some((1, Box::new(client))), memory)
 }
@@ -68,7 +68,7 @@ fn trace(memory: TraceMemory) -> CollectedTrace {
 fn the_memory_of_spans_is_counted_until_they_are_sent() {
     let queue = TraceQueue::default();
     let address = CollectorAddress::parse("http://127.0.0.1:1/").unwrap();
-    let collector = Collector::new(address, CollectorConnection::default()).unwrap();
+    let collector = CollectorClient::new(address, CollectorSettings::default()).unwrap();
     let mut exporter = Exporter::new(collector, Vec::new(), LIMITS, Arc::default());
     let mut all = queue.memory();
     assert!(all.grow(TRACE_BYTES_MAX));

@@ -19,5 +19,5 @@ mod otlp;
 pub(crate) mod spans;
 
 pub use address::{CollectorAddress, MalformedUrl};
-pub use collector::{Collector, CollectorConnection};
-pub use exporter::BatchLimits;
+pub use collector::{CollectorClient, CollectorSettings};
+pub use exporter::SpanBatchLimits;

@@ -6,14 +6,14 @@ use super::*;
 use crate::testing::{Files, Folder};
 
 fn found(folder: &Folder, backend: &str, runtime: &str) -> Result<BackendLibrary, String> {
-    found_in(folder, backend, runtime, SearchScope::All)
+    found_in(folder, backend, runtime, LibrarySearchScope::All)
 }
 
 fn found_in(
     folder: &Folder,
     backend: &str,
     runtime: &str,
-    scope: SearchScope,
+    scope: LibrarySearchScope,
 ) -> Result<BackendLibrary, String> {
     let files = Files::new(&folder.path().join("models/m"), 1);
     let backend_directory = folder.path().join("backends");
@@ -64,11 +64,11 @@ fn libraries_from_clients_are_ignored() {
     folder.directory("models/m/1");
     folder.file("models/m/libtriton_b.so");
     folder.file("models/m/1/libtriton_b.so");
-    let scope = SearchScope::BackendDirectory;
+    let scope = LibrarySearchScope::BackendDirectory;
     let error = found_in(&folder, "b", "libtriton_b.so", scope).unwrap_err();
     assert!(!error.contains("models"), "{error}");
     folder.file("backends/b/libtriton_b.so");
-    let found = found_in(&folder, "b", "", SearchScope::BackendDirectory).unwrap();
+    let found = found_in(&folder, "b", "", LibrarySearchScope::BackendDirectory).unwrap();
     assert_eq!(found.library, folder.path().join("backends/b/libtriton_b.so"));
 }
 
@@ -174,6 +174,6 @@ fn a_backend_in_python_may_have_its_own_library_and_environment() {
         check(&folder, "b", "", &library);
         assert_eq!(found(&folder, "b", "").unwrap().directory, of_b.directory);
     }
-    let installed = found_in(&folder, "b", "", SearchScope::BackendDirectory).unwrap();
+    let installed = found_in(&folder, "b", "", LibrarySearchScope::BackendDirectory).unwrap();
     assert_eq!(installed.library, folder.path().join("backends/b/libtriton_python.so"));
 }

@@ -23,11 +23,11 @@ fn parameters(list: &[(&str, &str)]) -> String {
 
 fn load(text: &str) -> Result<ModelSpec, String> {
     let mut draft = read_config("config.pbtxt", text).unwrap();
-    draft.resolve_identity("m", &[]).unwrap();
-    draft.finish(&SupportedFeatures::default()).map_err(|errors| errors.to_string())
+    draft.resolve_name_and_backend("m", &[]).unwrap();
+    draft.into_validated_spec(&SupportedFeatures::default()).map_err(|errors| errors.to_string())
 }
 
-fn padding(outputs: &str, list: &[(&str, &str)]) -> Option<Padding> {
+fn padding(outputs: &str, list: &[(&str, &str)]) -> Option<BatchPaddingSettings> {
     load(&format!("{MODEL}{outputs}{}", parameters(list))).unwrap().own.padding
 }
 
@@ -67,7 +67,8 @@ fn settings_are_read() {
         read.mask.map(|mask| (mask.name, mask.one)),
         Some(("mask".into(), vec![1, 0, 0, 0]))
     );
-    let cut = |name: &str, axes: &[usize]| CutOutput { name: name.into(), axes: axes.to_vec() };
+    let cut =
+        |name: &str, axes: &[usize]| UnpaddedOutput { name: name.into(), axes: axes.to_vec() };
     assert_eq!(read.outputs, [cut("states", &[1]), cut("pairs", &[2, 3])]);
     assert_eq!(read.budget, Some(1024));
     assert_eq!(padding(POOLED, &[("padding", "true"), ("other", "x")]), None);

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use galatea_explain::{
-    BatchFacts, Explanation, Milestone, QueueSnapshot, WaitClock, WaitReason, WaitTimes,
+    BatchFacts, LatencyExplanation, Milestone, QueueSnapshot, QueueWaitTracker, WaitReason,
+    WaitTimes,
 };
 use galatea_infer::PendingRequest;
-use galatea_policy::{CloseReason, RequestKey, RequestWait, Time};
+use galatea_policy::{CloseReason, RequestKey, RequestWaitReason, Time};
 use galatea_stdx::len64;
 
 use super::{ClosingBatch, Observation, View, WaitingRequests};
@@ -27,15 +28,15 @@ pub(in crate::dispatcher) struct ExplainedRequests {
     /// The zero point of the scheduler's time.
     epoch: Instant,
     clocks: Clocks,
-    waiting: BTreeMap<RequestKey, Arc<Explanation>>,
+    waiting: BTreeMap<RequestKey, Arc<LatencyExplanation>>,
 }
 
 /// The clocks. Without a sequence batcher, all requests wait for the same reason.
 #[derive(Debug)]
 enum Clocks {
-    Shared(WaitClock),
+    Shared(QueueWaitTracker),
     /// A clock for each of the first [`EXPLAINED_IN_SEQUENCES_MAX`] requests.
-    Each(BTreeMap<RequestKey, WaitClock>),
+    Each(BTreeMap<RequestKey, QueueWaitTracker>),
 }
 
 /// A dispatcher's batching mode, as far as it matters for explanations.
@@ -48,24 +49,26 @@ pub(in crate::dispatcher) enum Batching {
 
 impl Batching {
     /// The explanation's name for a wait in the scheduler.
-    pub(in crate::dispatcher) const fn wait(self, wait: RequestWait) -> WaitReason {
+    pub(in crate::dispatcher) const fn wait(self, wait: RequestWaitReason) -> WaitReason {
         match wait {
-            RequestWait::Lane => WaitReason::Instance,
-            RequestWait::BatchDelay => match self {
+            RequestWaitReason::Lane => WaitReason::Instance,
+            RequestWaitReason::BatchDelay => match self {
                 Self::Arrivals | Self::Sequences => WaitReason::BatchDelay,
                 Self::Deadlines => WaitReason::Window,
             },
-            RequestWait::Permit => WaitReason::Permit,
-            RequestWait::Slot => WaitReason::Slot,
-            RequestWait::Predecessor => WaitReason::Predecessor,
-            RequestWait::Hold => WaitReason::Hold,
+            RequestWaitReason::Permit => WaitReason::Permit,
+            RequestWaitReason::Slot => WaitReason::Slot,
+            RequestWaitReason::Predecessor => WaitReason::Predecessor,
+            RequestWaitReason::Hold => WaitReason::Hold,
         }
     }
 }
 
 /// The explanation of a request, if its client asked for one.
-pub(in crate::dispatcher) fn explanation(request: &PendingRequest) -> Option<Arc<Explanation>> {
-    request.trace().and_then(|trace| Explanation::of(trace))
+pub(in crate::dispatcher) fn explanation(
+    request: &PendingRequest,
+) -> Option<Arc<LatencyExplanation>> {
+    request.trace().and_then(|trace| LatencyExplanation::from_trace(trace))
 }
 
 impl View for ExplainedRequests {
@@ -98,7 +101,7 @@ impl ExplainedRequests {
     pub(in crate::dispatcher) fn new(epoch: Instant, now: Time, batching: Batching) -> Self {
         let clocks = match batching {
             Batching::Arrivals | Batching::Deadlines => {
-                Clocks::Shared(WaitClock::new(now.0, WaitReason::Instance))
+                Clocks::Shared(QueueWaitTracker::new(now.0, WaitReason::Instance))
             }
             Batching::Sequences => Clocks::Each(BTreeMap::new()),
         };
@@ -109,14 +112,14 @@ impl ExplainedRequests {
         &mut self,
         key: RequestKey,
         now: Time,
-        explanation: Arc<Explanation>,
+        explanation: Arc<LatencyExplanation>,
         found: QueueSnapshot,
     ) {
         explanation.update(|facts| facts.queued = Some(found));
         match &mut self.clocks {
             Clocks::Shared(clock) => clock.arrive(now.0, key.0),
             Clocks::Each(clocks) if clocks.len() < EXPLAINED_IN_SEQUENCES_MAX => {
-                let mut clock = WaitClock::new(now.0, WaitReason::Instance);
+                let mut clock = QueueWaitTracker::new(now.0, WaitReason::Instance);
                 clock.arrive(now.0, key.0);
                 clocks.insert(key, clock);
             }
@@ -127,10 +130,10 @@ impl ExplainedRequests {
 
     fn step(&mut self, now: Time, waiting: &WaitingRequests<'_>) {
         match &mut self.clocks {
-            Clocks::Shared(clock) => clock.set(now.0, (waiting.wait_of)(RequestKey(0))),
+            Clocks::Shared(clock) => clock.set_wait_reason(now.0, (waiting.wait_of)(RequestKey(0))),
             Clocks::Each(clocks) => {
-                let set = |(key, clock): (&RequestKey, &mut WaitClock)| {
-                    clock.set(now.0, (waiting.wait_of)(*key));
+                let set = |(key, clock): (&RequestKey, &mut QueueWaitTracker)| {
+                    clock.set_wait_reason(now.0, (waiting.wait_of)(*key));
                 };
                 clocks.iter_mut().for_each(set);
             }
@@ -160,7 +163,11 @@ impl ExplainedRequests {
         }
     }
 
-    fn leave(&mut self, key: RequestKey, now: Time) -> Option<(Arc<Explanation>, WaitTimes)> {
+    fn leave(
+        &mut self,
+        key: RequestKey,
+        now: Time,
+    ) -> Option<(Arc<LatencyExplanation>, WaitTimes)> {
         let explanation = self.waiting.remove(&key)?;
         let waits = match &mut self.clocks {
             Clocks::Shared(clock) => clock.remove_request(now.0, key.0),

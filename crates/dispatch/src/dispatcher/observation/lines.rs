@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use galatea_infer::CorrelationId;
 use galatea_policy::InstanceId;
-use galatea_traffic::{Line, RecordedExecution, RecordedRequest, RequestExecution};
+use galatea_traffic::{RecordedExecution, RecordedRequest, RequestExecution, TrafficLine};
 
 use super::recorder::{EndKind, EndedRequest, Execution, TakenRecords};
 
@@ -42,7 +42,7 @@ impl TakenTraffic {
             text.push(b'\n');
         }
         if *lost > 0 {
-            Line::Lost(*lost).write(&mut text);
+            TrafficLine::Lost(*lost).write(&mut text);
             text.push(b'\n');
         }
         // JSON generated from strings is valid UTF-8.

@@ -30,7 +30,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_explain::{Explanation, QueueSnapshot, WaitReason, WaitTimes};
+use galatea_explain::{LatencyExplanation, QueueSnapshot, WaitReason, WaitTimes};
 use galatea_infer::InferenceRequest;
 use galatea_policy::{
     BatchEntry, CloseReason, FailReason, InstanceId, RequestInfo, RequestKey, Time,
@@ -65,7 +65,7 @@ pub(super) struct QueuedRequest<'a> {
     pub(super) info: &'a RequestInfo,
     pub(super) content: &'a InferenceRequest,
     /// The explanation of an explained request, and the state of the queue that it enters.
-    pub(super) explained: Option<(Arc<Explanation>, QueueSnapshot)>,
+    pub(super) explained: Option<(Arc<LatencyExplanation>, QueueSnapshot)>,
     /// The outcome of a recorded request, set once it is known.
     pub(super) end: Option<&'a RequestEnd>,
 }

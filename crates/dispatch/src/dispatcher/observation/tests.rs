@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use galatea_explain::{
-    DetailLevel, Explanation, ExplanationText, QueueSnapshot, RequestFacts, WaitReason, WaitTimes,
+    DetailLevel, LatencyExplanation, LatencyExplanationText, QueueSnapshot, RequestFacts,
+    WaitReason, WaitTimes,
 };
 use galatea_infer::InferenceRequest;
 use galatea_policy::{
@@ -16,7 +17,7 @@ use galatea_policy::{
 use super::*;
 
 /// A writer that is never used, because these tests read facts.
-fn unwritten(_: &RequestFacts, _: DetailLevel) -> ExplanationText {
+fn unwritten(_: &RequestFacts, _: DetailLevel) -> LatencyExplanationText {
     unreachable!("no text is asked for")
 }
 
@@ -41,7 +42,7 @@ const MOMENTS: &str = "
 struct Watched {
     epoch: Instant,
     views: Views,
-    explanations: BTreeMap<u64, Arc<Explanation>>,
+    explanations: BTreeMap<u64, Arc<LatencyExplanation>>,
     queued: BTreeMap<u64, Instant>,
 }
 
@@ -112,7 +113,7 @@ impl Watched {
 
     fn queue(&mut self, now: Time, key: u64) {
         let at = self.epoch + Duration::from_nanos(now.0);
-        let explanation = Explanation::begin(DetailLevel::default(), at, unwritten);
+        let explanation = LatencyExplanation::begin(DetailLevel::default(), at, unwritten);
         // The dispatcher does the same.
         self.views.get_or_begin(|| ExplainedRequests::new(self.epoch, now, Batching::Arrivals));
         let info = RequestInfo {

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use galatea_control::{CloseReasons, WatchedExecution, WatchedInstance};
+use galatea_control::{BatchCloseReasons, ExecutionInterval, InstanceActivity};
 use galatea_policy::{CloseReason, InstanceId, Time};
 
 use super::{ClosingBatch, Observation, View};
@@ -47,7 +47,7 @@ struct TimelineEntry {
     batch_size: u32,
     busy_ns: u64,
     waited: Duration,
-    reasons: CloseReasons,
+    reasons: BatchCloseReasons,
 }
 
 impl View for Timeline {
@@ -93,7 +93,7 @@ impl Timeline {
             batch_size: closing.rows,
             busy_ns: 0,
             waited: closing.oldest.map_or(Duration::ZERO, waited),
-            reasons: CloseReasons::only(number.unwrap_or(usize::MAX)),
+            reasons: BatchCloseReasons::only(number.unwrap_or(usize::MAX)),
         });
     }
 
@@ -112,18 +112,18 @@ impl Timeline {
         start: Instant,
         now: Time,
         names: &BTreeMap<InstanceId, String>,
-    ) -> Vec<WatchedInstance> {
+    ) -> Vec<InstanceActivity> {
         let epoch = self.epoch;
         let shown = |entry: TimelineEntry| entry.shown(epoch, start);
         let instances = names.iter().map(|(instance, name)| {
             let Some(row) = self.rows.get_mut(instance) else {
-                return WatchedInstance { name: name.clone(), ..WatchedInstance::default() };
+                return InstanceActivity { name: name.clone(), ..InstanceActivity::default() };
             };
             let going_on = |entry: TimelineEntry| {
                 let busy_ns = now.saturating_since(entry.begin);
                 shown(TimelineEntry { end: now, busy_ns, ..entry })
             };
-            WatchedInstance {
+            InstanceActivity {
                 name: name.clone(),
                 current: row.current.map(going_on),
                 ended: row.ended.drain(..).map(shown).collect(),
@@ -161,13 +161,13 @@ impl TimelineEntry {
         self.batch_size = self.batch_size.saturating_add(later.batch_size);
         self.busy_ns = self.busy_ns.saturating_add(later.busy_ns);
         self.waited = self.waited.max(later.waited);
-        self.reasons = self.reasons.and(later.reasons);
+        self.reasons = self.reasons.union(later.reasons);
     }
 
-    fn shown(self, epoch: Instant, start: Instant) -> WatchedExecution {
+    fn shown(self, epoch: Instant, start: Instant) -> ExecutionInterval {
         let at =
             |time: Time| (epoch + Duration::from_nanos(time.0)).saturating_duration_since(start);
-        WatchedExecution {
+        ExecutionInterval {
             begin: at(self.begin),
             end: at(self.end),
             count: self.count,
@@ -224,7 +224,7 @@ mod tests {
             self.timeline.end(ONE, micros(end));
         }
 
-        fn take(&mut self, now: u64) -> WatchedInstance {
+        fn take(&mut self, now: u64) -> InstanceActivity {
             let taken = self.timeline.take(self.epoch, micros(now), &self.names);
             taken.into_iter().next().unwrap()
         }

@@ -1,6 +1,6 @@
 //! The total waits of all requests by reason, whether explained or not.
 
-use galatea_explain::{QueueWaits, WaitReason, WaitTimes};
+use galatea_explain::{QueueWaitTotals, WaitReason, WaitTimes};
 use galatea_policy::{CloseReason, RequestKey, Time};
 
 use super::Observation;
@@ -8,14 +8,14 @@ use super::Observation;
 /// The sums since loading, and the current reason for waiting, set by the last step.
 #[derive(Clone, Debug)]
 pub(super) struct TotalWaits {
-    sums: QueueWaits,
+    sums: QueueWaitTotals,
     waiting: u64,
     wait: WaitReason,
 }
 
 impl Default for TotalWaits {
     fn default() -> Self {
-        Self { sums: QueueWaits::default(), waiting: 0, wait: WaitReason::Instance }
+        Self { sums: QueueWaitTotals::default(), waiting: 0, wait: WaitReason::Instance }
     }
 }
 
@@ -26,7 +26,7 @@ impl TotalWaits {
             Observation::Closed(closing) => {
                 self.pass(now);
                 let is_split = closing.reason == CloseReason::Shape;
-                self.sums.count_batch(if is_split { closing.left } else { 0 });
+                self.sums.close_batch(if is_split { closing.left } else { 0 });
             }
             Observation::Stepped(waiting) => {
                 self.pass(now);
@@ -53,7 +53,7 @@ impl TotalWaits {
 
     fn pass(&mut self, now: Time) {
         match self.waiting {
-            0 => self.sums.skip(now.0),
+            0 => self.sums.skip_idle(now.0),
             waiting => self.sums.add_time(now.0, waiting, self.wait),
         }
     }

@@ -13,7 +13,7 @@
 mod scheduler;
 
 use galatea_control::InferenceStatistics;
-use galatea_explain::MainCauseFinder;
+use galatea_explain::LatencyCauseFinder;
 
 use super::Dispatcher;
 
@@ -25,7 +25,7 @@ type ReportWriter = fn(&Dispatcher, &ReportSubject<'_>) -> String;
 
 /// Returns true if a report with this name exists.
 #[must_use]
-pub fn has_report(name: &str) -> bool {
+pub fn is_model_report(name: &str) -> bool {
     named(name).is_some()
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct ReportSubject<'a> {
     /// The statistics of executed requests.
     pub(crate) executed: InferenceStatistics,
     /// Names the main cause of request latency; if `None`, no report does.
-    pub(crate) main_cause_text: Option<MainCauseFinder>,
+    pub(crate) main_cause_text: Option<LatencyCauseFinder>,
 }
 
 impl Dispatcher {

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use galatea_control::{DurationStatistic, InferenceStatistics};
-use galatea_explain::{MainCauseFinder, WaitReason, WaitTimes};
+use galatea_explain::{LatencyCauseFinder, WaitReason, WaitTimes};
 use galatea_policy::{
-    InstanceId, LaneStatus, LevelStatus, QueueWaitReason, SchedulerStatus, SequencesStatus,
-    SlotStatus, SlotWaitReason, Time, WaitingSequenceStatus,
+    InstanceId, InstanceStatus, PriorityLevelStatus, QueueWaitReason, SchedulerStatus,
+    SequenceBatcherStatus, SequenceSlotStatus, SequenceSlotWaitReason, Time, WaitingSequenceStatus,
 };
 use serde_json::{Map, Value, json};
 
@@ -59,7 +59,7 @@ impl SchedulerReport {
     fn totals(
         &self,
         executed: &InferenceStatistics,
-        main_cause_text: Option<MainCauseFinder>,
+        main_cause_text: Option<LatencyCauseFinder>,
     ) -> Value {
         let us = |statistic: &DurationStatistic| statistic.ns / 1_000;
         let stages = [&executed.compute_input, &executed.compute_infer, &executed.compute_output];
@@ -96,7 +96,7 @@ impl SchedulerReport {
         })
     }
 
-    fn queue(&self, queue: &LevelStatus) -> Value {
+    fn queue(&self, queue: &PriorityLevelStatus) -> Value {
         json!({
             "priority": queue.priority,
             "waiting": queue.waiting,
@@ -137,11 +137,11 @@ impl SchedulerReport {
         }
     }
 
-    fn lane(&self, lane: &LaneStatus) -> Value {
+    fn lane(&self, lane: &InstanceStatus) -> Value {
         let (instance, state, since) = match *lane {
-            LaneStatus::Free { instance, since } => (instance, "free", since),
-            LaneStatus::Busy { instance, since } => (instance, "busy", since),
-            LaneStatus::Removing { instance, busy_since } => (instance, "leaving", busy_since),
+            InstanceStatus::Free { instance, since } => (instance, "free", since),
+            InstanceStatus::Busy { instance, since } => (instance, "busy", since),
+            InstanceStatus::Removing { instance, busy_since } => (instance, "leaving", busy_since),
         };
         json!({
             "name": self.instance(instance),
@@ -150,7 +150,7 @@ impl SchedulerReport {
         })
     }
 
-    fn sequences(&self, sequences: &SequencesStatus) -> Value {
+    fn sequences(&self, sequences: &SequenceBatcherStatus) -> Value {
         json!({
             "taken_slots": sequences.taken_slots,
             "free_slots": sequences.free_slots,
@@ -161,7 +161,7 @@ impl SchedulerReport {
         })
     }
 
-    fn slot(&self, slot: &SlotStatus) -> Value {
+    fn slot(&self, slot: &SequenceSlotStatus) -> Value {
         json!({
             "instance": self.instance(slot.instance),
             "slot": slot.slot,
@@ -171,31 +171,31 @@ impl SchedulerReport {
         })
     }
 
-    fn slot_wait(&self, wait: SlotWaitReason) -> Value {
+    fn slot_wait(&self, wait: SequenceSlotWaitReason) -> Value {
         match wait {
-            SlotWaitReason::Request { idle_at } => json!({
+            SequenceSlotWaitReason::Request { idle_at } => json!({
                 "reason": "request",
                 "words": "its next request, or the end of the time that it may be idle",
                 "remaining_us": self.until_us(idle_at),
             }),
-            SlotWaitReason::Execution => json!({
+            SequenceSlotWaitReason::Execution => json!({
                 "reason": "execution",
                 "words": "the end of its request's execution",
             }),
-            SlotWaitReason::Lane => json!({
+            SequenceSlotWaitReason::Lane => json!({
                 "reason": "instance",
                 "words": "its instance to be free",
             }),
-            SlotWaitReason::BatchDelay { until } => json!({
+            SequenceSlotWaitReason::BatchDelay { until } => json!({
                 "reason": "batch_delay",
                 "words": "more requests for the batch, or the end of its delay",
                 "remaining_us": self.until_us(until),
             }),
-            SlotWaitReason::Permit => json!({
+            SequenceSlotWaitReason::Permit => json!({
                 "reason": "rate_limiter",
                 "words": "the rate limiter: resources that others use",
             }),
-            SlotWaitReason::Hold => json!({
+            SequenceSlotWaitReason::Hold => json!({
                 "reason": "hold",
                 "words": "further requests, because TRITONSERVER_DELAY_SCHEDULER or \
                           TRITONSERVER_BACKLOG_DELAY_SCHEDULER is set",

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::thread::ThreadId;
 
 use galatea_backend::{ExecutionPolicy, Instance, RefusedBatch};
-use galatea_infer::{InferenceService, Pass, PendingRequest, Reply, ResponseSender};
-use galatea_policy::{LaneStatus, SchedulingMode, SchedulingSpec};
+use galatea_infer::{AccessPass, InferenceService, PendingRequest, Reply, ResponseSender};
+use galatea_policy::{InstanceStatus, SchedulingMode, SchedulingSpec};
 
 use crate::LogSink;
 use crate::dispatcher::{Dispatcher, DispatcherOptions, INLINE_BATCHES_MAX, ReplyOrdering};
@@ -98,7 +98,7 @@ fn send_to(server: &Later, number: i32, answers: &mpsc::Sender<i32>) {
     let sender = ResponseSender::new(Box::new(move |_: Reply| {
         let _ = answers.send(number);
     }));
-    server.infer(Pass::in_process(), Box::new(step(0, "", number)), sender);
+    server.infer(AccessPass::in_process(), Box::new(step(0, "", number)), sender);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn an_instance_may_wait_for_another_one_after_any_number_of_short_batches() {
         for number in 0..64 {
             assert_eq!(value(&send(&server, step(0, "", number))), number);
             wait_until(&server, "both are free", |dispatcher| {
-                let is_free = |lane: &LaneStatus| matches!(lane, LaneStatus::Free { .. });
+                let is_free = |lane: &InstanceStatus| matches!(lane, InstanceStatus::Free { .. });
                 dispatcher.lane_states().iter().all(is_free)
             });
         }

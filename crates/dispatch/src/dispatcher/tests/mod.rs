@@ -6,7 +6,7 @@ mod sequences;
 
 use std::time::Duration;
 
-use galatea_policy::{Actions, Event, InstanceId};
+use galatea_policy::{InstanceId, SchedulerActions, SchedulerEvent};
 use galatea_stdx::Lock;
 
 use super::Dispatcher;
@@ -15,7 +15,7 @@ use super::Dispatcher;
 impl Dispatcher {
     /// Drains without a notification.
     pub(crate) fn drain(&self) {
-        self.step_and_perform(Event::Drain);
+        self.step_and_perform(SchedulerEvent::Drain);
     }
 
     /// Drains and waits for the end; returns false if that takes longer than `timeout`.
@@ -34,16 +34,20 @@ impl Dispatcher {
 
     /// Breaks the scheduler with an event that no dispatcher sends.
     pub(crate) fn break_scheduler(&self) {
-        self.step_and_perform(Event::LaneFree(InstanceId(u32::MAX)));
+        self.step_and_perform(SchedulerEvent::LaneFree(InstanceId(u32::MAX)));
     }
 
     /// Removes the instances from the scheduler but keeps their lanes, so that removing one breaks
     /// the scheduler.
     pub(crate) fn remove_scheduled_instances(&self) {
         let mut state = self.lock("remove instances");
-        let mut actions = Actions::default();
+        let mut actions = SchedulerActions::default();
         for instance in self.lanes.instances() {
-            state.scheduler.step(self.now(), Event::RemoveInstance(instance), &mut actions);
+            state.scheduler.step(
+                self.now(),
+                SchedulerEvent::RemoveInstance(instance),
+                &mut actions,
+            );
         }
     }
 
@@ -59,6 +63,9 @@ impl Dispatcher {
 
     /// The number of executing requests whose replies have not been sent.
     pub(crate) fn replies_waiting(&self) -> usize {
-        self.lock("count").replies.as_ref().map_or(0, |replies| replies.order.waiting())
+        self.lock("count")
+            .replies
+            .as_ref()
+            .map_or(0, |replies| replies.order.unfinished_request_count())
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use galatea_infer::{
-    CancelToken, Code, Deadline, Finality, InferenceRequest, InferenceService, Pass,
+    AccessPass, CancelToken, Code, Deadline, Finality, InferenceRequest, InferenceService,
     PendingRequest, Reply, ResponseSender, ResponseSink, Status,
 };
 
@@ -96,9 +96,9 @@ fn rooms(
 
 /// Sends a request whose replies go to the journal.
 fn send(server: &TestServer, journal: &Arc<Journal>, request: InferenceRequest) {
-    let number = int(&PendingRequest::padding(request.clone()), "IN");
+    let number = int(&PendingRequest::new_padding(request.clone()), "IN");
     let sink = JournalSink { number, journal: journal.clone() };
-    server.infer(Pass::in_process(), Box::new(request), ResponseSender::new(Box::new(sink)));
+    server.infer(AccessPass::in_process(), Box::new(request), ResponseSender::new(Box::new(sink)));
 }
 
 /// A sink that writes a request's replies to the journal.
@@ -224,7 +224,7 @@ fn what_is_too_late_fails_at_once_and_says_when_to_try_again() {
         let Reply::Response { result, .. } = reply else { return };
         let _ = failed.send(result.map(|_| ()));
     }));
-    server.infer(Pass::in_process(), Box::new(request), sender);
+    server.infer(AccessPass::in_process(), Box::new(request), sender);
     let status = failure.recv_timeout(LONG).unwrap().unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
     assert!(status.retry_after_ms().is_some());
@@ -265,10 +265,10 @@ fn a_decoupled_request_streams_while_it_is_first_in_order() {
     let (rooms, backend) = rooms(&journal, move |mut request| {
         let number = int(&request, "IN");
         let partial = response(&request, number);
-        request.respond(Ok(partial.clone()));
+        request.respond_nonfinal(Ok(partial.clone()));
         inside.wait(number);
-        request.respond(Ok(partial));
-        request.finish(&zero_times());
+        request.respond_nonfinal(Ok(partial));
+        request.finish_without_response(&zero_times());
     });
     let text = format!("{} model_transaction_policy {{ decoupled: true }}", dynamic(""));
     let server = ServerSetup::new(text, backend).serve();
@@ -320,7 +320,7 @@ fn a_sink_that_panics_loses_only_its_own_reply() {
     let (rooms, backend) = rooms(&journal, done);
     let server = ServerSetup::new(dynamic(""), backend).serve();
     let sender = ResponseSender::new(Box::new(|_: Reply| panic!("planned")));
-    server.infer(Pass::in_process(), Box::new(step(0, "", 1)), sender);
+    server.infer(AccessPass::in_process(), Box::new(step(0, "", 1)), sender);
     send(&server, &journal, step(0, "", 2));
     rooms.open(2);
     journal.wait_for("2 is done");

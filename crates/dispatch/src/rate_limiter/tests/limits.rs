@@ -24,7 +24,7 @@ fn driver(limits: &[(&str, u32, Option<u32>)]) -> RateLimiterDriver {
         device,
     });
     let log = LogSink::new(|_, _, _| {});
-    RateLimiterDriver::new(&RateLimit::ExecutionCount(limits.collect()), &log).unwrap()
+    RateLimiterDriver::new(&RateLimiterMode::ExecutionCount(limits.collect()), &log).unwrap()
 }
 
 fn requirements(name: &str, scope: ResourceScope, count: u64) -> ResourceRequirements {
@@ -80,7 +80,7 @@ fn check_log(limits: &[(&str, u32, Option<u32>)], steps: &[Result<u64, u32>], ex
     let lines = Arc::new(Mutex::new(Vec::new()));
     let written = lines.clone();
     let log = LogSink::new(move |_, _, text| written.lock().unwrap().push(text.to_string()))
-        .with_levels(|_| true);
+        .with_level_filter(|_| true);
     let driver = RateLimiterDriver { log, ..driver(limits) };
     let receiver = driver.add_receiver(Weak::<Unused>::new());
     let mut instances = (0..).map(InstanceId);

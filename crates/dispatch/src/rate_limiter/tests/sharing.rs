@@ -12,9 +12,10 @@ use galatea_policy::InstanceId;
 use crate::lane::LaneOwner;
 use crate::testing::LONG;
 use crate::testing::{
-    Failure, FakeBackend, Files, Inbox, ServerSetup, TestServer, draft, request, send,
+    Failure, FakeBackend, FakeModelFiles, ReplyReceiver, ServerSetup, TestServer, echo_request,
+    resolved_draft, send,
 };
-use crate::{ModelDefinition, RateLimit, ResourceLimit};
+use crate::{ModelDefinition, RateLimiterMode, ResourceLimit};
 
 /// A server, and its instances' executions.
 struct Stage {
@@ -51,11 +52,11 @@ fn backend(policy: ExecutionPolicy) -> (FakeBackend, mpsc::Receiver<String>, mps
 }
 
 impl Stage {
-    fn new(limit: RateLimit, models: &[(&str, &str)]) -> Self {
+    fn new(limit: RateLimiterMode, models: &[(&str, &str)]) -> Self {
         // Instances that need permits get threads, regardless of their backend's policy.
         let policy = match limit {
-            RateLimit::Off => ExecutionPolicy::Blocking,
-            RateLimit::ExecutionCount(_) => ExecutionPolicy::Inline,
+            RateLimiterMode::Off => ExecutionPolicy::Blocking,
+            RateLimiterMode::ExecutionCount(_) => ExecutionPolicy::Inline,
         };
         let (fake, begun, end) = backend(policy);
         let backend = Arc::new(fake);
@@ -66,11 +67,10 @@ impl Stage {
             stop: galatea_infer::CancelToken::default(),
             namespace: None,
             name: String::from(*name),
-            draft: draft(&model(name, limiter)),
+            draft: resolved_draft(&model(name, limiter)),
             backend: backend.clone(),
-            versions: vec![
-                Arc::new(Files { version: 1, ..Files::default() }) as Arc<dyn ModelFiles>
-            ],
+            versions: vec![Arc::new(FakeModelFiles { version: 1, ..FakeModelFiles::default() })
+                as Arc<dyn ModelFiles>],
             auto_complete: true,
             support: SupportedFeatures::default(),
             agents: None,
@@ -81,8 +81,8 @@ impl Stage {
         Self { server, failures, begun, end }
     }
 
-    fn send(&self, model: &str) -> Inbox {
-        let content = InferenceRequest { model_name: String::from(model), ..request(&[1, 1]) };
+    fn send(&self, model: &str) -> ReplyReceiver {
+        let content = InferenceRequest { model_name: String::from(model), ..echo_request(&[1, 1]) };
         send(&self.server, content)
     }
 
@@ -115,7 +115,8 @@ const UNIT: &str = "resources { name: 'R' count: 1 }";
 #[test]
 // row: RL-05
 fn models_that_share_a_resource_alternate_and_the_status_shows_it() {
-    let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", UNIT)]);
+    let stage =
+        Stage::new(RateLimiterMode::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", UNIT)]);
     assert_eq!(stage.failures, []);
     let first = stage.send("a");
     assert_eq!(stage.next(), "a");
@@ -135,7 +136,7 @@ fn a_request_is_executed_where_the_resources_are_free() {
     let other = "resources { name: 'S' count: 1 }";
     for either in [format!("{UNIT} OR {other}"), format!("{other} OR {UNIT}")] {
         let models = [("a", UNIT), ("b", either.as_str())];
-        let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &models);
+        let stage = Stage::new(RateLimiterMode::ExecutionCount(Vec::new()), &models);
         assert_eq!(stage.failures, []);
         let _first = stage.send("a");
         assert_eq!(stage.next(), "a");
@@ -149,7 +150,7 @@ fn a_request_is_executed_where_the_resources_are_free() {
 
 #[test]
 fn without_a_rate_limiter_its_settings_are_ignored() {
-    let stage = Stage::new(RateLimit::Off, &[("a", UNIT), ("b", UNIT)]);
+    let stage = Stage::new(RateLimiterMode::Off, &[("a", UNIT), ("b", UNIT)]);
     let (_first, _second) = (stage.send("a"), stage.send("b"));
     let mut both = [stage.next(), stage.next()];
     both.sort();
@@ -161,8 +162,9 @@ fn without_a_rate_limiter_its_settings_are_ignored() {
 fn a_model_of_priority_two_executes_half_as_often() {
     let twice = format!("priority: 2 {UNIT}");
     let models = [("a", UNIT), ("b", twice.as_str())];
-    let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &models);
-    let inboxes: Vec<Inbox> = (0..30).flat_map(|_| [stage.send("a"), stage.send("b")]).collect();
+    let stage = Stage::new(RateLimiterMode::ExecutionCount(Vec::new()), &models);
+    let inboxes: Vec<ReplyReceiver> =
+        (0..30).flat_map(|_| [stage.send("a"), stage.send("b")]).collect();
     let mut turns: BTreeMap<String, u32> = BTreeMap::new();
     for _ in 0..30 {
         *turns.entry(stage.next()).or_default() += 1;
@@ -175,7 +177,8 @@ fn a_model_of_priority_two_executes_half_as_often() {
 
 #[test]
 fn a_draining_model_still_gets_its_permits() {
-    let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", UNIT)]);
+    let stage =
+        Stage::new(RateLimiterMode::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", UNIT)]);
     let _first = stage.send("a");
     assert_eq!(stage.next(), "a");
     let second = stage.send("b");
@@ -192,7 +195,8 @@ fn a_draining_model_still_gets_its_permits() {
 
 #[test]
 fn permits_of_a_broken_scheduler_are_taken_back() {
-    let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", UNIT)]);
+    let stage =
+        Stage::new(RateLimiterMode::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", UNIT)]);
     let _first = stage.send("a");
     assert_eq!(stage.next(), "a");
     let _second = stage.send("b");
@@ -206,7 +210,7 @@ fn permits_of_a_broken_scheduler_are_taken_back() {
 fn a_permit_that_many_instances_pass_on_does_not_overflow_the_stack() {
     let many = [UNIT; 200].join(" OR ");
     let models = [("a", many.as_str()), ("b", UNIT), ("c", UNIT)];
-    let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &models);
+    let stage = Stage::new(RateLimiterMode::ExecutionCount(Vec::new()), &models);
     assert_eq!(stage.failures, []);
     let _first = stage.send("b");
     assert_eq!(stage.next(), "b");
@@ -234,7 +238,7 @@ fn of_a_resource_named_twice_the_last_count_applies() {
     for (limit, needed) in [(0, ["2", "1"].as_slice()), (1, &["2"]), (2, &[])] {
         let limit = ResourceLimit { name: String::from("R"), count: limit, device: None };
         let models = [("grows", grows.as_str()), ("shrinks", shrinks.as_str())];
-        let stage = Stage::new(RateLimit::ExecutionCount(vec![limit]), &models);
+        let stage = Stage::new(RateLimiterMode::ExecutionCount(vec![limit]), &models);
         let failures: BTreeMap<&str, &str> = stage
             .failures
             .iter()
@@ -247,7 +251,7 @@ fn of_a_resource_named_twice_the_last_count_applies() {
     // The required count is also the one that is taken.
     let limit = ResourceLimit { name: String::from("R"), count: 2, device: None };
     let models = [("a", shrinks.as_str()), ("b", shrinks.as_str())];
-    let stage = Stage::new(RateLimit::ExecutionCount(vec![limit]), &models);
+    let stage = Stage::new(RateLimiterMode::ExecutionCount(vec![limit]), &models);
     let (_first, _second) = (stage.send("a"), stage.send("b"));
     assert_eq!(
         BTreeSet::from([stage.next(), stage.next()]),
@@ -260,13 +264,15 @@ fn of_a_resource_named_twice_the_last_count_applies() {
 fn a_model_that_could_never_execute_does_not_load() {
     let limit = ResourceLimit { name: String::from("R"), count: 1, device: None };
     let much = "resources { name: 'R' count: 2 }";
-    let stage = Stage::new(RateLimit::ExecutionCount(vec![limit]), &[("a", UNIT), ("b", much)]);
+    let stage =
+        Stage::new(RateLimiterMode::ExecutionCount(vec![limit]), &[("a", UNIT), ("b", much)]);
     let [failure] = &stage.failures[..] else { panic!("{:?}", stage.failures) };
     assert_eq!(failure.name, "b");
     let expected = "Resource count for \"R\" is limited to 1 which will prevent scheduling of one \
                     or more model instances, the minimum required count is 2";
     assert_eq!(failure.status.message(), expected);
     let global = "resources { name: 'R' count: 1 global: true }";
-    let stage = Stage::new(RateLimit::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", global)]);
+    let stage =
+        Stage::new(RateLimiterMode::ExecutionCount(Vec::new()), &[("a", UNIT), ("b", global)]);
     assert!(stage.failures[0].status.message().contains("both global and device-specific"));
 }

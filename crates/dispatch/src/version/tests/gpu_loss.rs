@@ -4,10 +4,12 @@ use std::sync::mpsc::Receiver;
 
 use galatea_infer::{Code, InferenceResponse, Status};
 
-use crate::testing::{ECHO, FakeBackend, LONG, LogLines, ServerSetup, TestServer, request, send};
+use crate::testing::{
+    CapturedLog, ECHO, FakeBackend, LONG, ServerSetup, TestServer, echo_request, send,
+};
 
-fn serve(groups: &str, backend: FakeBackend) -> (std::sync::Arc<TestServer>, LogLines) {
-    let (log, lines) = LogLines::record();
+fn serve(groups: &str, backend: FakeBackend) -> (std::sync::Arc<TestServer>, CapturedLog) {
+    let (log, lines) = CapturedLog::record();
     let text = format!("{ECHO} {groups}");
     (ServerSetup::new(text, backend).gpus(&[0, 1]).log(log).serve(), lines)
 }
@@ -28,9 +30,9 @@ fn requests_of_a_lost_gpu_go_to_the_others() {
     let (backend, entered, release) = FakeBackend::gated();
     let (server, log) = serve("instance_group { kind: KIND_GPU count: 2 }", backend);
     let model = server.model("echo");
-    let first: Vec<_> = (0..4).map(|_| send(&server, request(&[1, 1]))).collect();
+    let first: Vec<_> = (0..4).map(|_| send(&server, echo_request(&[1, 1]))).collect();
     (0..4).for_each(|_| entered.recv_timeout(LONG).unwrap());
-    let waiting: Vec<_> = (0..6).map(|_| send(&server, request(&[1, 1]))).collect();
+    let waiting: Vec<_> = (0..6).map(|_| send(&server, echo_request(&[1, 1]))).collect();
     // All four are executing, so none has left yet.
     server.lose_gpu(1, "it fell off the bus");
     server.lose_gpu(1, "again");
@@ -52,15 +54,15 @@ fn without_an_instance_every_request_is_refused_and_none_waits() {
     let (backend, entered, release) = FakeBackend::gated();
     let (server, _log) = serve("instance_group { kind: KIND_GPU gpus: [ 0, 1 ] }", backend);
     let model = server.model("echo");
-    let first: Vec<_> = (0..2).map(|_| send(&server, request(&[1, 1]))).collect();
+    let first: Vec<_> = (0..2).map(|_| send(&server, echo_request(&[1, 1]))).collect();
     (0..2).for_each(|_| entered.recv_timeout(LONG).unwrap());
-    let waiting: Vec<_> = (0..3).map(|_| send(&server, request(&[1, 1]))).collect();
+    let waiting: Vec<_> = (0..3).map(|_| send(&server, echo_request(&[1, 1]))).collect();
     server.lose_gpu(0, "first");
     server.lose_gpu(1, "second");
     assert_eq!(model.check_ready(), Err(lost(1, "second")));
     (0..2).for_each(|_| release.send(()).unwrap());
     assert!(first.iter().all(|inbox| reply(inbox).is_ok()));
-    for inbox in waiting.iter().chain([&send(&server, request(&[1, 1]))]) {
+    for inbox in waiting.iter().chain([&send(&server, echo_request(&[1, 1]))]) {
         assert_eq!(reply(inbox), Err(lost(1, "second")));
     }
     assert_eq!(lost(1, "second").code(), Code::Unavailable);
@@ -75,7 +77,7 @@ fn a_lane_takes_no_batch_behind_the_loss_of_its_gpu() {
     let (backend, entered, release) = FakeBackend::gated();
     let (server, log) = serve("instance_group { kind: KIND_GPU }", backend);
     let model = server.model("echo");
-    let all: Vec<_> = (0..8).map(|_| send(&server, request(&[1, 1]))).collect();
+    let all: Vec<_> = (0..8).map(|_| send(&server, echo_request(&[1, 1]))).collect();
     (0..2).for_each(|_| entered.recv_timeout(LONG).unwrap());
     server.report_lost_gpu(1, "an illegal address");
     assert_eq!(model.instances().len(), 2, "it has not been told");
@@ -112,7 +114,7 @@ fn check_change(before: &str, after: &str, lost_gpus: &[u32], left: &[u32], is_r
     assert_eq!(warnings.len(), usize::from(stays), "{case}: {warnings:?}");
     for _ in 0..3 {
         let expected = if is_ready { Ok(()) } else { Err(lost(left[0], "meanwhile")) };
-        assert_eq!(reply(&send(&server, request(&[1, 1]))), expected, "{case}");
+        assert_eq!(reply(&send(&server, echo_request(&[1, 1]))), expected, "{case}");
     }
     assert_eq!(server.unload_all(LONG), 0, "{case}");
 }
@@ -144,7 +146,7 @@ fn models_elsewhere_go_on() {
         let model = server.model("echo");
         server.lose_gpu(0, "elsewhere");
         assert_eq!(model.check_ready(), Ok(()));
-        assert_eq!(reply(&send(&server, request(&[1, 1]))), Ok(()));
+        assert_eq!(reply(&send(&server, echo_request(&[1, 1]))), Ok(()));
         assert!(log.of_level(galatea_backend::LogLevel::Error).is_empty());
     }
     let groups = "instance_group [ { kind: KIND_GPU }, { kind: KIND_CPU } ]";
@@ -153,5 +155,5 @@ fn models_elsewhere_go_on() {
     server.lose_gpu(0, "both");
     server.lose_gpu(1, "both");
     assert_eq!((model.check_ready(), model.instances().len()), (Ok(()), 1));
-    assert_eq!(reply(&send(&server, request(&[1, 1]))), Ok(()));
+    assert_eq!(reply(&send(&server, echo_request(&[1, 1]))), Ok(()));
 }

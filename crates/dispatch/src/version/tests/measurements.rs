@@ -1,29 +1,29 @@
 //! Tests of measurements beyond the statistics.
 
 use galatea_backend::ExecutionPolicy::Blocking;
-use galatea_control::Measurements;
+use galatea_control::ModelMeasurements;
 
-use crate::testing::{ECHO, FakeBackend, LONG, ServerSetup, TestServer, request, send};
-use crate::{LocalCache, MeasurementOptions};
+use crate::testing::{ECHO, FakeBackend, LONG, ServerSetup, TestServer, echo_request, send};
+use crate::{LocalCache, ModelMetricOptions};
 
 const BATCHED: &str = "dynamic_batching { } instance_group { kind: KIND_CPU count: 1 }";
 
-fn all() -> MeasurementOptions {
+fn all() -> ModelMetricOptions {
     let quantiles = Some([0.5, 1.0].as_slice().into());
-    MeasurementOptions { distributions: true, first_response: true, quantiles, gpus: true }
+    ModelMetricOptions { distributions: true, first_response: true, quantiles, gpus: true }
 }
 
 fn setup(more: &str) -> ServerSetup {
     ServerSetup::new(format!("{ECHO} {more}"), FakeBackend::new(Blocking))
 }
 
-fn measured(server: &TestServer) -> Measurements {
+fn measured(server: &TestServer) -> ModelMeasurements {
     server.statistics(None, None).unwrap().remove(0).measurements
 }
 
 /// Sends requests of these shapes at once, and waits for their replies.
 fn ask(server: &TestServer, shapes: &[[i64; 2]]) {
-    let inboxes: Vec<_> = shapes.iter().map(|dims| send(server, request(dims))).collect();
+    let inboxes: Vec<_> = shapes.iter().map(|dims| send(server, echo_request(dims))).collect();
     for inbox in inboxes {
         let _ = inbox.recv_timeout(LONG).unwrap();
     }
@@ -38,7 +38,7 @@ fn batches_are_counted_by_the_reason_for_their_end() {
     let server = setup(BATCHED).hold(4, 0).serve();
     ask(&server, &[[2, 4], [1, 4], [1, 5], [1, 4]]);
     let measured = measured(&server);
-    let closed = measured.counts_by_reason(Measurements::CLOSED_BATCHES);
+    let closed = measured.counts_by_reason(ModelMeasurements::CLOSED_BATCHES);
     let total: u64 = closed.iter().map(|(_, count)| count).sum();
     assert_eq!((count(closed, "shape"), count(closed, "instance_idle"), total), (2, 1, 3));
 }
@@ -48,10 +48,10 @@ fn batches_are_counted_by_the_reason_for_their_end() {
 fn requests_that_are_not_executed_are_counted_by_reason() {
     let policy = "dynamic_batching { default_queue_policy { max_queue_size: 2 } }";
     let server = setup(policy).hold(9, 0).serve();
-    let waiting: Vec<_> = (0..2).map(|_| send(&server, request(&[1, 4]))).collect();
+    let waiting: Vec<_> = (0..2).map(|_| send(&server, echo_request(&[1, 4]))).collect();
     ask(&server, &[[1, 4], [9_999, 4]]);
     let measured = measured(&server);
-    let unexecuted = measured.counts_by_reason(Measurements::UNEXECUTED);
+    let unexecuted = measured.counts_by_reason(ModelMeasurements::UNEXECUTED);
     assert_eq!(count(unexecuted, "queue_full"), 1);
     assert_eq!(count(unexecuted, "invalid"), 1);
     server.unload_all(LONG);
@@ -130,6 +130,6 @@ fn a_model_sets_the_buckets_of_the_first_response() {
 fn only_what_is_asked_for_is_recorded() {
     let server = setup(BATCHED).serve();
     ask(&server, &[[1, 4]]);
-    let Measurements { first_response_ms, summaries, distributions, .. } = measured(&server);
+    let ModelMeasurements { first_response_ms, summaries, distributions, .. } = measured(&server);
     assert_eq!((first_response_ms, summaries, distributions), (None, None, None));
 }

@@ -6,7 +6,7 @@ use galatea_backend::ExecutionPolicy::{Blocking, Inline};
 use galatea_infer::{CancelToken, Code, InferenceRequest, Status};
 use galatea_tensor::{Buffer, DataType};
 
-use crate::testing::{ECHO, FakeBackend, Inbox, LONG, request, send, serve};
+use crate::testing::{ECHO, FakeBackend, LONG, ReplyReceiver, echo_request, send, serve};
 
 fn with(extra: &str) -> String {
     format!("{ECHO} {extra}")
@@ -20,7 +20,7 @@ fn queued_requests_of_equal_shape_share_a_batch() {
         let text = with("dynamic_batching { } instance_group { kind: KIND_CPU count: 1 }");
         let server = serve(&text, backend, 5);
         let shapes = [[1, 4], [2, 4], [1, 4], [1, 5], [1, 4]];
-        let inboxes: Vec<_> = shapes.iter().map(|dims| send(&server, request(dims))).collect();
+        let inboxes: Vec<_> = shapes.iter().map(|dims| send(&server, echo_request(dims))).collect();
         for inbox in inboxes {
             inbox.recv_timeout(LONG).unwrap().unwrap();
         }
@@ -33,7 +33,7 @@ fn a_boolean_must_be_zero_or_one() {
     let text = ECHO.replace("TYPE_FP32", "TYPE_BOOL");
     let server = serve(&text, FakeBackend::new(Inline), 0);
     let ask = |bytes: &[u8]| {
-        let mut asked = request(&[1, 3]);
+        let mut asked = echo_request(&[1, 3]);
         asked.inputs[0].datatype = DataType::Bool;
         asked.inputs[0].data = Buffer::from_vec(bytes.to_vec());
         send(&server, asked).recv_timeout(LONG).unwrap()
@@ -51,11 +51,11 @@ fn data_for_a_host_policy_must_fit_the_shape() {
     let ask = |datatype: DataType, own: &[u8]| {
         let text = ECHO.replace("FP32", datatype.config_name().trim_start_matches("TYPE_"));
         let server = serve(&text, FakeBackend::new(Inline), 0);
-        let mut asked = request(&[1, 2]);
+        let mut asked = echo_request(&[1, 2]);
         asked.inputs[0].datatype = datatype;
         let size = datatype.byte_size().unwrap_or(4) * 2;
         let policies = vec![(String::from("far"), Buffer::from_vec(own.to_vec()))];
-        asked.inputs[0].data = Buffer::from_vec(vec![0; size]).with_host_policies(policies);
+        asked.inputs[0].data = Buffer::from_vec(vec![0; size]).with_host_policy_buffers(policies);
         let answer = send(&server, asked).recv_timeout(LONG).unwrap();
         answer.map(drop).map_err(|status| status.message().to_owned())
     };
@@ -84,7 +84,7 @@ fn requests_that_a_backend_refuses_or_panics_on_fail_and_others_continue() {
             });
         let server = serve(ECHO, backend, 0);
         let ask = |id: &str| {
-            let asked = InferenceRequest { id: id.into(), ..request(&[1, 1]) };
+            let asked = InferenceRequest { id: id.into(), ..echo_request(&[1, 1]) };
             send(&server, asked).recv_timeout(LONG).unwrap().map_err(|status| status.code())
         };
         assert_eq!(ask("refuse").unwrap_err(), Code::Unavailable);
@@ -102,10 +102,10 @@ const ONE_INSTANCE: &str = "instance_group { kind: KIND_CPU count: 1 }";
 fn a_cancelled_request_leaves_the_queue_at_once() {
     let (backend, entries, release) = FakeBackend::gated();
     let server = serve(&with(ONE_INSTANCE), backend, 0);
-    let first = send(&server, request(&[1, 1]));
+    let first = send(&server, echo_request(&[1, 1]));
     entries.recv_timeout(LONG).unwrap();
     let token = CancelToken::new();
-    let second = send(&server, InferenceRequest { cancel: token.clone(), ..request(&[1, 1]) });
+    let second = send(&server, InferenceRequest { cancel: token.clone(), ..echo_request(&[1, 1]) });
     token.cancel();
     let status = second.recv_timeout(LONG).unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Cancelled);
@@ -122,9 +122,9 @@ fn a_request_whose_timeout_expires_is_rejected_while_the_instance_is_busy() {
          default_timeout_microseconds: 1000 }} }}"
     ));
     let server = serve(&text, backend, 0);
-    let first = send(&server, request(&[1, 1]));
+    let first = send(&server, echo_request(&[1, 1]));
     entries.recv_timeout(LONG).unwrap();
-    let second = send(&server, request(&[1, 1]));
+    let second = send(&server, echo_request(&[1, 1]));
     let status = second.recv_timeout(LONG).unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(status.message(), "Request timeout expired");
@@ -147,7 +147,7 @@ fn clients_use_the_configured_dims_and_backends_the_reshaped_ones() {
         Ok(())
     });
     let server = serve(text, backend, 0);
-    let response = send(&server, request(&[1, 3, 2])).recv_timeout(LONG).unwrap().unwrap();
+    let response = send(&server, echo_request(&[1, 3, 2])).recv_timeout(LONG).unwrap().unwrap();
     assert_eq!(seen.lock().unwrap().as_ref().unwrap().dims(), [1, 3, 1, 2]);
     assert_eq!(response.outputs[0].shape.dims(), [1, 3, 2]);
 }
@@ -156,13 +156,13 @@ fn clients_use_the_configured_dims_and_backends_the_reshaped_ones() {
 fn a_broken_scheduler_fails_the_requests_of_its_model() {
     let (backend, entries, release) = FakeBackend::gated();
     let server = serve(&with(ONE_INSTANCE), backend, 0);
-    let running = send(&server, request(&[1, 1]));
+    let running = send(&server, echo_request(&[1, 1]));
     entries.recv_timeout(LONG).unwrap();
-    let queued = send(&server, request(&[1, 1]));
+    let queued = send(&server, echo_request(&[1, 1]));
     server.model("echo").dispatcher.break_scheduler();
-    let code = |inbox: Inbox| inbox.recv_timeout(LONG).unwrap().unwrap_err().code();
+    let code = |inbox: ReplyReceiver| inbox.recv_timeout(LONG).unwrap().unwrap_err().code();
     assert_eq!(code(queued), Code::Internal);
-    assert_eq!(code(send(&server, request(&[1, 1]))), Code::Internal);
+    assert_eq!(code(send(&server, echo_request(&[1, 1]))), Code::Internal);
     release.send(()).unwrap();
     running.recv_timeout(LONG).unwrap().unwrap();
     assert_eq!(server.unload_all(LONG), 0);
@@ -172,9 +172,9 @@ fn a_broken_scheduler_fails_the_requests_of_its_model() {
 fn a_scheduler_that_breaks_during_a_drain_has_drained() {
     let (backend, entries, release) = FakeBackend::gated();
     let server = serve(&with(ONE_INSTANCE), backend, 0);
-    let running = send(&server, request(&[1, 1]));
+    let running = send(&server, echo_request(&[1, 1]));
     entries.recv_timeout(LONG).unwrap();
-    let queued = send(&server, request(&[1, 1]));
+    let queued = send(&server, echo_request(&[1, 1]));
     let model = server.model("echo");
     let dispatcher = &model.dispatcher;
     dispatcher.drain();

@@ -11,7 +11,7 @@ use galatea_infer::{
 
 use crate::cache::LocalCache;
 use crate::testing::TestServer;
-use crate::testing::{ECHO, FakeBackend, ServerSetup, request, send};
+use crate::testing::{ECHO, FakeBackend, ServerSetup, echo_request, send};
 
 /// The records, and the latest time among them.
 type Log = Arc<Mutex<(Vec<String>, Option<Instant>)>>;
@@ -58,7 +58,7 @@ impl TraceSink for Writer {
 fn traced(dims: &[i64]) -> (InferenceRequest, Log) {
     let log = Log::default();
     let trace = Some(Trace::new(Box::new(Writer(log.clone()))));
-    (InferenceRequest { id: String::from("id"), trace, ..request(dims) }, log)
+    (InferenceRequest { id: String::from("id"), trace, ..echo_request(dims) }, log)
 }
 
 fn recorded(log: &Log) -> Vec<String> {

@@ -4,20 +4,20 @@ use std::time::Instant;
 
 use galatea_backend::ExecutionPolicy::Blocking;
 use galatea_infer::{InferenceRequest, Status};
-use galatea_traffic::Line;
+use galatea_traffic::TrafficLine;
 
-use crate::testing::{ECHO, FakeBackend, LONG, request, send, serve};
+use crate::testing::{ECHO, FakeBackend, LONG, echo_request, send, serve};
 use crate::version::LoadedModel;
 
 /// The lines, once they include this number of executions, because an instance is freed only after
 /// its replies.
-fn lines(model: &LoadedModel, executions: usize) -> Vec<Line> {
+fn lines(model: &LoadedModel, executions: usize) -> Vec<TrafficLine> {
     let (mut lines, end) = (Vec::new(), Instant::now() + LONG);
-    let is_execution = |line: &&Line| matches!(line, Line::Execution(_));
+    let is_execution = |line: &&TrafficLine| matches!(line, TrafficLine::Execution(_));
     while lines.iter().filter(is_execution).count() < executions {
         assert!(Instant::now() < end, "{lines:?}");
         let text = model.read_traffic_recording().unwrap();
-        lines.extend(text.lines().map(|line| Line::parse(line).unwrap()));
+        lines.extend(text.lines().map(|line| TrafficLine::parse(line).unwrap()));
         std::thread::yield_now();
     }
     lines
@@ -32,13 +32,15 @@ fn requests_are_recorded_with_how_they_ended() {
     let server = serve(ECHO, backend, 0);
     let model = server.model("echo");
     let execute = |id: &str| {
-        let sent = InferenceRequest { id: id.to_owned(), ..request(&[1, 1]) };
+        let sent = InferenceRequest { id: id.to_owned(), ..echo_request(&[1, 1]) };
         drop(send(&server, sent).recv_timeout(LONG).unwrap());
     };
     execute("before");
     assert_eq!(model.read_traffic_recording(), None);
     let header = model.begin_traffic_recording(7, 2).unwrap();
-    let Ok(Line::Header(header)) = Line::parse(header.trim_end()) else { panic!("{header}") };
+    let Ok(TrafficLine::Header(header)) = TrafficLine::parse(header.trim_end()) else {
+        panic!("{header}")
+    };
     assert_eq!((&*header.model, header.version, header.began_ms), ("echo", 1, 7));
     assert_eq!(header.processors, 2);
     assert_eq!(model.begin_traffic_recording(8, 2), None, "one client records at a time");
@@ -46,7 +48,7 @@ fn requests_are_recorded_with_how_they_ended() {
     execute("bad");
     let lines = lines(&model, 2);
     let requests = lines.iter().filter_map(|line| match line {
-        Line::Request(request) => {
+        TrafficLine::Request(request) => {
             Some((&*request.status, request.executed.as_ref().map(|one| one.execution)))
         }
         _ => None,

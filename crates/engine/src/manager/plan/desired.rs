@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use galatea_policy::{
-    DesiredModel, LifecycleEvent, LifecycleStatus, LoadReason, ModelName, ModelNames, Revision,
+    DesiredModel, LifecycleEvent, LifecycleStatus, LoadReason, ModelId, ModelIdsByName,
+    ModelRevision,
 };
 
 use super::Plan;
@@ -24,8 +25,8 @@ pub(in crate::manager) enum UnusedModels {
 /// The ids, by name, of the models that a model needs.
 fn resolve_dependencies(
     model: &DefinedModel,
-    names: Option<&ModelNames>,
-) -> BTreeMap<String, ModelName> {
+    names: Option<&ModelIdsByName>,
+) -> BTreeMap<String, ModelId> {
     let namespace = model.definition.namespace.as_deref().unwrap_or_default();
     let resolve = |name: &str| match names {
         Some(names) => names.resolve(namespace, name),
@@ -112,12 +113,12 @@ impl Plan {
         if let CandidateContent::Defined(model) = candidate.content {
             self.revision_count += 1;
             planned.dependencies = resolve_dependencies(&model, self.names.as_ref());
-            planned.desired = Some((Revision(self.revision_count), model));
+            planned.desired = Some((ModelRevision(self.revision_count), model));
         }
         self.update_desired(&candidate.id, candidate.reason, step);
     }
 
-    fn update_desired(&mut self, id: &ModelName, reason: LoadReason, step: &mut StepEffects) {
+    fn update_desired(&mut self, id: &ModelId, reason: LoadReason, step: &mut StepEffects) {
         let Some(planned) = self.models.get(id) else { return };
         let Some((revision, _)) = planned.desired else { return };
         let dependencies = planned.dependencies.values().cloned().collect();
@@ -129,14 +130,14 @@ impl Plan {
     /// the name gets a new revision.
     fn resolve_names(&mut self, step: &mut StepEffects) {
         let Some(names) = &self.names else { return };
-        let desired: BTreeSet<&ModelName> = self.lifecycle.desired().collect();
+        let desired: BTreeSet<&ModelId> = self.lifecycle.desired().collect();
         let mut changed = Vec::new();
         for (id, planned) in &mut self.models {
             let Some((revision, model)) = &mut planned.desired else { continue };
             let dependencies = resolve_dependencies(model, Some(names));
             if dependencies != planned.dependencies && desired.contains(id) {
                 self.revision_count += 1;
-                *revision = Revision(self.revision_count);
+                *revision = ModelRevision(self.revision_count);
                 planned.dependencies = dependencies;
                 changed.push(id.clone());
             }
@@ -151,17 +152,17 @@ impl Plan {
     /// the models that are no longer desired.
     pub(in crate::manager) fn remove_desired(
         &mut self,
-        ids: &[ModelName],
+        ids: &[ModelId],
         unused: UnusedModels,
         step: &mut StepEffects,
-    ) -> Vec<ModelName> {
+    ) -> Vec<ModelId> {
         let namesakes = match unused {
             UnusedModels::Keep => Vec::new(),
             UnusedModels::Remove => self.namesakes_of_dependencies(ids),
         };
         self.remove_names(ids);
         self.resolve_names(step);
-        let before: BTreeSet<ModelName> = self.desired().cloned().collect();
+        let before: BTreeSet<ModelId> = self.desired().cloned().collect();
         for id in ids {
             let event = match unused {
                 UnusedModels::Keep => LifecycleEvent::RemoveDesired(id.clone()),
@@ -188,7 +189,7 @@ impl Plan {
     /// own the files.
     pub(in crate::manager) fn drop_failed_files(
         &mut self,
-        ids: &[ModelName],
+        ids: &[ModelId],
         step: &mut StepEffects,
     ) -> Vec<Arc<DefinedModel>> {
         let mut dropped = Vec::new();
@@ -214,11 +215,10 @@ impl Plan {
     /// Removes the names that belong to undesired models, and returns the models.
     fn remove_undesired_names(
         &mut self,
-        ids: &BTreeSet<ModelName>,
+        ids: &BTreeSet<ModelId>,
         step: &mut StepEffects,
-    ) -> Vec<ModelName> {
-        let removed: Vec<ModelName> =
-            ids.iter().filter(|id| !self.is_desired(id)).cloned().collect();
+    ) -> Vec<ModelId> {
+        let removed: Vec<ModelId> = ids.iter().filter(|id| !self.is_desired(id)).cloned().collect();
         self.remove_names(&removed);
         self.resolve_names(step);
         removed
@@ -226,11 +226,11 @@ impl Plan {
 
     /// All models whose names these models use, directly or indirectly. An order loads all of them,
     /// because names can only be resolved after that.
-    fn namesakes_of_dependencies(&self, ids: &[ModelName]) -> Vec<ModelName> {
+    fn namesakes_of_dependencies(&self, ids: &[ModelId]) -> Vec<ModelId> {
         let Some(names) = &self.names else { return Vec::new() };
-        let mut found: Vec<ModelName> = Vec::new();
+        let mut found: Vec<ModelId> = Vec::new();
         let mut seen: BTreeSet<&str> = BTreeSet::new();
-        let mut pending: Vec<&ModelName> = ids.iter().collect();
+        let mut pending: Vec<&ModelId> = ids.iter().collect();
         while let Some(id) = pending.pop() {
             let planned = self.models.get(id).into_iter();
             let needed = planned.flat_map(|planned| planned.dependencies.keys());
@@ -243,19 +243,19 @@ impl Plan {
     }
 
     /// Forgets the reason for a model's failure, unless the model is desired.
-    pub(super) fn forget_failure(&self, id: &ModelName, step: &mut StepEffects) {
+    pub(super) fn forget_failure(&self, id: &ModelId, step: &mut StepEffects) {
         if !self.is_desired(id) {
             step.changes.push(RegistryChange::ForgetFailure(id.clone()));
         }
     }
 
-    fn insert_names(&mut self, ids: impl Iterator<Item = ModelName>) {
+    fn insert_names(&mut self, ids: impl Iterator<Item = ModelId>) {
         if let Some(names) = &mut self.names {
             ids.for_each(|id| names.insert(id));
         }
     }
 
-    fn remove_names(&mut self, ids: &[ModelName]) {
+    fn remove_names(&mut self, ids: &[ModelId]) {
         if let Some(names) = &mut self.names {
             ids.iter().for_each(|id| names.remove(id));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use galatea_backend::{LogLevel, ModelFiles};
 use galatea_infer::Status;
-use galatea_policy::{LifecycleEvent, LoadOutcome, ModelName, Revision};
+use galatea_policy::{LifecycleEvent, LoadOutcome, ModelId, ModelRevision};
 
 use super::{LoggedFailures, Plan};
 use crate::LoadFailure;
@@ -70,7 +70,12 @@ impl ActiveLoad {
 }
 
 impl Plan {
-    pub(super) fn begin_load(&mut self, id: ModelName, revision: Revision, step: &mut StepEffects) {
+    pub(super) fn begin_load(
+        &mut self,
+        id: ModelId,
+        revision: ModelRevision,
+        step: &mut StepEffects,
+    ) {
         let Some(planned) = self.models.get_mut(&id) else { return };
         let Some((desired_revision, model)) = &planned.desired else { return };
         assert_eq!(*desired_revision, revision, "{id} is loaded in its desired revision");
@@ -121,11 +126,11 @@ impl Plan {
         }
     }
 
-    fn load_mut(&mut self, id: &ModelName) -> &mut ActiveLoad {
+    fn load_mut(&mut self, id: &ModelId) -> &mut ActiveLoad {
         self.loads.get_mut(id).unwrap_or_else(|| panic!("{id} is not being loaded"))
     }
 
-    fn take_load(&mut self, id: &ModelName) -> ActiveLoad {
+    fn take_load(&mut self, id: &ModelId) -> ActiveLoad {
         self.loads.remove(id).unwrap_or_else(|| panic!("{id} is not being loaded"))
     }
 
@@ -134,7 +139,7 @@ impl Plan {
         !self.is_closed && self.is_desired(id)
     }
 
-    fn start_load(&mut self, id: &ModelName, preparation: LoadPreparation, step: &mut StepEffects) {
+    fn start_load(&mut self, id: &ModelId, preparation: LoadPreparation, step: &mut StepEffects) {
         let LoadPreparation { resources, versions } = preparation;
         let active = self.load_mut(id);
         active.resources = resources;
@@ -162,7 +167,7 @@ impl Plan {
         self.conclude_if_complete(id, step);
     }
 
-    fn refuse_load(&mut self, id: &ModelName, refusal: LoadRefusal, step: &mut StepEffects) {
+    fn refuse_load(&mut self, id: &ModelId, refusal: LoadRefusal, step: &mut StepEffects) {
         let LoadRefusal { outcome, status, lease } = refusal;
         let failure = LoadFailure { name: id.to_string(), version: None, status: status.clone() };
         if !self.is_repeated(id, &failure) {
@@ -181,7 +186,7 @@ impl Plan {
 
     fn end_attempt(
         &mut self,
-        id: &ModelName,
+        id: &ModelId,
         files: Arc<dyn ModelFiles>,
         result: Result<Arc<ModelHandle>, Status>,
         step: &mut StepEffects,
@@ -217,7 +222,7 @@ impl Plan {
     }
 
     /// Returns true if a poll tried the same files as the previous load and failed the same way.
-    fn is_repeated(&self, id: &ModelName, failure: &LoadFailure) -> bool {
+    fn is_repeated(&self, id: &ModelId, failure: &LoadFailure) -> bool {
         let (Some(planned), Some(active)) = (self.models.get(id), self.loads.get(id)) else {
             return false;
         };
@@ -228,7 +233,7 @@ impl Plan {
 
     /// Concludes a load once no version is being worked on: all versions should serve, unless one
     /// has failed or the model is no longer desired.
-    fn conclude_if_complete(&mut self, id: &ModelName, step: &mut StepEffects) {
+    fn conclude_if_complete(&mut self, id: &ModelId, step: &mut StepEffects) {
         let may_serve = self.may_serve(id);
         let active = self.load_mut(id);
         if !active.load.is_complete() {
@@ -249,7 +254,7 @@ impl Plan {
     }
 
     /// Puts a load's versions into service, all at once. `ready` lists those already in service.
-    fn publish(&mut self, id: &ModelName, ready: &[i64], step: &mut StepEffects) {
+    fn publish(&mut self, id: &ModelId, ready: &[i64], step: &mut StepEffects) {
         if !self.may_serve(id) {
             let active = self.load_mut(id);
             active.order.model.agents.expire();
@@ -274,7 +279,7 @@ impl Plan {
     }
 
     /// Ends a load without success. `ready` lists the versions in service.
-    fn end_abandoned(&mut self, id: &ModelName, ready: &[i64], step: &mut StepEffects) {
+    fn end_abandoned(&mut self, id: &ModelId, ready: &[i64], step: &mut StepEffects) {
         let active = self.take_load(id);
         let error = active.describe(ready);
         let outcome = self.outcome_of(&active);

@@ -1,6 +1,6 @@
 //! The plan: the models that should serve, and the loads that bring them into service.
 //!
-//! The pure [`Lifecycle`] takes the models that should serve, their revisions and their reasons,
+//! The pure [`LifecyclePlanner`] takes the models that should serve, their revisions and their reasons,
 //! and issues loads and unloads, one at a time per model. Startup, reload, poll, order and failure
 //! are all handled the same way. The plan adds the models behind the lifecycle's names and
 //! revisions, and the state of each load in progress. It is stepped by orders
@@ -23,8 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use galatea_policy::{
-    Lifecycle, LifecycleAction, LifecycleEvent, LifecycleStatus, ModelName, ModelNames,
-    ModificationTimes, Revision,
+    LifecycleAction, LifecycleEvent, LifecyclePlanner, LifecycleStatus, ModelId, ModelIdsByName,
+    ModelRevision, ModificationTimes,
 };
 
 pub(super) use self::desired::UnusedModels;
@@ -46,18 +46,18 @@ enum OrderPhase {
 /// The state guarded by the manager's lock. Models are identified here by their ids.
 pub(super) struct Plan {
     mode: ControlMode,
-    lifecycle: Lifecycle,
+    lifecycle: LifecyclePlanner,
     /// The desired models by name; `None` without namespaces, where an id is a name.
-    names: Option<ModelNames>,
-    models: BTreeMap<ModelName, PlannedModel>,
-    loads: BTreeMap<ModelName, ActiveLoad>,
+    names: Option<ModelIdsByName>,
+    models: BTreeMap<ModelId, PlannedModel>,
+    loads: BTreeMap<ModelId, ActiveLoad>,
     revision_count: u64,
     /// The maximum number of attempts to load a version.
     attempts_max: u32,
     /// The models that an order is changing.
-    ordered: BTreeMap<ModelName, OrderPhase>,
+    ordered: BTreeMap<ModelId, OrderPhase>,
     /// The number of effects in progress, by model.
-    effects: BTreeMap<ModelName, usize>,
+    effects: BTreeMap<ModelId, usize>,
     /// Set once loading has ended permanently.
     pub(super) is_closed: bool,
 }
@@ -66,9 +66,9 @@ pub(super) struct Plan {
 struct PlannedModel {
     /// The model that should serve. The revision changes with the model, and with the models that
     /// it needs.
-    desired: Option<(Revision, Arc<DefinedModel>)>,
+    desired: Option<(ModelRevision, Arc<DefinedModel>)>,
     /// The ids of the models that it needs, keyed by the names that it uses for them.
-    dependencies: BTreeMap<String, ModelName>,
+    dependencies: BTreeMap<String, ModelId>,
     serving: Option<Arc<DefinedModel>>,
     /// The failures of the last load.
     failures: Vec<LoadFailure>,
@@ -92,10 +92,10 @@ struct LoggedFailures {
 }
 
 impl Plan {
-    pub(super) fn new(names: Option<ModelNames>, attempts_max: u32, mode: ControlMode) -> Self {
+    pub(super) fn new(names: Option<ModelIdsByName>, attempts_max: u32, mode: ControlMode) -> Self {
         Self {
             mode,
-            lifecycle: Lifecycle::default(),
+            lifecycle: LifecyclePlanner::default(),
             names,
             models: BTreeMap::new(),
             loads: BTreeMap::new(),
@@ -131,7 +131,7 @@ impl Plan {
         self.forget_absent_models();
     }
 
-    fn begin_unload(&mut self, id: ModelName, step: &mut StepEffects) {
+    fn begin_unload(&mut self, id: ModelId, step: &mut StepEffects) {
         // A load ordered before the agents are notified must ask new agents.
         let planned = self.models.get(&id);
         let serving = planned.and_then(|planned| planned.serving.as_ref());
@@ -156,7 +156,7 @@ impl Plan {
 /// Queries about models.
 impl Plan {
     /// The models that a name in an order refers to.
-    pub(super) fn ids_of(&self, name: &str) -> Vec<ModelName> {
+    pub(super) fn ids_of(&self, name: &str) -> Vec<ModelId> {
         match &self.names {
             Some(names) => names.ids_of(name).cloned().collect(),
             None => vec![name.into()],
@@ -167,7 +167,7 @@ impl Plan {
         self.lifecycle.status(id)
     }
 
-    pub(super) fn desired(&self) -> impl Iterator<Item = &ModelName> {
+    pub(super) fn desired(&self) -> impl Iterator<Item = &ModelId> {
         self.lifecycle.desired()
     }
 
@@ -212,7 +212,7 @@ impl Plan {
     /// Returns true if no work is left for the model, the models that it needs, and the models that
     /// need it.
     pub(super) fn is_settled_with_related(&self, id: &str) -> bool {
-        let is_idle = |id: &ModelName| !self.effects.contains_key(id);
+        let is_idle = |id: &ModelId| !self.effects.contains_key(id);
         self.lifecycle.is_settled_with_related(id)
             && self.lifecycle.related_to(id).iter().all(is_idle)
     }
@@ -244,7 +244,7 @@ impl Plan {
 
     /// Stops the loads in progress for a name, unless a model that needs it has begun to load, in
     /// which case the unload must come after that load. Returns the ids of the stopped loads.
-    pub(super) fn stop_independent_loads(&self, name: &str) -> Vec<ModelName> {
+    pub(super) fn stop_independent_loads(&self, name: &str) -> Vec<ModelId> {
         let mut ids = self.ids_of(name);
         ids.retain(|id| {
             let active = self.loads.get(id);
@@ -260,7 +260,7 @@ impl Plan {
     }
 
     /// Begins an order for a model. No other order for it may be in progress.
-    pub(super) fn begin_order(&mut self, name: &ModelName) {
+    pub(super) fn begin_order(&mut self, name: &ModelId) {
         let other = self.ordered.insert(name.clone(), OrderPhase::Begun);
         assert!(other.is_none(), "another order is changing '{name}'");
     }
@@ -279,12 +279,12 @@ impl Plan {
     }
 
     /// Begins an effect for a model.
-    pub(super) fn begin_effect(&mut self, id: &ModelName) {
+    pub(super) fn begin_effect(&mut self, id: &ModelId) {
         *self.effects.entry(id.clone()).or_default() += 1;
     }
 
     /// Ends an effect for a model.
-    pub(super) fn end_effect(&mut self, id: &ModelName) {
+    pub(super) fn end_effect(&mut self, id: &ModelId) {
         if let Some(count) = self.effects.get_mut(id) {
             *count -= 1;
             if *count == 0 {

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use galatea_policy::{BlockReason, LifecycleStatus, ModelName};
+use galatea_policy::{LifecycleStatus, LoadBlockReason, ModelId};
 
 use super::Plan;
 
 impl Plan {
-    pub(super) fn block_text(&self, id: &ModelName, reason: &BlockReason) -> String {
+    pub(super) fn block_text(&self, id: &ModelId, reason: &LoadBlockReason) -> String {
         let needed = match reason {
-            BlockReason::DependencyCycle => return self.cycle_text(id),
-            BlockReason::MissingDependency(needed) => needed,
+            LoadBlockReason::DependencyCycle => return self.cycle_text(id),
+            LoadBlockReason::MissingDependency(needed) => needed,
         };
         let depends = format!("ensemble '{id}' depends on '{needed}' which");
         let error = self.error(needed).unwrap_or_default();
@@ -25,7 +25,7 @@ impl Plan {
             ),
             LifecycleStatus::Blocked(_) => not_valid(),
             LifecycleStatus::Absent | LifecycleStatus::InProgress | LifecycleStatus::Serving => {
-                let is_missing = |needed: &ModelName| !self.is_desired(needed);
+                let is_missing = |needed: &ModelId| !self.is_desired(needed);
                 let missing: Vec<String> = self
                     .lifecycle
                     .dependencies_of(id)
@@ -41,11 +41,11 @@ impl Plan {
         }
     }
 
-    fn cycle_text(&self, id: &ModelName) -> String {
+    fn cycle_text(&self, id: &ModelId) -> String {
         // The message names the last model in the cycle: it needs this model, and this model needs
         // it.
-        let mut pending: Vec<ModelName> = vec![id.clone()];
-        let mut seen: BTreeSet<ModelName> = BTreeSet::new();
+        let mut pending: Vec<ModelId> = vec![id.clone()];
+        let mut seen: BTreeSet<ModelId> = BTreeSet::new();
         while let Some(one) = pending.pop() {
             let needed = self.lifecycle.dependencies_of(&one);
             if needed.contains(id) {

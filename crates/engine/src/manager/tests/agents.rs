@@ -1,6 +1,6 @@
 //! Notices to a model's repository agents.
 
-use galatea_backend::ModelAgents;
+use galatea_backend::ModelRepositoryAgents;
 
 use super::*;
 
@@ -18,7 +18,7 @@ impl AgentRecorder {
     pub(super) fn of(
         draft: &ConfigDraft,
         controls: &Arc<Controls>,
-    ) -> Option<Box<dyn ModelAgents>> {
+    ) -> Option<Box<dyn ModelRepositoryAgents>> {
         if draft.repository_agents().is_empty() {
             return None;
         }
@@ -38,7 +38,7 @@ impl AgentRecorder {
     }
 }
 
-impl ModelAgents for AgentRecorder {
+impl ModelRepositoryAgents for AgentRecorder {
     fn loaded(&self) {
         let unloading = format!("{} unloading", self.number);
         let is_late = self.controls.notices.lock().unwrap().contains(&unloading);
@@ -95,7 +95,7 @@ fn a_lease_begins_with_the_load_and_ends_after_the_last_version() {
     let reload = ["2 asked", "1 unloading", "2 loaded", "1 gone, 2 instances left"];
     check(&world, &reload);
     world.controls.executing.close();
-    let asked = InferenceRequest { model_name: "m".into(), ..request(&[1, 1]) };
+    let asked = InferenceRequest { model_name: "m".into(), ..echo_request(&[1, 1]) };
     let inbox = send(&world.server, asked);
     world.controls.executing.wait_for(1);
     world.unload("m");

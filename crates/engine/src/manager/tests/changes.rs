@@ -132,7 +132,7 @@ fn the_old_model_serves_until_the_new_one_is_ready_and_finishes_what_it_took() {
         world.controls.executing.close();
         let early: Vec<_> = (0..3)
             .map(|_| {
-                let asked = InferenceRequest { model_name: "m".into(), ..request(&[1, 1]) };
+                let asked = InferenceRequest { model_name: "m".into(), ..echo_request(&[1, 1]) };
                 send(&world.server, asked)
             })
             .collect();
@@ -246,23 +246,23 @@ fn polling_follows_the_repository() {
     let world = World::with(ControlMode::Poll, 2);
     world.put("a", "one", &[1]);
     world.put("b", "corrupt", &[1]);
-    assert!(!world.server.follow_repositories());
+    assert!(!world.server.poll_repositories());
     world.check_index(&["a 1 READY", "b 1 UNAVAILABLE: Internal: it is corrupt"]);
     world.put("b", "one", &[1]);
     world.put_text("c", "colour: 1", &[1]);
-    assert!(!world.server.follow_repositories());
+    assert!(!world.server.poll_repositories());
     world.check_index(&["a 1 READY", "b 1 READY", "c"]);
     assert_eq!((world.loads(), world.server.ready()), (3, Ok(true)));
     let unknown = world.ask("c", None).unwrap_err();
     assert_eq!(unknown.message(), "Request for unknown model: 'c' is not found");
     world.catalog.models.lock().unwrap().retain(|name, _| name == "b");
     world.put("b", "two", &[1]);
-    assert!(world.server.follow_repositories());
+    assert!(world.server.poll_repositories());
     assert_eq!(world.tag("b"), "two");
     until(|| world.server.ready() == Ok(true));
     assert_eq!(world.ask("a", None).unwrap_err().code(), Code::NotFound);
     world.check_index(&["b 1 READY"]);
-    assert!(world.server.follow_repositories());
+    assert!(world.server.poll_repositories());
     assert_eq!(world.loads(), 4);
 }
 
@@ -271,7 +271,7 @@ fn polls_log_a_failure_once_until_it_changes() {
     let world = World::with(ControlMode::Poll, 2);
     let logged = || std::mem::take(&mut *world.controls.errors.lock().unwrap());
     let poll = || {
-        world.server.follow_repositories();
+        world.server.poll_repositories();
         let mut lines = logged();
         lines.sort();
         lines
@@ -346,7 +346,7 @@ fn the_exit_waits_for_requests_and_loads_and_begins_no_others() {
     world.put("b", "one", &[1]);
     world.load("a").unwrap();
     world.controls.executing.close();
-    let asked = InferenceRequest { model_name: "a".into(), ..request(&[1, 1]) };
+    let asked = InferenceRequest { model_name: "a".into(), ..echo_request(&[1, 1]) };
     let inbox = send(&world.server, asked);
     world.controls.executing.wait_for(1);
     world.controls.loading.close();

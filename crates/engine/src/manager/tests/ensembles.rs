@@ -33,10 +33,10 @@ fn an_ensemble_loads_the_models_that_it_needs_and_is_reloaded_with_them() {
 fn an_ensemble_is_unloaded_with_a_model_that_it_needs_after_its_requests() {
     let world = with_ensemble();
     world.controls.executing.close();
-    let asked = InferenceRequest { model_name: "e".into(), ..request(&[1, 1]) };
+    let asked = InferenceRequest { model_name: "e".into(), ..echo_request(&[1, 1]) };
     let inbox = send(&world.server, asked);
     world.controls.executing.wait_for(1);
-    let later = InferenceRequest { model_name: "e".into(), ..request(&[1, 1]) };
+    let later = InferenceRequest { model_name: "e".into(), ..echo_request(&[1, 1]) };
     let later = send(&world.server, later);
     world.unload("m");
     assert_eq!(world.ask("e", None).unwrap_err().code(), Code::NotFound);
@@ -141,14 +141,14 @@ fn an_ensemble_whose_model_was_removed_from_the_repository_is_blocked() {
     let world = World::with(ControlMode::Poll, 2);
     world.put("m", "one", &[1]);
     world.put_text("e", &ensemble_of("m"), &[1]);
-    assert!(world.server.follow_repositories());
+    assert!(world.server.poll_repositories());
     assert_eq!(world.server.ready(), Ok(true));
     world.catalog.models.lock().unwrap().remove("m");
-    assert!(!world.server.follow_repositories());
+    assert!(!world.server.poll_repositories());
     world.check_index(&["e 1 UNAVAILABLE: unloaded"]);
     assert_eq!(world.server.ready(), Ok(true));
     world.put("m", "two", &[1]);
-    assert!(world.server.follow_repositories());
+    assert!(world.server.poll_repositories());
     assert_eq!(world.tag("e"), "two");
 }
 

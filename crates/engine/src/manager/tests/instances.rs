@@ -82,7 +82,7 @@ fn a_removed_instance_finishes_its_batch_and_others_take_over() {
     world.put_text("m", &config("one", 2), &[1]);
     world.load("m").unwrap();
     let ask = || {
-        let asked = InferenceRequest { model_name: "m".into(), ..request(&[1, 1]) };
+        let asked = InferenceRequest { model_name: "m".into(), ..echo_request(&[1, 1]) };
         send(&world.server, asked)
     };
     world.controls.executing.close();

@@ -16,23 +16,27 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use galatea_backend::{
-    Backend, BatchRule, ComposingModels, ExecutionPolicy, ExpectedFileSize, Host, Instance,
-    LoadedVersion, LogLevel, Model, ModelFiles, Placement, RefusedBatch,
+    Backend, ComposingModels, CustomBatchStrategy, ExecutionPolicy, FileReadLimit, Instance,
+    LoadedVersion, LogLevel, Model, ModelFiles, ModelHost, Placement, RefusedBatch,
 };
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_control::{LoadParameters, ModelState};
-use galatea_dispatch::{HostPolicies, LogSink, MeasurementOptions, ModelDefinition, RateLimit};
+use galatea_dispatch::{
+    HostPolicies, LogSink, ModelDefinition, ModelMetricOptions, RateLimiterMode,
+};
 use galatea_infer::{
-    Code, ExecutionTimes, InferenceRequest, InferenceResponse, Pass, PendingRequest, Reply,
+    AccessPass, Code, ExecutionTimes, InferenceRequest, InferenceResponse, PendingRequest, Reply,
     ResponseSender, Status,
 };
-use galatea_pbtxt::read_config;
+use galatea_pbtxt::parse_config_draft;
 use galatea_policy::ModificationTimes;
-use galatea_repository::{ListedModel, Lookup, Scan, ScanProblem};
+use galatea_repository::{ListedModel, LookupResult, ScanProblem, ScanResult};
 
 pub(super) use crate::testing::TrustedControl;
-use crate::testing::{ECHO, Files, LONG, request, send};
-use crate::{Catalog, CatalogModel, ControlMode, LoadOverride, Namespaces, Server, ServerOptions};
+use crate::testing::{ECHO, FakeModelFiles, LONG, echo_request, send};
+use crate::{
+    CatalogModel, ControlMode, LoadOverride, LoadableModels, NamespaceMode, Server, ServerOptions,
+};
 
 /// The configuration of a model that appears in several repositories.
 const DUPLICATED: &str = "twice";
@@ -137,7 +141,7 @@ impl Backend for TagBackend {
         &self,
         spec: Arc<ModelSpec>,
         files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         self.0.loads.fetch_add(1, Ordering::SeqCst);
         self.0.loading.pass();
@@ -151,7 +155,10 @@ impl Backend for TagBackend {
         Ok(Box::new(TagModel { spec, host, controls: self.0.clone(), version: files.version() }))
     }
 
-    fn batch_rule(&self, _: &LoadedVersion<'_>) -> Result<Option<Box<dyn BatchRule>>, Status> {
+    fn batch_rule(
+        &self,
+        _: &LoadedVersion<'_>,
+    ) -> Result<Option<Box<dyn CustomBatchStrategy>>, Status> {
         self.0.rules.fetch_add(1, Ordering::SeqCst);
         Ok(Some(Box::new(AcceptingRule(self.0.clone()))))
     }
@@ -160,7 +167,7 @@ impl Backend for TagBackend {
 /// A batch rule that accepts every request.
 struct AcceptingRule(Arc<Controls>);
 
-impl BatchRule for AcceptingRule {
+impl CustomBatchStrategy for AcceptingRule {
     fn open(&mut self) -> Result<(), Status> {
         Ok(())
     }
@@ -182,7 +189,7 @@ impl Drop for AcceptingRule {
 
 struct TagModel {
     spec: Arc<ModelSpec>,
-    host: Arc<dyn Host>,
+    host: Arc<dyn ModelHost>,
     controls: Arc<Controls>,
     version: i64,
 }
@@ -213,7 +220,7 @@ impl Model for TagModel {
 
 struct TagInstance {
     spec: Arc<ModelSpec>,
-    host: Arc<dyn Host>,
+    host: Arc<dyn ModelHost>,
     controls: Arc<Controls>,
     version: i64,
 }
@@ -262,12 +269,12 @@ fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
             pending.complete(result, &times);
         }
     }));
-    models.infer(Pass::in_process(), Box::new(asked), sender);
+    models.infer(AccessPass::in_process(), Box::new(asked), sender);
 }
 
 /// Files that panic on the test's demand.
 struct TestFiles {
-    files: Files,
+    files: FakeModelFiles,
     controls: Arc<Controls>,
 }
 
@@ -291,19 +298,15 @@ impl ModelFiles for TestFiles {
         self.files.resolve(name)
     }
 
-    fn read_in_model_directory(
-        &self,
-        name: &str,
-        size: ExpectedFileSize,
-    ) -> Result<Vec<u8>, Status> {
+    fn read_in_model_directory(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         self.files.read_in_model_directory(name, size)
     }
 
-    fn read_initial_state(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+    fn read_initial_state(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         self.files.read_initial_state(name, size)
     }
 
-    fn read_warmup(&self, name: &str, size: ExpectedFileSize) -> Result<Vec<u8>, Status> {
+    fn read_warmup(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
         self.files.read_warmup(name, size)
     }
 }
@@ -348,11 +351,11 @@ impl FakeCatalog {
             modified: entry.modified,
             overrides,
             define: Box::new(move || {
-                let mut draft =
-                    read_config("config.pbtxt", &text).map_err(|errors| errors.to_string())?;
-                draft.resolve_identity(&name, &[]).map_err(|errors| errors.to_string())?;
+                let mut draft = parse_config_draft("config.pbtxt", &text)
+                    .map_err(|errors| errors.to_string())?;
+                draft.resolve_name_and_backend(&name, &[]).map_err(|errors| errors.to_string())?;
                 let files = versions.into_iter().map(|version| -> Arc<dyn ModelFiles> {
-                    let files = Files { version, ..Files::default() };
+                    let files = FakeModelFiles { version, ..FakeModelFiles::default() };
                     Arc::new(TestFiles { files, controls: controls.clone() })
                 });
                 Ok(ModelDefinition {
@@ -371,7 +374,7 @@ impl FakeCatalog {
     }
 }
 
-impl Catalog for FakeCatalog {
+impl LoadableModels for FakeCatalog {
     fn names(&self) -> Vec<ListedModel> {
         let names = self.models.lock().unwrap().keys().cloned().collect::<Vec<String>>();
         let unique = |id: String| {
@@ -381,7 +384,7 @@ impl Catalog for FakeCatalog {
         names.into_iter().map(unique).collect()
     }
 
-    fn scan(&self) -> Scan<CatalogModel> {
+    fn scan(&self) -> ScanResult<CatalogModel> {
         let models = self.models.lock().unwrap().clone();
         self.controls.scans.fetch_add(1, Ordering::SeqCst);
         self.controls.scanning.pass();
@@ -391,10 +394,10 @@ impl Catalog for FakeCatalog {
             .into_iter()
             .map(|(name, entry)| self.found(&name, entry, LoadParameters::default()));
         let problems = twice.into_iter().map(|(name, _)| ScanProblem::Duplicate { name }).collect();
-        Scan { models: found.collect(), problems }
+        ScanResult { models: found.collect(), problems }
     }
 
-    fn find(&self, name: &str, parameters: LoadParameters) -> Lookup<CatalogModel> {
+    fn find(&self, name: &str, parameters: LoadParameters) -> LookupResult<CatalogModel> {
         if name == "m" {
             self.controls.finding.pass();
         }
@@ -404,7 +407,7 @@ impl Catalog for FakeCatalog {
             .filter(|(id, _)| parts(id).1 == name)
             .map(|(id, entry)| self.found(&id, entry, parameters.clone()))
             .collect();
-        if found.is_empty() { Lookup::Missing } else { Lookup::Models(found) }
+        if found.is_empty() { LookupResult::Missing } else { LookupResult::Models(found) }
     }
 }
 
@@ -422,10 +425,10 @@ impl World {
     }
 
     fn with(control: ControlMode, load_threads: usize) -> Self {
-        Self::made(control, load_threads, Namespaces::None)
+        Self::made(control, load_threads, NamespaceMode::None)
     }
 
-    fn made(control: ControlMode, load_threads: usize, namespaces: Namespaces) -> Self {
+    fn made(control: ControlMode, load_threads: usize, namespaces: NamespaceMode) -> Self {
         let controls = Arc::new(Controls::default());
         let catalog =
             Arc::new(FakeCatalog { controls: controls.clone(), models: Mutex::default() });
@@ -449,10 +452,10 @@ impl World {
             load_threads,
             load_retries: 0,
             cache: None,
-            rate_limit: RateLimit::Off,
+            rate_limit: RateLimiterMode::Off,
             ledger: Arc::default(),
             host_policies: HostPolicies::default(),
-            measurements: MeasurementOptions::default(),
+            measurements: ModelMetricOptions::default(),
             main_cause_text: None,
             log,
         };
@@ -512,7 +515,7 @@ impl World {
         let asked = InferenceRequest {
             model_name: name.into(),
             model_version: version,
-            ..request(&[1, 1])
+            ..echo_request(&[1, 1])
         };
         let answer = send(&self.server, asked).recv_timeout(LONG).unwrap();
         answer.map(|response| (response.model_version, response.id))

@@ -3,7 +3,7 @@
 use super::*;
 
 fn world(control: ControlMode) -> World {
-    World::made(control, 2, Namespaces::Repositories)
+    World::made(control, 2, NamespaceMode::Repositories)
 }
 
 /// The model `m` in `/a` and `/b`, and ensembles that use it: `ea` in `/a`, `eb` in `/b`, `ec` in
@@ -98,7 +98,7 @@ fn the_only_model_of_a_name_is_found_by_it_and_shown_by_its_id() {
 fn ensembles_switch_to_another_model_of_the_name_and_back() {
     let world = with_ensembles(ControlMode::Poll);
     world.catalog.models.lock().unwrap().remove("/c::ec");
-    assert!(world.server.follow_repositories());
+    assert!(world.server.poll_repositories());
     assert_eq!((world.tag("ea").as_str(), world.tag("eb").as_str()), ("a", "b"));
     let own = world.catalog.models.lock().unwrap().remove("/a::m").unwrap();
     let over = AtomicBool::new(false);
@@ -110,11 +110,11 @@ fn ensembles_switch_to_another_model_of_the_name_and_back() {
             }
         });
         for _ in 0..20 {
-            assert!(world.server.follow_repositories());
+            assert!(world.server.poll_repositories());
             assert_eq!(world.tag("ea"), "b");
             assert_eq!(world.tag("m"), "b");
             world.catalog.models.lock().unwrap().insert(String::from("/a::m"), own.clone());
-            assert!(world.server.follow_repositories());
+            assert!(world.server.poll_repositories());
             assert_eq!(world.tag("ea"), "a");
             refused(&world, "m", Code::InvalidArgument, AMBIGUOUS);
             world.catalog.models.lock().unwrap().remove("/a::m");
@@ -143,14 +143,14 @@ fn unloading_a_name_unloads_all_models_of_it_and_what_only_they_need() {
 fn a_name_does_not_mean_a_model_whose_load_was_cancelled() {
     let world = with_ensembles(ControlMode::Poll);
     world.catalog.models.lock().unwrap().retain(|id, _| id == "/a::m");
-    assert!(world.server.follow_repositories());
+    assert!(world.server.poll_repositories());
     world.put("/b::m", "b", &[1]);
     world.controls.loading.close();
     std::thread::scope(|scope| {
-        let load = scope.spawn(|| world.server.follow_repositories());
+        let load = scope.spawn(|| world.server.poll_repositories());
         world.controls.loading.wait_for(1);
         world.catalog.models.lock().unwrap().remove("/b::m");
-        let gone = scope.spawn(|| world.server.follow_repositories());
+        let gone = scope.spawn(|| world.server.poll_repositories());
         until(|| world.ask("m", None).is_ok());
         world.controls.loading.open();
         load.join().unwrap();
@@ -180,12 +180,12 @@ fn a_name_does_not_mean_a_model_that_can_not_be_read() {
     world.put_text("/a::m", "colour: 1", &[1]);
     world.put_text("/a::ea", &ensemble_of("m"), &[1]);
     world.put_text("/a::n", "colour: 1", &[1]);
-    assert!(!world.server.follow_repositories());
+    assert!(!world.server.poll_repositories());
     assert_eq!((world.tag("m").as_str(), world.tag("ea").as_str()), ("b", "b"));
     assert_eq!(world.server.ready(), Ok(true));
     refused(&world, "n", Code::InvalidArgument, "Request for unknown model: 'n' is not found");
     world.catalog.models.lock().unwrap().retain(|id, _| !["/a::m", "/a::n"].contains(&&**id));
-    assert!(world.server.follow_repositories());
+    assert!(world.server.poll_repositories());
     assert_eq!(world.server.ready(), Ok(true));
 }
 

@@ -207,10 +207,10 @@ fn a_model_that_is_removed_while_it_loads_never_serves() {
     world.put_text("m", &with_agents(&config("one", 1)), &[1]);
     world.controls.loading.close();
     std::thread::scope(|scope| {
-        let load = scope.spawn(|| world.server.follow_repositories());
+        let load = scope.spawn(|| world.server.poll_repositories());
         world.controls.loading.wait_for(1);
         world.catalog.models.lock().unwrap().clear();
-        let gone = scope.spawn(|| world.server.follow_repositories());
+        let gone = scope.spawn(|| world.server.poll_repositories());
         until(|| world.index().is_empty());
         world.controls.loading.open();
         load.join().unwrap();
@@ -228,10 +228,10 @@ fn scans_are_followed_one_after_another() {
     world.controls.scanning.close();
     let scans = || world.controls.scans.load(Ordering::SeqCst);
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| world.server.follow_repositories());
+        let first = scope.spawn(|| world.server.poll_repositories());
         world.controls.scanning.wait_for(1);
         world.catalog.models.lock().unwrap().clear();
-        let second = scope.spawn(|| world.server.follow_repositories());
+        let second = scope.spawn(|| world.server.poll_repositories());
         // A second scan would begin soon.
         for _ in 0..100_000 {
             if scans() > 1 {
@@ -357,7 +357,7 @@ fn the_end_counts_a_version_that_a_readiness_check_holds() {
     std::thread::scope(|scope| {
         scope.spawn(|| world.server.model_ready("m", None));
         world.controls.asking.wait_for(1);
-        let left = world.server.unload(Duration::ZERO);
+        let left = world.server.unload_all_detailed(Duration::ZERO);
         world.controls.asking.open();
         assert_eq!((left.loads, left.versions), (0, 1));
     });
@@ -375,7 +375,7 @@ fn the_end_counts_a_version_whose_instances_change() {
     std::thread::scope(|scope| {
         scope.spawn(|| world.load("m"));
         world.controls.creating.wait_for(1);
-        let left = world.server.unload(Duration::ZERO);
+        let left = world.server.unload_all_detailed(Duration::ZERO);
         world.controls.creating.open();
         assert_eq!((left.loads, left.versions), (1, 1));
     });
@@ -397,7 +397,7 @@ fn a_version_whose_responses_are_still_to_come_is_not_unloaded() {
     // Another version does not wait for that one to end.
     world.unload("other");
     world.controls.ending.wait_for(2);
-    assert_eq!(world.server.unload(Duration::ZERO).versions, 2);
+    assert_eq!(world.server.unload_all_detailed(Duration::ZERO).versions, 2);
     world.controls.ending.open();
     assert_eq!(world.server.unload_all(LONG), 0);
 }
@@ -413,10 +413,10 @@ fn agents_that_hang_do_not_hold_the_end() {
     world.controls.unloading.close();
     ends_before(&world.controls.unloading, || {
         // The other model may take a while to end.
-        until(|| world.server.unload(Duration::ZERO).versions == 1);
+        until(|| world.server.unload_all_detailed(Duration::ZERO).versions == 1);
         world.controls.unloading.wait_for(1);
         assert_eq!(world.index(), ["m 1 READY", "other 1 UNAVAILABLE: unloaded"]);
-        assert_eq!(world.server.unload(Duration::ZERO).versions, 1);
+        assert_eq!(world.server.unload_all_detailed(Duration::ZERO).versions, 1);
     });
     assert_eq!(world.server.unload_all(LONG), 0);
     assert_eq!(take_notices(&world), ["1 unloading", "1 gone, 0 instances left"]);

@@ -7,8 +7,8 @@
 
 use std::sync::Mutex;
 
-use galatea_dispatch::{Loader, LoaderOptions, MeasurementOptions};
-use galatea_policy::{LifecycleStatus, LoadReason, ModelName, ModelNames, model_id};
+use galatea_dispatch::{Loader, LoaderOptions, ModelMetricOptions};
+use galatea_policy::{LifecycleStatus, LoadReason, ModelId, ModelIdsByName, model_id};
 
 use super::agents::{LOADED_TOO_LATE, with_agents};
 use super::*;
@@ -57,12 +57,12 @@ enum SimulatedOrder {
 enum LoadPhase {
     LookUp,
     SetDesired(Vec<CandidateModel>),
-    Wait(Vec<ModelName>),
+    Wait(Vec<ModelId>),
 }
 
 enum UnloadPhase {
     WaitForLoad,
-    Wait(Vec<ModelName>),
+    Wait(Vec<ModelId>),
 }
 
 struct Simulation {
@@ -102,13 +102,14 @@ impl Simulation {
             parallel_creation: None,
             gpu_memory_check: None,
             host_policies: HostPolicies::default(),
-            measurements: MeasurementOptions::default(),
-            rate_limit: RateLimit::Off,
+            measurements: ModelMetricOptions::default(),
+            rate_limit: RateLimiterMode::Off,
             ledger: Arc::default(),
         });
         let worker =
             LoadWorker { registry: registry.clone(), loader: loader.unwrap(), reaper, log };
-        let plan = Plan::new(has_namespaces.then(ModelNames::default), 2, ControlMode::Explicit);
+        let plan =
+            Plan::new(has_namespaces.then(ModelIdsByName::default), 2, ControlMode::Explicit);
         // Only the world's catalog and controls are used.
         let world = World::new();
         let (effects, orders, replies) = (Vec::new(), Vec::new(), Vec::new());
@@ -264,7 +265,7 @@ impl Simulation {
             }
         };
         if let SimulatedOrder::Load { name, .. } | SimulatedOrder::Unload { name, .. } = &order {
-            let name = ModelName::from(name.as_str());
+            let name = ModelId::from(name.as_str());
             if self.plan.is_ordered(&name) {
                 return;
             }
@@ -323,9 +324,9 @@ impl Simulation {
                     let reason =
                         if one == name { LoadReason::Direct } else { LoadReason::Dependency };
                     let found = match self.world.catalog.find(&one, LoadParameters::default()) {
-                        Lookup::Models(found) => found,
-                        Lookup::Missing if one != name => continue,
-                        Lookup::Missing | Lookup::Problem(_) => return None,
+                        LookupResult::Models(found) => found,
+                        LookupResult::Missing if one != name => continue,
+                        LookupResult::Missing | LookupResult::Problem(_) => return None,
                     };
                     for candidate in self.candidates(found, reason) {
                         for needed in &candidate.dependencies {
@@ -384,12 +385,12 @@ impl Simulation {
     }
 
     fn follow(&mut self, candidates: Vec<CandidateModel>) -> Option<SimulatedOrder> {
-        let present: Vec<ModelName> = candidates.iter().map(|one| one.id.clone()).collect();
+        let present: Vec<ModelId> = candidates.iter().map(|one| one.id.clone()).collect();
         if self.step(|plan, step| plan.set_desired(candidates, step)).is_err() {
             return Some(SimulatedOrder::Poll { candidates: None });
         }
         self.step(|plan, step| {
-            let absent: Vec<ModelName> =
+            let absent: Vec<ModelId> =
                 plan.desired().filter(|id| !present.contains(id)).cloned().collect();
             plan.remove_desired(&absent, UnusedModels::Keep, step);
         });

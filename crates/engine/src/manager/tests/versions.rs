@@ -109,21 +109,21 @@ fn a_model_of_another_directory_is_another_model() {
 fn a_model_that_can_not_be_read_stays_as_it_was() {
     let world = World::with(ControlMode::Poll, 2);
     world.put("m", "one", &[1]);
-    world.server.follow_repositories();
+    world.server.poll_repositories();
     let gone = world.catalog.models.lock().unwrap().remove("m").unwrap();
-    world.server.follow_repositories();
+    world.server.poll_repositories();
     // The model is not desired.
     until(|| world.server.ready() == Ok(true));
     world.put_text("m", "colour: \"blue\"", &[1]);
-    world.server.follow_repositories();
+    world.server.poll_repositories();
     world.check_index(&["m 1 UNAVAILABLE: unloaded"]);
     assert_eq!(world.server.ready(), Ok(true));
     world.put_text("m", &gone.text, &[1]);
-    world.server.follow_repositories();
+    world.server.poll_repositories();
     world.check_index(&["m 1 READY"]);
     // A version that keeps serving is not a failure.
     world.put_text("m", "colour: \"blue\"", &[1]);
-    world.server.follow_repositories();
+    world.server.poll_repositories();
     world.check_index(&["m 1 READY"]);
     assert_eq!(world.server.ready(), Ok(true));
 }
@@ -144,15 +144,15 @@ fn a_model_without_versions_fails_even_if_it_served_before() {
 fn a_model_fails_while_two_repositories_hold_it() {
     let world = World::with(ControlMode::Poll, 2);
     world.put("m", "one", &[1]);
-    assert!(world.server.follow_repositories());
+    assert!(world.server.poll_repositories());
     world.put_text("m", DUPLICATED, &[1]);
-    assert!(!world.server.follow_repositories());
+    assert!(!world.server.poll_repositories());
     world.check_index(&["m 1 UNAVAILABLE: unloaded"]);
     assert_eq!(world.server.ready(), Ok(true));
-    assert!(!world.server.follow_repositories());
+    assert!(!world.server.poll_repositories());
     world.check_index(&["m 1 UNAVAILABLE: unloaded"]);
     world.put("m", "two", &[1]);
-    assert!(world.server.follow_repositories());
+    assert!(world.server.poll_repositories());
     assert_eq!((world.tag("m").as_str(), world.server.ready()), ("two", Ok(true)));
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use galatea_backend::{Backend, ExecutionPolicy, Host, LogLevel, Model, ModelFiles};
+use galatea_backend::{Backend, ExecutionPolicy, LogLevel, Model, ModelFiles, ModelHost};
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{InferenceRequest, Status};
 
-use crate::testing::{ECHO, FakeBackend, LONG, LogLines, ServerSetup, request, send};
+use crate::testing::{CapturedLog, ECHO, FakeBackend, LONG, ServerSetup, echo_request, send};
 
 /// A backend that fails to load a given number of times.
 struct Flaky {
@@ -32,7 +32,7 @@ impl Backend for Flaky {
         &self,
         spec: Arc<ModelSpec>,
         files: &dyn ModelFiles,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
         let left = self.failures.load(Ordering::Relaxed);
         if left > 0 {
@@ -51,7 +51,7 @@ fn a_version_is_retried_the_configured_number_of_times() {
             backend: FakeBackend::new(ExecutionPolicy::Inline),
             failures: failures.clone(),
         };
-        let (log, lines) = LogLines::record();
+        let (log, lines) = CapturedLog::record();
         let (_, failed) = ServerSetup::new(ECHO, backend).load_retries(retries).log(log).load();
         let warnings = lines.of_level(LogLevel::Warning);
         match expected {
@@ -77,7 +77,7 @@ fn a_version_is_retried_the_configured_number_of_times() {
 
 #[test]
 fn refused_requests_are_logged_with_their_reason() {
-    let (log, lines) = LogLines::record();
+    let (log, lines) = CapturedLog::record();
     let server = ServerSetup::new(ECHO, FakeBackend::new(ExecutionPolicy::Inline)).log(log).serve();
     lines.clear();
     let refused = |asked: InferenceRequest| {
@@ -88,17 +88,18 @@ fn refused_requests_are_logged_with_their_reason() {
         let [line] = &told[..] else { panic!("{told:?}") };
         line.clone()
     };
-    let unknown = InferenceRequest { model_name: "a\nb".into(), ..request(&[1, 1]) };
+    let unknown = InferenceRequest { model_name: "a\nb".into(), ..echo_request(&[1, 1]) };
     assert_eq!(
         refused(unknown),
         "a request is refused: Request for unknown model: 'a\nb' is not found"
     );
-    let wrong = InferenceRequest { id: "seven".into(), inputs: Vec::new(), ..request(&[1, 1]) };
+    let wrong =
+        InferenceRequest { id: "seven".into(), inputs: Vec::new(), ..echo_request(&[1, 1]) };
     let line = refused(wrong);
     assert!(line.starts_with("a request is refused: [request id: seven] expected 1"), "{line}");
     server.begin_exit();
     assert_eq!(
-        refused(request(&[1, 1])),
+        refused(echo_request(&[1, 1])),
         "a request is refused: Server is stopping: no new requests are accepted"
     );
 }

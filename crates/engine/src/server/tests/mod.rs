@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use galatea_backend::ExecutionPolicy::{Blocking, Inline};
 use galatea_control::ModelState;
-use galatea_infer::{Code, InferenceRequest, Pass};
+use galatea_infer::{AccessPass, Code, InferenceRequest};
 use galatea_tensor::{DataType, Shape};
 
-use crate::testing::{ECHO, FakeBackend, LONG, TrustedControl, request, send, serve};
+use crate::testing::{ECHO, FakeBackend, LONG, TrustedControl, echo_request, send, serve};
 
 fn with(extra: &str) -> String {
     format!("{ECHO} {extra}")
@@ -22,7 +22,7 @@ fn a_request_is_answered_inline_and_by_a_thread() {
     for policy in [Inline, Blocking] {
         let (server, failures) = serve(ECHO, FakeBackend::new(policy), &[1], 0);
         assert!(failures.is_empty());
-        let mut asked = request(&[2, 3]);
+        let mut asked = echo_request(&[2, 3]);
         asked.id = String::from("seven");
         let response = send(&server, asked).recv_timeout(LONG).unwrap().unwrap();
         assert_eq!((response.id.as_str(), response.model_version), ("seven", 1));
@@ -38,7 +38,7 @@ fn a_request_is_answered_inline_and_by_a_thread() {
 fn errors_name_what_was_wrong() {
     let (server, _) = serve(ECHO, FakeBackend::new(Inline), &[2, 4], 0);
     let check = |change: &dyn Fn(&mut InferenceRequest), code: Code, part: &str| {
-        let mut asked = request(&[1, 4]);
+        let mut asked = echo_request(&[1, 4]);
         change(&mut asked);
         let status = send(&server, asked).recv_timeout(LONG).unwrap().unwrap_err();
         assert_eq!(status.code(), code, "{status}");
@@ -78,7 +78,7 @@ fn errors_name_what_was_wrong() {
 fn the_newest_ready_version_answers_unless_another_is_named() {
     let (server, _) = serve(ECHO, FakeBackend::new(Inline), &[2, 10], 0);
     let version = |wanted| {
-        let asked = InferenceRequest { model_version: wanted, ..request(&[1, 1]) };
+        let asked = InferenceRequest { model_version: wanted, ..echo_request(&[1, 1]) };
         send(&server, asked).recv_timeout(LONG).unwrap().unwrap().model_version
     };
     assert_eq!((version(None), version(Some(2))), (10, 2));
@@ -90,7 +90,7 @@ fn the_newest_ready_version_answers_unless_another_is_named() {
 fn a_request_goes_to_the_version_that_its_door_found() {
     let (server, _) = serve(ECHO, FakeBackend::new(Inline), &[1, 2], 0);
     let control: &dyn galatea_control::ServerControl = &*server;
-    let find = || control.model_for_inference(Pass::in_process(), "echo", Some(1));
+    let find = || control.model_for_inference(AccessPass::in_process(), "echo", Some(1));
     let found = find().unwrap();
     // The name and version are not looked up again, and the version does not end before the
     // request.
@@ -99,7 +99,7 @@ fn a_request_goes_to_the_version_that_its_door_found() {
     let asked = InferenceRequest {
         model_name: "other".into(),
         found_model: Some(found),
-        ..request(&[1, 1])
+        ..echo_request(&[1, 1])
     };
     let response = send(&server, asked).recv_timeout(LONG).unwrap().unwrap();
     assert_eq!((&*response.model_name, response.model_version), ("echo", 1));
@@ -128,11 +128,11 @@ const ONE_INSTANCE: &str = "instance_group { kind: KIND_CPU count: 1 }";
 fn unloading_executes_queued_requests_and_refuses_later_ones() {
     let (backend, entries, release) = FakeBackend::gated();
     let (server, _) = serve(&with(ONE_INSTANCE), backend, &[1], 0);
-    let early: Vec<_> = (0..3).map(|_| send(&server, request(&[1, 1]))).collect();
+    let early: Vec<_> = (0..3).map(|_| send(&server, echo_request(&[1, 1]))).collect();
     entries.recv_timeout(LONG).unwrap();
     server.begin_exit();
     assert_eq!(server.ready().unwrap_err().code(), Code::Unavailable);
-    let late = send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
+    let late = send(&server, echo_request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap_err();
     assert_eq!(late.code(), Code::Unavailable);
     assert_eq!(server.unload_all(Duration::ZERO), 1);
     for _ in 0..3 {

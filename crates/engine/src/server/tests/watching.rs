@@ -1,8 +1,8 @@
 //! A server's state as its watchers see it.
 
 use galatea_backend::ExecutionPolicy::Inline;
-use galatea_control::{CloseReasons, Watch};
-use galatea_infer::Pass;
+use galatea_control::{ActivityMonitor, BatchCloseReasons};
+use galatea_infer::AccessPass;
 
 use super::*;
 
@@ -10,11 +10,11 @@ use super::*;
 fn an_execution_is_shown_while_it_goes_on_and_when_it_has_ended() {
     let (backend, entries, release) = FakeBackend::gated();
     let (server, _) = serve(&with(ONE_INSTANCE), backend, &[1], 0);
-    let mut recording = server.begin(Pass::in_process()).unwrap();
+    let mut recording = server.begin(AccessPass::in_process()).unwrap();
     assert!(recording.read().versions[0].instances[0].ended.is_empty());
-    let first = send(&server, request(&[2, 1]));
+    let first = send(&server, echo_request(&[2, 1]));
     entries.recv_timeout(LONG).unwrap();
-    let second = send(&server, request(&[1, 1]));
+    let second = send(&server, echo_request(&[1, 1]));
     let reading = recording.read();
     let version = &reading.versions[0];
     assert_eq!((&*version.statistics.name, version.statistics.version), ("echo", 1));
@@ -28,20 +28,20 @@ fn an_execution_is_shown_while_it_goes_on_and_when_it_has_ended() {
     release.send(()).unwrap();
     second.recv_timeout(LONG).unwrap().unwrap();
     let mut ended = Vec::new();
-    while ended.iter().map(|one: &galatea_control::WatchedExecution| one.count).sum::<u32>() < 2 {
+    while ended.iter().map(|one: &galatea_control::ExecutionInterval| one.count).sum::<u32>() < 2 {
         ended.extend(recording.read().versions[0].instances[0].ended.clone());
     }
     assert_eq!(ended.iter().map(|one| one.batch_size).sum::<u32>(), 3);
-    assert!(ended.iter().all(|one| one.reasons != CloseReasons::default()));
+    assert!(ended.iter().all(|one| one.reasons != BatchCloseReasons::default()));
     assert!(ended.iter().any(|one| one.waited > Duration::ZERO));
 }
 
 #[test]
 fn executions_without_threads_are_recorded() {
     let (server, _) = serve(ECHO, FakeBackend::new(Inline), &[1, 2], 0);
-    let mut recording = server.begin(Pass::in_process()).unwrap();
+    let mut recording = server.begin(AccessPass::in_process()).unwrap();
     recording.read();
-    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
+    send(&server, echo_request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
     let versions = recording.read().versions;
     let counts: Vec<usize> = versions
         .iter()
@@ -53,12 +53,12 @@ fn executions_without_threads_are_recorded() {
 #[test]
 fn there_is_one_recording_at_a_time() {
     let (server, _) = serve(ECHO, FakeBackend::new(Inline), &[1], 0);
-    let first = server.begin(Pass::in_process()).unwrap();
-    assert!(server.begin(Pass::in_process()).is_none());
+    let first = server.begin(AccessPass::in_process()).unwrap();
+    assert!(server.begin(AccessPass::in_process()).is_none());
     drop(first);
-    let mut second = server.begin(Pass::in_process()).unwrap();
+    let mut second = server.begin(AccessPass::in_process()).unwrap();
     second.read();
-    send(&server, request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
+    send(&server, echo_request(&[1, 1])).recv_timeout(LONG).unwrap().unwrap();
     assert_eq!(second.read().versions[0].instances[0].ended.len(), 1);
 }
 

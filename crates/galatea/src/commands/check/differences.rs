@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use galatea_config::{InstanceKind, ModelSpec, OWN_PARAMETERS, OwnParameter, SchedulingChoice};
+use galatea_config::{
+    InstanceKind, ModelSpec, NonTritonParameter, OWN_PARAMETERS, SchedulingChoice,
+};
 
 use crate::flags::Settings;
 use crate::memory::MemoryLimit;
@@ -147,7 +149,8 @@ impl Differences {
             Model(matters) => matters(spec).then_some(difference.text),
             Flags(_) => None,
         });
-        let is_set = |own: &&OwnParameter| spec.parameters.keys().any(|name| own.includes(name));
+        let is_set =
+            |own: &&NonTritonParameter| spec.parameters.keys().any(|name| own.matches_name(name));
         let parameters = OWN_PARAMETERS.iter().filter(is_set).map(|own| own.effect);
         for text in settings.chain(parameters) {
             let models = self.0.entry(text).or_default();
@@ -169,13 +172,13 @@ impl Differences {
 #[cfg(test)]
 mod tests {
     use galatea_config::SupportedFeatures;
-    use galatea_pbtxt::read_config;
+    use galatea_pbtxt::parse_config_draft;
 
     use super::*;
 
     fn spec(text: &str) -> ModelSpec {
-        let draft = read_config("config.pbtxt", text).unwrap();
-        ModelSpec::clone(&draft.finish(&SupportedFeatures::default()).unwrap())
+        let draft = parse_config_draft("config.pbtxt", text).unwrap();
+        ModelSpec::clone(&draft.into_validated_spec(&SupportedFeatures::default()).unwrap())
     }
 
     #[test]

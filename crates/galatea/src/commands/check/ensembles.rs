@@ -8,16 +8,16 @@ use galatea_config::{
     validate_ensemble,
 };
 use galatea_dispatch::ModelDefinition;
-use galatea_engine::{Namespaces, version_not_loaded};
-use galatea_policy::{ModelName, ModelNames};
+use galatea_engine::{NamespaceMode, ensemble_version_error};
+use galatea_policy::{ModelId, ModelIdsByName};
 
 /// The repository models that ensembles may use, by id.
 pub(super) struct Ensembles {
     /// The models with at least one version that passed its own checks.
-    models: BTreeMap<ModelName, CheckedModel>,
+    models: BTreeMap<ModelId, CheckedModel>,
     /// The models with each name, if namespaces are on. Models that would not load are included,
     /// because a server knows them as well.
-    names: Option<ModelNames>,
+    names: Option<ModelIdsByName>,
 }
 
 struct CheckedModel {
@@ -31,10 +31,10 @@ struct CheckedModel {
 }
 
 impl Ensembles {
-    pub(super) fn new(namespaces: Namespaces) -> Self {
+    pub(super) fn new(namespaces: NamespaceMode) -> Self {
         let names = match namespaces {
-            Namespaces::None => None,
-            Namespaces::Repositories => Some(ModelNames::default()),
+            NamespaceMode::None => None,
+            NamespaceMode::Repositories => Some(ModelIdsByName::default()),
         };
         Self { models: BTreeMap::new(), names }
     }
@@ -43,7 +43,7 @@ impl Ensembles {
     /// version, the model would not load.
     pub(super) fn add(
         &mut self,
-        id: ModelName,
+        id: ModelId,
         definition: ModelDefinition,
         mut passed: BTreeMap<i64, Arc<ModelSpec>>,
     ) {
@@ -59,11 +59,11 @@ impl Ensembles {
 
     /// Checks each ensemble against its models, inner ensembles first. Returns the errors of each
     /// ensemble.
-    pub(super) fn check(mut self) -> Vec<(ModelName, ConfigErrors)> {
+    pub(super) fn check(mut self) -> Vec<(ModelId, ConfigErrors)> {
         let mut found = Vec::new();
         let is_ensemble = |model: &CheckedModel| model.spec.ensemble().is_some();
         let ensembles = self.models.iter().filter(|(_, model)| is_ensemble(model));
-        let mut waiting: Vec<ModelName> = ensembles.map(|(id, _)| id.clone()).collect();
+        let mut waiting: Vec<ModelId> = ensembles.map(|(id, _)| id.clone()).collect();
         while let Some(index) = waiting.iter().position(|id| !self.is_blocked(id, &waiting)) {
             let id = waiting.swap_remove(index);
             let Some(model) = self.models.get(&id) else { continue };
@@ -72,7 +72,7 @@ impl Ensembles {
                     self.models.entry(id).and_modify(|model| model.spec = spec);
                 }
                 Err(errors) => {
-                    let errors = model.draft.locate(errors);
+                    let errors = model.draft.add_error_positions(errors);
                     // The ensembles that contain this one then lack it.
                     self.models.remove(&id);
                     found.push((id, errors));
@@ -83,7 +83,7 @@ impl Ensembles {
         found.extend(waiting.into_iter().filter_map(|id| {
             let text = format_args!("ensemble {id} needs itself, through the models of its steps");
             let errors = Diagnostic::about("ensemble_scheduling", text).into();
-            let located = self.models.get(&id)?.draft.locate(errors);
+            let located = self.models.get(&id)?.draft.add_error_positions(errors);
             Some((id, located))
         }));
         found
@@ -91,7 +91,7 @@ impl Ensembles {
 
     fn validate(
         &self,
-        id: &ModelName,
+        id: &ModelId,
         ensemble: &CheckedModel,
     ) -> Result<Arc<ModelSpec>, ConfigErrors> {
         let mut spec = ModelSpec::clone(&ensemble.spec);
@@ -107,7 +107,7 @@ impl Ensembles {
     }
 
     /// The steps whose model exists, but not in the version that they specify.
-    fn missing_versions(&self, id: &ModelName, ensemble: &CheckedModel) -> Vec<Diagnostic> {
+    fn missing_versions(&self, id: &ModelId, ensemble: &CheckedModel) -> Vec<Diagnostic> {
         let steps = ensemble.spec.ensemble().map(|ensemble| ensemble.steps.iter());
         let steps = steps.into_iter().flatten().enumerate();
         steps
@@ -118,14 +118,14 @@ impl Ensembles {
                     return None;
                 }
                 let path = format_args!("ensemble_scheduling.step[{index}].model_version");
-                let status = version_not_loaded(id, &resolved, version);
-                Some(Diagnostic::about(path, BoundedText::quote(status.message())))
+                let status = ensemble_version_error(id, &resolved, version);
+                Some(Diagnostic::about(path, BoundedText::truncated(status.message())))
             })
             .collect()
     }
 
     /// Resolves a model name used by an ensemble.
-    fn resolve(&self, ensemble: &CheckedModel, name: &str) -> ModelName {
+    fn resolve(&self, ensemble: &CheckedModel, name: &str) -> ModelId {
         let namespace = ensemble.namespace.as_deref().unwrap_or_default();
         match &self.names {
             Some(names) => names.resolve(namespace, name),
@@ -134,7 +134,7 @@ impl Ensembles {
     }
 
     /// Returns true if a composing model of this ensemble has not been checked yet.
-    fn is_blocked(&self, id: &ModelName, waiting: &[ModelName]) -> bool {
+    fn is_blocked(&self, id: &ModelId, waiting: &[ModelId]) -> bool {
         let Some(ensemble) = self.models.get(id) else { return false };
         let steps = ensemble.spec.ensemble().map(|ensemble| &ensemble.steps);
         let mut names = steps.into_iter().flatten().map(|step| &step.model_name);

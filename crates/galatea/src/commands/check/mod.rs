@@ -14,17 +14,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use galatea_backend::ModelFiles;
-use galatea_backend_plugin::Agents;
+use galatea_backend_plugin::RepositoryAgents;
 use galatea_bucket::BucketConnector;
-use galatea_capi::ReservedAddress;
+use galatea_capi::ReservedServerPointer;
 use galatea_config::{BoundedText, ConfigErrors, Diagnostic};
 use galatea_dispatch::{LoadProblem, LogSink, ModelDefinition, ResourceLimitCheck};
-use galatea_engine::{LoadOverride, Namespaces};
+use galatea_engine::{LoadOverride, NamespaceMode};
 use galatea_infer::Status;
 use galatea_policy::model_id;
-use galatea_repository::{ModelSource, Repository, Scan, ScanProblem, versions_to_load};
+use galatea_repository::{
+    ModelRepositories, ScanProblem, ScanResult, ScannedModel, versions_to_load,
+};
 use galatea_telemetry::{LogOptions, Logger};
-use galatea_tools::console::{Format, print_line};
+use galatea_tools::console::{ReportFormat, print_line};
 
 use self::differences::Differences;
 use self::ensembles::Ensembles;
@@ -56,7 +58,7 @@ pub(crate) struct CheckOptions {
 pub(crate) fn run(
     options: CheckOptions,
     environment: Environment,
-    format: Format,
+    format: ReportFormat,
 ) -> Result<bool, String> {
     let CheckOptions { mut settings, models } = options;
     let sources = sources::find_for_check(&models)?;
@@ -65,11 +67,11 @@ pub(crate) fn run(
     settings.model_repositories.extend(repositories.paths.iter().cloned());
     let namespaces = settings.namespaces;
     let buckets = Arc::new(BucketConnector::new(environment.buckets.clone()));
-    let opened = Repository::open_with(&settings.model_repositories, Some(buckets));
+    let opened = ModelRepositories::open_with(&settings.model_repositories, Some(buckets));
     let repository = opened.map_err(|error| error.to_string())?;
     let repository = match namespaces {
-        Namespaces::None => repository,
-        Namespaces::Repositories => repository.with_namespaces(),
+        NamespaceMode::None => repository,
+        NamespaceMode::Repositories => repository.with_namespaces(),
     };
     let options = settings.scan_options();
     let scan = repository.scan(&options);
@@ -80,8 +82,9 @@ pub(crate) fn run(
     let limits = ResourceLimitCheck::new(&settings.rate_limit());
     let log = LogSink::new(|_, _, _| {});
     // Backends may call the server while they check a model.
-    let reserved = ReservedAddress::new();
-    let agents = Agents::new(&settings.repoagent_directory, &environment.temporary_folder);
+    let reserved = ReservedServerPointer::new();
+    let agents =
+        RepositoryAgents::new(&settings.repoagent_directory, &environment.temporary_folder);
     let python = Arc::new(PythonAccess::new(logger.clone()));
     let mut report = Report {
         flags: flags_without_effect(&settings),
@@ -120,8 +123,8 @@ fn flags_without_effect(settings: &Settings) -> Vec<String> {
 
 fn check_models(
     definer: &ModelDefiner,
-    scan: Scan,
-    namespaces: Namespaces,
+    scan: ScanResult,
+    namespaces: NamespaceMode,
     limits: &ResourceLimitCheck,
     report: &mut Report,
 ) {
@@ -152,7 +155,7 @@ fn check_models(
 /// Checks one model and adds it to the models that ensembles may use.
 fn check_model(
     definer: &ModelDefiner,
-    source: &ModelSource,
+    source: &ScannedModel,
     limits: &ResourceLimitCheck,
     ensembles: &mut Ensembles,
     differences: &mut Differences,
@@ -166,18 +169,18 @@ fn check_model(
             return report;
         }
         Err(DefineError::Directory(reason)) => {
-            report.add(Diagnostic::about("", BoundedText::quote(&reason)));
+            report.add(Diagnostic::about("", BoundedText::truncated(&reason)));
             return report;
         }
     };
     missing_versions(&definition, &mut report);
     report.add_warnings(definer.advice(&definition).into_iter().collect());
     if let Err(status) = definition.check_versions() {
-        report.add(Diagnostic::about("", BoundedText::quote(status.message())));
+        report.add(Diagnostic::about("", BoundedText::truncated(status.message())));
     }
     let mut passed = BTreeMap::new();
     for files in &definition.versions {
-        let checked = definition.check(files.as_ref());
+        let checked = definition.check_load(files.as_ref());
         for problem in checked.problems {
             match problem {
                 LoadProblem::Config(errors) => report.add_config_errors(errors),
@@ -185,12 +188,14 @@ fn check_model(
             }
         }
         if let Some(spec) = checked.spec {
-            report.add_warnings(spec.remarks());
+            report.add_warnings(spec.ignored_setting_warnings());
             report.set_backend(&spec);
             differences.add(&id, &spec);
-            if let Err(status) = limits.add(&spec) {
-                report
-                    .add(Diagnostic::about("instance_group", BoundedText::quote(status.message())));
+            if let Err(status) = limits.try_add(&spec) {
+                report.add(Diagnostic::about(
+                    "instance_group",
+                    BoundedText::truncated(status.message()),
+                ));
             }
             passed.insert(files.version(), spec);
         }
@@ -216,7 +221,7 @@ fn missing_versions(definition: &ModelDefinition, report: &mut ModelReport) {
 
 fn at_version(files: &dyn ModelFiles, status: &Status) -> Diagnostic {
     let file = files.version_path().display().to_string();
-    Diagnostic { file, ..Diagnostic::about("", BoundedText::quote(status.message())) }
+    Diagnostic { file, ..Diagnostic::about("", BoundedText::truncated(status.message())) }
 }
 
 impl ModelReport {

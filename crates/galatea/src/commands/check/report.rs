@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use galatea_config::{BoundedText, Diagnostic, ModelSpec};
-use galatea_repository::ModelSource;
-use galatea_tools::console::Format;
+use galatea_repository::ScannedModel;
+use galatea_tools::console::ReportFormat;
 use serde_json::{Value, json};
 
 use super::super::sources::LinkOrigins;
@@ -40,9 +40,9 @@ pub(super) struct ModelReport {
 }
 
 impl ModelReport {
-    pub(super) fn new(id: &str, source: &ModelSource) -> Self {
+    pub(super) fn new(id: &str, source: &ScannedModel) -> Self {
         let config = source.config.as_ref();
-        let path = config.map_or(source.directory.shown_path(), |config| config.path.as_path());
+        let path = config.map_or(source.directory.display_path(), |config| config.path.as_path());
         Self {
             name: id.to_owned(),
             versions: source.versions.iter().map(|version| version.number).collect(),
@@ -58,7 +58,7 @@ impl ModelReport {
         Self {
             name,
             versions: Vec::new(),
-            errors: vec![Diagnostic::about("", BoundedText::quote(&reason))],
+            errors: vec![Diagnostic::about("", BoundedText::truncated(&reason))],
             warnings: Vec::new(),
             config_path: String::new(),
             backend: None,
@@ -138,7 +138,7 @@ impl Report {
             model.warnings.iter_mut().for_each(name);
             for error in &mut model.errors {
                 name(&mut error.file);
-                error.message = BoundedText::quote(&places.named_in(&error.message));
+                error.message = BoundedText::truncated(&places.named_in(&error.message));
             }
         }
         for library in self.backends.iter_mut().filter_map(|one| one.library.as_mut()) {
@@ -146,10 +146,10 @@ impl Report {
         }
     }
 
-    pub(super) fn render(&self, format: Format) -> String {
+    pub(super) fn render(&self, format: ReportFormat) -> String {
         match format {
-            Format::Text => self.to_text(),
-            Format::Json => self.to_json().to_string(),
+            ReportFormat::Text => self.to_text(),
+            ReportFormat::Json => self.to_json().to_string(),
         }
     }
 
@@ -279,7 +279,7 @@ mod tests {
         let errors = vec![example(), example(), Diagnostic::about("", "no file")];
         let mut report = Report { models: vec![model("a", errors)], ..Report::default() };
         assert_eq!(
-            report.render(Format::Json),
+            report.render(ReportFormat::Json),
             "{\"ok\":false,\"errors\":[],\"models\":[{\"name\":\"a\",\"versions\":[\"1\",\"3\"],\
              \"backend\":\"identity\",\"errors\":[{\"message\":\"unknown field\",\"file\":\"r/config.pbtxt\",\
              \"field\":\"input[0].dimz\",\"suggestion\":\"dims\",\"line\":3,\"column\":5},\
@@ -287,7 +287,7 @@ mod tests {
              \"backends\":[],\"flags_without_effect\":[],\"differences\":[]}"
         );
         report.models = vec![model("a", Vec::new())];
-        assert!(report.render(Format::Json).starts_with("{\"ok\":true,"));
+        assert!(report.render(ReportFormat::Json).starts_with("{\"ok\":true,"));
     }
 
     #[test]
@@ -295,7 +295,7 @@ mod tests {
         let mut one = model("a", Vec::new());
         one.add_warnings(vec![String::from("model 'a': 'x' changes nothing")]);
         let report = Report { models: vec![one], ..Report::default() };
-        let text = report.render(Format::Text);
+        let text = report.render(ReportFormat::Text);
         assert!(text.starts_with("warning: model 'a': 'x' changes nothing\n"), "{text}");
     }
 
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn the_text_report_ends_with_a_summary() {
         let last = |report: &Report| {
-            let text = report.render(Format::Text);
+            let text = report.render(ReportFormat::Text);
             String::from(text.lines().last().unwrap())
         };
         let mut report = Report { models: vec![model("a", Vec::new())], ..Report::default() };
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(last(&report), "2 models, 1 would not load: 2 errors");
         report.errors.push(String::from("not unique"));
         assert_eq!(last(&report), "2 models, 1 would not load: 3 errors");
-        let text = report.render(Format::Text);
+        let text = report.render(ReportFormat::Text);
         assert!(
             text.contains("model 'b': error: unknown field\n --> r/config.pbtxt:3:5"),
             "{text}"

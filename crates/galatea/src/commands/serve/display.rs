@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use galatea_control::{ModelMetadata, ModelState, RepositoryEntry, ServerControl};
 use galatea_engine::Server;
-use galatea_gate::access::Rules;
-use galatea_infer::Pass;
-use galatea_load::{Interface, curl};
+use galatea_gate::access::AccessRules;
+use galatea_infer::AccessPass;
+use galatea_load::{ModelInputs, curl_command};
 use galatea_repository::ScanProblem;
 use galatea_telemetry::Logger;
-use galatea_tools::console::{Colours, Console, Format, Style, print_line};
+use galatea_tools::console::{ColourMode, Console, ReportFormat, Style, print_line};
 use serde_json::{Value, json};
 
 use crate::commands::sources::LinkOrigins;
@@ -27,7 +27,7 @@ const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
 
 /// The display of a startup.
 pub(super) struct StartDisplay {
-    format: Format,
+    format: ReportFormat,
     progress: Console,
     results: Console,
     /// The log levels once the server is serving; `None` if the log isn't silent before that.
@@ -59,9 +59,9 @@ impl StartDisplay {
     /// Creates the display. The log is silent until the server is serving, unless the flags turn it
     /// on.
     pub(super) fn new(
-        format: Format,
+        format: ReportFormat,
         settings: &mut Settings,
-        colours: Colours,
+        colours: ColourMode,
         places: &LinkOrigins,
     ) -> Self {
         let log = &mut settings.log;
@@ -71,11 +71,11 @@ impl StartDisplay {
         if is_silent {
             (log.warning, log.error) = (false, false);
         }
-        let has_rules = settings.http_rules != Rules::default();
+        let has_rules = settings.http_rules != AccessRules::default();
         Self {
             format,
-            progress: Console::progress(colours),
-            results: Console::results(colours),
+            progress: Console::on_stderr(colours),
+            results: Console::on_stdout(colours),
             later_log,
             has_dashboard: settings.dashboard,
             is_open: !has_rules && !settings.http.tls.is_on(),
@@ -98,7 +98,7 @@ impl StartDisplay {
             ExitError::Logged(reason) => reason.trim_end().to_owned() + port_hint(reason),
             ExitError::Start(reason) | ExitError::Stop(reason) => reason.clone(),
         };
-        if self.format == Format::Json {
+        if self.format == ReportFormat::Json {
             let models = self.server.as_deref().map(|server| self.models(server, None));
             let document = json!({ "error": reason, "models": models.unwrap_or_default() });
             print_line(&mut io::stdout(), &document.to_string());
@@ -191,14 +191,14 @@ impl StartDisplay {
     ) -> Option<String> {
         let is_ready = entry.state == Some(ModelState::Ready);
         let http = http.filter(|_| self.is_open && is_ready)?;
-        curl(&interface(server, &entry.name)?, &http.url()).ok()
+        curl_command(&interface(server, &entry.name)?, &http.url()).ok()
     }
 }
 
 impl StartupObserver for StartDisplay {
     fn loading(&mut self, server: &Arc<Server>) {
         self.server = Some(server.clone());
-        let shows = self.format == Format::Text && self.progress.is_terminal();
+        let shows = self.format == ReportFormat::Text && self.progress.is_terminal();
         if !shows || self.later_log.is_none() {
             return;
         }
@@ -206,7 +206,7 @@ impl StartupObserver for StartDisplay {
         let (console, server, begin) = (self.progress, server.clone(), Instant::now());
         let follow = move || {
             while ended.recv_timeout(PROGRESS_PAUSE) == Err(RecvTimeoutError::Timeout) {
-                console.show(&progress(&entries(&server), begin.elapsed()));
+                console.show_progress(&progress(&entries(&server), begin.elapsed()));
             }
         };
         let thread = std::thread::Builder::new().name(String::from("progress")).spawn(follow);
@@ -218,9 +218,9 @@ impl StartupObserver for StartDisplay {
         if let Some(ProgressThread { until, thread }) = self.follower.take() {
             drop(until);
             let _ = thread.join();
-            self.progress.clear();
+            self.progress.clear_progress();
         }
-        if self.format == Format::Text
+        if self.format == ReportFormat::Text
             && self.later_log.is_some()
             && let Some(server) = &self.server
         {
@@ -229,7 +229,7 @@ impl StartupObserver for StartDisplay {
     }
 
     fn stopping(&mut self, _: i32) {
-        if self.format == Format::Text {
+        if self.format == ReportFormat::Text {
             print_line(&mut io::stdout(), "The server stops.");
         }
     }
@@ -241,8 +241,8 @@ impl StartupObserver for StartDisplay {
             logger.set_error(error);
         }
         match self.format {
-            Format::Text => self.show_addresses(server, addresses),
-            Format::Json => {
+            ReportFormat::Text => self.show_addresses(server, addresses),
+            ReportFormat::Json => {
                 let http = addresses.http.as_ref();
                 let request = |entry: &RepositoryEntry| self.request(server, entry, http);
                 let document = json!({
@@ -261,9 +261,9 @@ impl StartupObserver for StartDisplay {
 
 /// The models that should have loaded, and everything that could not be read.
 fn entries(server: &Server) -> Vec<RepositoryEntry> {
-    let index = server.repository_index(Pass::in_process(), false).unwrap_or_default();
+    let index = server.repository_index(AccessPass::in_process(), false).unwrap_or_default();
     let tried = index.into_iter().filter(|entry| entry.state.is_some());
-    tried.chain(server.unread().into_iter().map(unread)).collect()
+    tried.chain(server.scan_problems().into_iter().map(unread)).collect()
 }
 
 /// An entry for a model or repository that could not even be read. The index has no reason for it.
@@ -297,9 +297,9 @@ fn progress(entries: &[RepositoryEntry], elapsed: Duration) -> String {
     format!("loading {} ({ready} ready, {seconds:.1} s)", loading.join(", "))
 }
 
-fn interface(server: &Server, model: &str) -> Option<Interface> {
-    let metadata = server.model_metadata(Pass::in_process(), model, None).ok()?;
-    let config = server.model_config(Pass::in_process(), model, None).ok()?;
+fn interface(server: &Server, model: &str) -> Option<ModelInputs> {
+    let metadata = server.model_metadata(AccessPass::in_process(), model, None).ok()?;
+    let config = server.model_config(AccessPass::in_process(), model, None).ok()?;
     let ModelMetadata { name, inputs, outputs, .. } = metadata;
     let tensor = |tensor: &galatea_control::TensorMetadata| {
         json!({
@@ -313,7 +313,7 @@ fn interface(server: &Server, model: &str) -> Option<Interface> {
     };
     let metadata =
         json!({ "name": name, "inputs": tensors(&inputs), "outputs": tensors(&outputs) });
-    Interface::from_json(&metadata, &serde_json::from_str(&config.json).ok()?).ok()
+    ModelInputs::from_json(&metadata, &serde_json::from_str(&config.json).ok()?).ok()
 }
 
 /// A hint about the flag that selects another port, if a port is already in use.

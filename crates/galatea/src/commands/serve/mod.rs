@@ -10,9 +10,9 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use galatea_allocator::AllocatorTuning;
+use galatea_allocator::GlibcMallocTuner;
 use galatea_tools::Arguments;
-use galatea_tools::console::{Format, failed, print_line};
+use galatea_tools::console::{ReportFormat, print_failure, print_line};
 use rustix::process::{Signal, getpid, kill_process};
 
 use self::display::StartDisplay;
@@ -27,7 +27,7 @@ pub(crate) struct ServeOptions {
     settings: Settings,
     models: Vec<String>,
     name: Option<String>,
-    format: Format,
+    format: ReportFormat,
     ends_with_input: bool,
 }
 
@@ -44,12 +44,13 @@ impl ServeOptions {
     pub(super) fn new(
         mut settings: Settings,
         given: Arguments,
-        format: Format,
+        format: ReportFormat,
         environment: &Environment,
     ) -> Result<Self, String> {
         let name = given.option("name").map(String::from);
         if let Some(name) = &name {
-            galatea_repository::check_new_model_name(name).map_err(|error| error.to_string())?;
+            galatea_repository::check_uploaded_model_name(name)
+                .map_err(|error| error.to_string())?;
         }
         let ends_with_input = given.has("until-input-ends");
         let models = given.operands;
@@ -68,15 +69,15 @@ impl ServeOptions {
 pub(super) fn run(
     options: ServeOptions,
     environment: Environment,
-    allocator: AllocatorTuning,
+    allocator: GlibcMallocTuner,
 ) -> ExitCode {
     let ServeOptions { mut settings, models, name, format, ends_with_input } = options;
     if ends_with_input && let Err(error) = end_with_input() {
-        return failed(&error.to_string(), format);
+        return print_failure(&error.to_string(), format);
     }
     let repositories = match repositories(&models, name.as_deref(), &environment) {
         Ok(repositories) => repositories,
-        Err(reason) => return failed(&reason, format),
+        Err(reason) => return print_failure(&reason, format),
     };
     settings.model_repositories.extend(repositories.paths.iter().cloned());
     for warning in settings.warnings() {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use galatea_forest::{Forest, ForestTask, ModelFormat, read};
+use galatea_forest::{Forest, ForestTask, ModelFormat, read_forest};
 
 /// The beginning of a file, by which formats with common endings are known.
 const HEAD_BYTES: u64 = 4096;
@@ -34,19 +34,20 @@ pub(super) fn format_of(path: &Path) -> Option<ModelFormat> {
 /// `.model`, so that such a file needs the backend's own name.
 pub(super) fn is_served(path: &Path) -> bool {
     let is_any_model = path.extension() == Some(OsStr::new("model"))
-        && path.file_name() != Some(OsStr::new(ModelFormat::XgboostLegacy.file_name()));
+        && path.file_name() != Some(OsStr::new(ModelFormat::XgboostLegacy.default_file_name()));
     !is_any_model && format_of(path).is_some()
 }
 
 /// Returns true if the name of a file in a version says nothing about its model.
 pub(super) fn has_usual_name(path: &Path) -> bool {
-    let is_name = |format: &ModelFormat| path.file_name() == Some(OsStr::new(format.file_name()));
+    let is_name =
+        |format: &ModelFormat| path.file_name() == Some(OsStr::new(format.default_file_name()));
     ModelFormat::ALL.iter().any(is_name)
 }
 
 /// The configuration of a file: probabilities of classes, or numbers.
 pub(super) fn config(path: &Path, format: ModelFormat) -> io::Result<String> {
-    let forest = read(format, &std::fs::read(path)?).map_err(io::Error::other)?;
+    let forest = read_forest(format, &std::fs::read(path)?).map_err(io::Error::other)?;
     Ok(config_of(&forest, format))
 }
 
@@ -61,8 +62,8 @@ fn config_of(forest: &Forest, format: ModelFormat) -> String {
     };
     [
         format!("backend: \"fil\"\nmax_batch_size: {BATCH_MAX}\ndynamic_batching {{ }}\n"),
-        tensor("input", "input__0", forest.features()),
-        tensor("output", "output__0", forest.columns()),
+        tensor("input", "input__0", forest.feature_count()),
+        tensor("output", "output__0", forest.columns_per_target()),
         parameter("model_type", format.model_type()),
         parameter("is_classifier", &is_classifier.to_string()),
         parameter("predict_proba", &is_classifier.to_string()),

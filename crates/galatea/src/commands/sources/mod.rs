@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use galatea_forest::ModelFormat;
-use galatea_repository::{LinkedRepository, is_remote};
+use galatea_repository::{SymlinkRepository, is_remote};
 
 use self::openvino::OpenVinoFormat;
 
@@ -190,7 +190,7 @@ pub(super) struct Repositories {
     /// The targets of links.
     pub(super) places: LinkOrigins,
     /// Kept as long as the server runs.
-    _linked: Option<LinkedRepository>,
+    _linked: Option<SymlinkRepository>,
 }
 
 impl Repositories {
@@ -208,7 +208,7 @@ impl Repositories {
             return Ok(Self { paths, places: LinkOrigins::default(), _linked: None });
         }
         let names = names(&single, name)?;
-        let linked = LinkedRepository::create(parent).map_err(|error| {
+        let linked = SymlinkRepository::create(parent).map_err(|error| {
             format!("can't make a directory in '{}': {error}", parent.display())
         })?;
         let mut places = LinkOrigins::default();
@@ -235,7 +235,7 @@ impl LinkOrigins {
             source
         {
             let usual = match source {
-                Source::Forest(_, format) => format.file_name(),
+                Source::Forest(_, format) => format.default_file_name(),
                 Source::OpenVino(_, format) => format.linked_as().unwrap_or(USUAL),
                 _ => USUAL,
             };
@@ -313,7 +313,7 @@ fn name_of(source: &Source) -> Result<String, String> {
 }
 
 /// Adds a model.
-fn link(linked: &LinkedRepository, name: &str, source: &Source) -> std::io::Result<()> {
+fn link(linked: &SymlinkRepository, name: &str, source: &Source) -> std::io::Result<()> {
     let version = |backend: &str, file: &Path| {
         linked.add_single_version_model(name, folder(file), &config(backend, file))
     };
@@ -329,7 +329,7 @@ fn link(linked: &LinkedRepository, name: &str, source: &Source) -> std::io::Resu
         },
         Source::Forest(path, format) => {
             let config = forest::config(path, *format)?;
-            linked.add_single_file_model(name, path, format.file_name(), Some(&config))
+            linked.add_single_file_model(name, path, format.default_file_name(), Some(&config))
         }
         // Models import what is beside them.
         Source::Python(path) => version("python", path),

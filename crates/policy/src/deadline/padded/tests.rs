@@ -1,7 +1,9 @@
-use crate::event::{Action, Actions, Event, FailReason};
+use crate::event::{FailReason, SchedulerAction, SchedulerActions, SchedulerEvent};
 use crate::ids::{InstanceId, RequestInfo, RequestKey, ShapeClassId};
 use crate::scheduler::Scheduler;
-use crate::spec::{DeadlineSpec, DynamicSpec, PaddingSpec, SchedulingMode, SchedulingSpec};
+use crate::spec::{
+    DeadlineBatcherSpec, DynamicBatcherSpec, PaddingSpec, SchedulingMode, SchedulingSpec,
+};
 use crate::time::Time;
 
 /// The duration of an execution: a fixed part plus a part for each padded element.
@@ -29,17 +31,17 @@ struct World {
 impl World {
     fn new(instances: u32) -> Self {
         let padding = Some(PaddingSpec { budget: u64::MAX });
-        let queue = DynamicSpec { padding, ..DynamicSpec::default() };
+        let queue = DynamicBatcherSpec { padding, ..DynamicBatcherSpec::default() };
         let scheduler = Scheduler::new(SchedulingSpec {
             max_batch_size: 16,
-            mode: SchedulingMode::Deadline(DeadlineSpec { objective_ns: u64::MAX, queue }),
+            mode: SchedulingMode::Deadline(DeadlineBatcherSpec { objective_ns: u64::MAX, queue }),
             hold_until_queued: 0,
             hold_until_backlogged: 0,
         });
         let running = vec![None; instances as usize];
         let (lengths, refused) = (vec![0], Vec::new());
         let mut world = World { scheduler, now: Time(0), lengths, running, refused };
-        (0..instances).for_each(|id| world.step(Event::AddInstance(InstanceId(id))));
+        (0..instances).for_each(|id| world.step(SchedulerEvent::AddInstance(InstanceId(id))));
         world
     }
 
@@ -58,19 +60,19 @@ impl World {
         world
     }
 
-    fn step(&mut self, event: Event) {
-        let mut out = Actions::default();
+    fn step(&mut self, event: SchedulerEvent) {
+        let mut out = SchedulerActions::default();
         self.scheduler.step(self.now, event, &mut out);
         for action in out.drain() {
             match action {
-                Action::Dispatch { instance, batch } => {
+                SchedulerAction::Dispatch { instance, batch } => {
                     let requests = batch.entries().iter().filter_map(|one| one.request());
                     let keys: Vec<u64> = requests.map(|key| key.0).collect();
                     let length = keys.iter().map(|key| self.lengths[*key as usize]).max().unwrap();
                     let ends = self.now.saturating_add(takes_ns(batch.batch_size(), length));
                     self.running[instance.0 as usize] = Some(Running { keys, ends });
                 }
-                Action::Fail { key, reason: FailReason::TooLate { .. } } => {
+                SchedulerAction::Fail { key, reason: FailReason::TooLate { .. } } => {
                     self.refused.push(key.0);
                 }
                 other => panic!("{other:?}"),
@@ -83,7 +85,7 @@ impl World {
         let key = RequestKey(self.lengths.len() as u64);
         self.lengths.push(length);
         let deadline = within_us.map_or(Time::MAX, |us| self.now.saturating_add(us * 1_000));
-        self.step(Event::Enqueue(RequestInfo {
+        self.step(SchedulerEvent::Enqueue(RequestInfo {
             key,
             batch_size: 1,
             shape_class: ShapeClassId(0),
@@ -101,7 +103,7 @@ impl World {
         let (end, id) = self.running.iter().enumerate().filter_map(ends).min()?;
         self.now = end;
         let ended = self.running[id].take()?;
-        self.step(Event::LaneFree(InstanceId(id as u32)));
+        self.step(SchedulerEvent::LaneFree(InstanceId(id as u32)));
         Some(ended.keys)
     }
 

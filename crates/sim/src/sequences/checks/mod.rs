@@ -12,11 +12,11 @@ mod promptness;
 mod status;
 mod wakeups;
 
-use galatea_policy::{Event, Time};
+use galatea_policy::{SchedulerEvent, Time};
 
 use super::ledger::{LaneRecord, Ledger, Sequence};
 use crate::check::{Check, ensure};
-use crate::decision::Decision;
+use crate::decision::SchedulerDecision;
 
 pub(crate) use self::status::check_status;
 pub(crate) use self::wakeups::check_wakeup;
@@ -25,8 +25,8 @@ pub(crate) use self::wakeups::check_wakeup;
 pub(crate) fn check_step(
     ledger: &mut Ledger,
     now: Time,
-    event: &Event,
-    decisions: &[Decision],
+    event: &SchedulerEvent,
+    decisions: &[SchedulerDecision],
 ) -> Check {
     ledger.now = ledger.now.max(now);
     check_count(ledger, decisions)?;
@@ -47,7 +47,7 @@ pub(crate) fn check_step(
 
 /// Checks the number of decisions in a step. It is bounded because each decision ends a request's
 /// wait, closes or ends a sequence, or ends an instance or the drain.
-fn check_count(ledger: &Ledger, decisions: &[Decision]) -> Check {
+fn check_count(ledger: &Ledger, decisions: &[SchedulerDecision]) -> Check {
     let arriving = 1;
     let requests = ledger.queued() + ledger.executing.len() + arriving;
     let sequences = ledger.sequences.len() + arriving;
@@ -60,44 +60,48 @@ fn check_count(ledger: &Ledger, decisions: &[Decision]) -> Check {
     Ok(())
 }
 
-fn record_event(ledger: &mut Ledger, event: &Event) {
+fn record_event(ledger: &mut Ledger, event: &SchedulerEvent) {
     match event {
-        Event::Enqueue(info) => ledger.arrive(info),
-        Event::Cancel(key) => ledger.cancel(*key),
-        Event::Released { key, release } => ledger.release(*key, *release),
-        Event::LaneFree(id) => {
+        SchedulerEvent::Enqueue(info) => ledger.arrive(info),
+        SchedulerEvent::Cancel(key) => ledger.cancel(*key),
+        SchedulerEvent::Released { key, release } => ledger.release(*key, *release),
+        SchedulerEvent::LaneFree(id) => {
             let lane = ledger.lanes.get_mut(id).expect("it has a batch");
             (lane.busy, lane.since) = (false, ledger.now);
         }
-        Event::AddInstance(id) => {
+        SchedulerEvent::AddInstance(id) => {
             let slots = vec![None; ledger.rules.slots];
             ledger
                 .lanes
                 .insert(*id, LaneRecord { busy: false, since: ledger.now, removing: false, slots });
             ledger.fill_slots();
         }
-        Event::RemoveInstance(id) => {
+        SchedulerEvent::RemoveInstance(id) => {
             ledger.lanes.get_mut(id).expect("it is there").removing = true;
         }
-        Event::Drain => {
+        SchedulerEvent::Drain => {
             ledger.draining = true;
             ledger.held = false;
             ledger.sequences.values_mut().for_each(Sequence::must_close);
         }
         // With permits, this is a step of the harness that no ledger records.
-        Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
+        SchedulerEvent::PermitGranted(_)
+        | SchedulerEvent::PermitDelayed(_)
+        | SchedulerEvent::Tick => {}
     }
 }
 
-fn record_decision(ledger: &mut Ledger, decision: &Decision) -> Check {
+fn record_decision(ledger: &mut Ledger, decision: &SchedulerDecision) -> Check {
     match decision {
-        Decision::Execute { instance, entries, rows, .. } => {
+        SchedulerDecision::Execute { instance, entries, rows, .. } => {
             batches::record_batch(ledger, *instance, entries, *rows)
         }
-        Decision::Fail(key, reason) => failures::record(ledger, *key, *reason),
-        Decision::SequenceClosed(sequence) => lifecycle::record_closed(ledger, *sequence),
-        Decision::SequenceEnded(sequence) => lifecycle::record_ended(ledger, *sequence),
-        Decision::InstanceRemoved(instance) => lifecycle::record_removed(ledger, *instance),
-        Decision::Drained => lifecycle::record_drained(ledger),
+        SchedulerDecision::Fail(key, reason) => failures::record(ledger, *key, *reason),
+        SchedulerDecision::SequenceClosed(sequence) => lifecycle::record_closed(ledger, *sequence),
+        SchedulerDecision::SequenceEnded(sequence) => lifecycle::record_ended(ledger, *sequence),
+        SchedulerDecision::InstanceRemoved(instance) => {
+            lifecycle::record_removed(ledger, *instance)
+        }
+        SchedulerDecision::Drained => lifecycle::record_drained(ledger),
     }
 }

@@ -1,6 +1,8 @@
 //! Checks of the scheduler's status.
 
-use galatea_policy::{InstanceId, LaneStatus, SlotStatus, SlotWaitReason, WaitingSequenceStatus};
+use galatea_policy::{
+    InstanceId, InstanceStatus, SequenceSlotStatus, SequenceSlotWaitReason, WaitingSequenceStatus,
+};
 
 use super::super::ledger::{LaneRecord, Ledger, Sequence};
 use super::wakeups;
@@ -29,13 +31,13 @@ pub(crate) fn check_status(ledger: &Ledger, scheduler: &Scheduler) -> Check {
     Ok(())
 }
 
-fn expected_slots(ledger: &Ledger) -> Vec<SlotStatus> {
+fn expected_slots(ledger: &Ledger) -> Vec<SequenceSlotStatus> {
     let mut slots = Vec::new();
     for (id, lane) in ledger.lanes.iter() {
         for (slot, occupant) in lane.slots.iter().enumerate() {
             let Some(key) = occupant else { continue };
             let sequence = &ledger.sequences[key];
-            slots.push(SlotStatus {
+            slots.push(SequenceSlotStatus {
                 instance: *id,
                 slot: u32::try_from(slot).expect("few slots"),
                 sequence: *key,
@@ -47,17 +49,23 @@ fn expected_slots(ledger: &Ledger) -> Vec<SlotStatus> {
     slots
 }
 
-fn expected_wait(ledger: &Ledger, lane: &LaneRecord, sequence: &Sequence) -> SlotWaitReason {
+fn expected_wait(
+    ledger: &Ledger,
+    lane: &LaneRecord,
+    sequence: &Sequence,
+) -> SequenceSlotWaitReason {
     if sequence.executing.is_some() {
-        SlotWaitReason::Execution
+        SequenceSlotWaitReason::Execution
     } else if sequence.queue.is_empty() {
-        SlotWaitReason::Request { idle_at: ledger.ends_at(sequence) }
+        SequenceSlotWaitReason::Request { idle_at: ledger.ends_at(sequence) }
     } else if ledger.held {
-        SlotWaitReason::Hold
+        SequenceSlotWaitReason::Hold
     } else if lane.busy {
-        SlotWaitReason::Lane
+        SequenceSlotWaitReason::Lane
     } else {
-        SlotWaitReason::BatchDelay { until: wakeups::dispatch_time(ledger, &ledger.ready(lane)) }
+        SequenceSlotWaitReason::BatchDelay {
+            until: wakeups::dispatch_time(ledger, &ledger.ready(lane)),
+        }
     }
 }
 
@@ -70,18 +78,18 @@ fn expected_backlog(ledger: &Ledger) -> Vec<WaitingSequenceStatus> {
     ledger.backlog.iter().map(describe).collect()
 }
 
-fn check_lanes(ledger: &Ledger, reported: &[LaneStatus]) -> Check {
+fn check_lanes(ledger: &Ledger, reported: &[InstanceStatus]) -> Check {
     let describe = |(id, lane): (&InstanceId, &LaneRecord)| {
         let (instance, since) = (*id, lane.since);
         // An instance that is being removed is treated like any other while it has sequences.
         let is_removing = lane.removing && lane.slots.iter().all(Option::is_none);
         match (lane.busy, is_removing) {
-            (false, _) => LaneStatus::Free { instance, since },
-            (true, false) => LaneStatus::Busy { instance, since },
-            (true, true) => LaneStatus::Removing { instance, busy_since: since },
+            (false, _) => InstanceStatus::Free { instance, since },
+            (true, false) => InstanceStatus::Busy { instance, since },
+            (true, true) => InstanceStatus::Removing { instance, busy_since: since },
         }
     };
-    let known: Vec<LaneStatus> = ledger.lanes.iter().map(describe).collect();
+    let known: Vec<InstanceStatus> = ledger.lanes.iter().map(describe).collect();
     ensure!(reported == known, "the status says {reported:?} of lanes {known:?}");
     Ok(())
 }

@@ -5,7 +5,7 @@ use galatea_policy::{
 };
 
 use super::{LiveSequence, Oracle, OracleStrategy};
-use crate::decision::Decision;
+use crate::decision::SchedulerDecision;
 use crate::dynamic_rules::QueuedRequest;
 use crate::naive_batcher::sum;
 
@@ -41,7 +41,7 @@ impl QueuedRequest for EligibleSequence {
 }
 
 impl Oracle {
-    pub(super) fn run(&mut self, decisions: &mut Vec<Decision>) {
+    pub(super) fn run(&mut self, decisions: &mut Vec<SchedulerDecision>) {
         if self.is_held() {
             return;
         }
@@ -126,7 +126,7 @@ impl Oracle {
         instance: InstanceId,
         rows: &[Option<usize>],
         reason: CloseReason,
-        decisions: &mut Vec<Decision>,
+        decisions: &mut Vec<SchedulerDecision>,
     ) {
         let mut entries = Vec::new();
         let mut executed = Vec::new();
@@ -151,7 +151,7 @@ impl Oracle {
         }
         self.lane(instance).busy = true;
         let rows = u32::try_from(entries.len()).expect("a batch is small");
-        decisions.push(Decision::Execute { instance, entries, rows, reason });
+        decisions.push(SchedulerDecision::Execute { instance, entries, rows, reason });
         executed.into_iter().for_each(|sequence| self.end_if_finished(sequence, decisions));
     }
 

@@ -7,13 +7,13 @@
 mod batches;
 
 use galatea_policy::{
-    Event, FailReason, InstanceId, Release, RequestInfo, RequestKey, SchedulingMode, SequenceKey,
-    SequenceSpec, SequenceStrategy, ShapeClassId, Time,
+    FailReason, InstanceId, RequestInfo, RequestKey, RequestRelease, SchedulerEvent,
+    SchedulingMode, SequenceBatcherSpec, SequenceKey, SequenceStrategy, ShapeClassId, Time,
 };
 
-use crate::decision::Decision;
+use crate::decision::SchedulerDecision;
 use crate::naive_batcher::{NaiveBatcher, sum};
-use crate::setup::{Setup, oldest_settings};
+use crate::setup::{SchedulerSetup, oldest_settings};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
@@ -78,10 +78,13 @@ struct OracleLane {
 }
 
 impl Oracle {
-    pub(crate) fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &SchedulerSetup) -> Self {
         let spec = &setup.spec;
-        let SchedulingMode::Sequence(SequenceSpec { strategy, max_sequence_idle_ns, iterative }) =
-            &spec.mode
+        let SchedulingMode::Sequence(SequenceBatcherSpec {
+            strategy,
+            max_sequence_idle_ns,
+            iterative,
+        }) = &spec.mode
         else {
             unreachable!("the stateless schedulers have an oracle of their own")
         };
@@ -120,23 +123,25 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn step(&mut self, now: Time, event: Event) -> Vec<Decision> {
+    pub(crate) fn step(&mut self, now: Time, event: SchedulerEvent) -> Vec<SchedulerDecision> {
         self.now = self.now.max(now);
         let mut decisions = Vec::new();
         self.time_out(&mut decisions);
         self.assign_slots();
         match event {
-            Event::Enqueue(info) => self.enqueue(info, &mut decisions),
-            Event::Cancel(key) => self.cancel(key, &mut decisions),
-            Event::Released { key, release } => self.release(key, release, &mut decisions),
-            Event::LaneFree(id) => self.lane(id).busy = false,
-            Event::AddInstance(id) => {
+            SchedulerEvent::Enqueue(info) => self.enqueue(info, &mut decisions),
+            SchedulerEvent::Cancel(key) => self.cancel(key, &mut decisions),
+            SchedulerEvent::Released { key, release } => self.release(key, release, &mut decisions),
+            SchedulerEvent::LaneFree(id) => self.lane(id).busy = false,
+            SchedulerEvent::AddInstance(id) => {
                 self.lanes.push(OracleLane { id, busy: false, removing: false });
                 self.lanes.sort_by_key(|lane| lane.id);
             }
-            Event::RemoveInstance(id) => self.lane(id).removing = true,
-            Event::Drain => self.drain(&mut decisions),
-            Event::PermitGranted(_) | Event::PermitDelayed(_) | Event::Tick => {}
+            SchedulerEvent::RemoveInstance(id) => self.lane(id).removing = true,
+            SchedulerEvent::Drain => self.drain(&mut decisions),
+            SchedulerEvent::PermitGranted(_)
+            | SchedulerEvent::PermitDelayed(_)
+            | SchedulerEvent::Tick => {}
         }
         self.assign_slots();
         self.run(&mut decisions);
@@ -153,7 +158,7 @@ impl Oracle {
         self.sequences.iter().position(|sequence| sequence.key == key)
     }
 
-    fn time_out(&mut self, decisions: &mut Vec<Decision>) {
+    fn time_out(&mut self, decisions: &mut Vec<SchedulerDecision>) {
         let expires =
             |sequence: &LiveSequence| sequence.waiting.iter().filter_map(|one| one.fails_at).min();
         let backlog = self.sequences.iter().filter(|sequence| sequence.slot.is_none());
@@ -197,9 +202,9 @@ impl Oracle {
         sequence.idle_end = (end != Time::MAX).then_some((end, self.ticks));
     }
 
-    fn enqueue(&mut self, info: RequestInfo, decisions: &mut Vec<Decision>) {
+    fn enqueue(&mut self, info: RequestInfo, decisions: &mut Vec<SchedulerDecision>) {
         let Some(mark) = info.sequence else {
-            decisions.push(Decision::Fail(info.key, FailReason::NoSequence));
+            decisions.push(SchedulerDecision::Fail(info.key, FailReason::NoSequence));
             return;
         };
         let known = self.sequence(mark.sequence);
@@ -209,11 +214,11 @@ impl Oracle {
             (known.is_none() && !mark.start).then_some(FailReason::MissingStart)
         };
         if let Some(reason) = refusal {
-            decisions.push(Decision::Fail(info.key, reason));
+            decisions.push(SchedulerDecision::Fail(info.key, reason));
             if known.is_none() {
                 decisions.extend([
-                    Decision::SequenceClosed(mark.sequence),
-                    Decision::SequenceEnded(mark.sequence),
+                    SchedulerDecision::SequenceClosed(mark.sequence),
+                    SchedulerDecision::SequenceEnded(mark.sequence),
                 ]);
             }
             return;
@@ -251,7 +256,7 @@ impl Oracle {
         self.sequences.len() - 1
     }
 
-    fn cancel(&mut self, key: RequestKey, decisions: &mut Vec<Decision>) {
+    fn cancel(&mut self, key: RequestKey, decisions: &mut Vec<SchedulerDecision>) {
         for index in 0..self.sequences.len() {
             let sequence = &mut self.sequences[index];
             if self.iterative && sequence.running.as_ref().is_some_and(|running| running.key == key)
@@ -271,26 +276,32 @@ impl Oracle {
         index: usize,
         first: usize,
         reason: FailReason,
-        decisions: &mut Vec<Decision>,
+        decisions: &mut Vec<SchedulerDecision>,
     ) {
         let key = self.sequences[index].key;
         let failing = self.sequences[index].waiting.split_off(first);
-        decisions.extend(failing.iter().map(|pending| Decision::Fail(pending.key, reason)));
+        decisions
+            .extend(failing.iter().map(|pending| SchedulerDecision::Fail(pending.key, reason)));
         self.close(index, decisions);
         self.end_if_finished(key, decisions);
     }
 
-    fn release(&mut self, key: RequestKey, release: Release, decisions: &mut Vec<Decision>) {
+    fn release(
+        &mut self,
+        key: RequestKey,
+        release: RequestRelease,
+        decisions: &mut Vec<SchedulerDecision>,
+    ) {
         let place = self.executing.iter().position(|(running, _)| *running == key);
         let (_, sequence) = self.executing.swap_remove(place.expect("it is in execution"));
         let Some(index) = sequence.and_then(|sequence| self.sequence(sequence)) else { return };
         let sequence = &mut self.sequences[index];
         let ran = sequence.running.take().expect("it is in execution");
-        if release == Release::Reschedule && sequence.cancelled {
-            decisions.push(Decision::Fail(key, FailReason::Cancelled));
-        } else if release == Release::Reschedule && sequence.expired {
-            decisions.push(Decision::Fail(key, FailReason::RescheduledTooLate));
-        } else if release == Release::Reschedule {
+        if release == RequestRelease::Reschedule && sequence.cancelled {
+            decisions.push(SchedulerDecision::Fail(key, FailReason::Cancelled));
+        } else if release == RequestRelease::Reschedule && sequence.expired {
+            decisions.push(SchedulerDecision::Fail(key, FailReason::RescheduledTooLate));
+        } else if release == RequestRelease::Reschedule {
             sequence.waiting.insert(0, Pending { since: self.now, start: false, ..ran });
             sequence.arrived = self.now;
             self.begin_idle_time(index);
@@ -299,16 +310,16 @@ impl Oracle {
         self.end_if_finished(sequence, decisions);
     }
 
-    fn close(&mut self, index: usize, decisions: &mut Vec<Decision>) {
+    fn close(&mut self, index: usize, decisions: &mut Vec<SchedulerDecision>) {
         let sequence = &mut self.sequences[index];
         if sequence.open {
             sequence.open = false;
             sequence.idle_end = sequence.idle_end.filter(|_| self.iterative);
-            decisions.push(Decision::SequenceClosed(sequence.key));
+            decisions.push(SchedulerDecision::SequenceClosed(sequence.key));
         }
     }
 
-    fn end_if_finished(&mut self, key: SequenceKey, decisions: &mut Vec<Decision>) {
+    fn end_if_finished(&mut self, key: SequenceKey, decisions: &mut Vec<SchedulerDecision>) {
         let index = self.sequence(key).expect("it is live");
         let sequence = &self.sequences[index];
         let comes_back = self.iterative && sequence.running.is_some();
@@ -320,7 +331,7 @@ impl Oracle {
             // A later sequence may get the same key.
             sequence.take_if(|sequence| *sequence == key);
         }
-        decisions.push(Decision::SequenceEnded(key));
+        decisions.push(SchedulerDecision::SequenceEnded(key));
     }
 
     /// Assigns free slots to the backlog and updates which sequences are eligible.
@@ -359,16 +370,16 @@ impl Oracle {
             && self.lanes.iter().all(|lane| !lane.busy)
     }
 
-    fn finish_drain(&mut self, decisions: &mut Vec<Decision>) {
+    fn finish_drain(&mut self, decisions: &mut Vec<SchedulerDecision>) {
         if !self.draining || self.drained || !self.is_quiet() {
             return;
         }
         self.drained = true;
-        decisions.push(Decision::Drained);
+        decisions.push(SchedulerDecision::Drained);
     }
 
     /// Closes all sequences.
-    fn drain(&mut self, decisions: &mut Vec<Decision>) {
+    fn drain(&mut self, decisions: &mut Vec<SchedulerDecision>) {
         self.draining = true;
         self.hold = None;
         let mut open: Vec<SequenceKey> = self
@@ -385,7 +396,7 @@ impl Oracle {
         }
     }
 
-    fn remove_instances(&mut self, decisions: &mut Vec<Decision>) {
+    fn remove_instances(&mut self, decisions: &mut Vec<SchedulerDecision>) {
         let taken: Vec<InstanceId> =
             self.sequences.iter().filter_map(|sequence| Some(sequence.slot?.1)).collect();
         let goes = |lane: &OracleLane| lane.removing && !lane.busy && !taken.contains(&lane.id);
@@ -393,7 +404,7 @@ impl Oracle {
             self.lanes
                 .iter()
                 .filter(|lane| goes(lane))
-                .map(|lane| Decision::InstanceRemoved(lane.id)),
+                .map(|lane| SchedulerDecision::InstanceRemoved(lane.id)),
         );
         self.lanes.retain(|lane| !goes(lane));
     }

@@ -1,7 +1,7 @@
 //! Loads with deadlines: levels, and predictions that turn out to be wrong.
 
-use galatea_policy::{DynamicSpec, RequestKey, Time};
-use galatea_simulate::TimedWorld;
+use galatea_policy::{DynamicBatcherSpec, RequestKey, Time};
+use galatea_simulate::SimulationWorld;
 
 use super::super::{Costs, Kind, World};
 use crate::check::{Check, ensure};
@@ -11,10 +11,10 @@ use crate::random::Random;
 /// a turn before them.
 pub(super) fn check_levels(random: &mut Random) -> Check {
     let mut world = World::scene(Kind::Deadlines, random, 1, Costs::by_element(100, 0))?;
-    world.rebuild(DynamicSpec {
+    world.rebuild(DynamicBatcherSpec {
         priority_levels: 2,
         default_priority_level: 2,
-        ..DynamicSpec::default()
+        ..DynamicBatcherSpec::default()
     });
     world.add_instance()?;
     world.arrive_with(0, 1, 0, 1, Time::MAX)?;
@@ -34,7 +34,7 @@ pub(super) fn check_levels(random: &mut Random) -> Check {
 pub(super) fn check_recovery(random: &mut Random) -> Check {
     let mut world = World::scene(Kind::Deadlines, random, 8, Costs::by_element(10_000, 0))?;
     world.objective_ns = 1_000;
-    world.rebuild(DynamicSpec::default());
+    world.rebuild(DynamicBatcherSpec::default());
     world.add_instance()?;
     // The second probe reveals that executions are fast again.
     let (slow, arrivals, gap_ns, least) = match random.between(0, 1) {

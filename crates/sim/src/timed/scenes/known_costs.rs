@@ -2,7 +2,7 @@
 //! requests are passed over, what is admitted, and how much caution deadlines need.
 
 use galatea_policy::{RequestKey, Time};
-use galatea_simulate::TimedWorld;
+use galatea_simulate::SimulationWorld;
 
 use super::super::{Costs, Kind, World};
 use crate::check::{Check, ensure};

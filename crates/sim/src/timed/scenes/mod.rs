@@ -5,8 +5,8 @@ mod known_costs;
 mod padded_deadlines;
 mod padding;
 
-use galatea_policy::{DynamicSpec, Time};
-use galatea_simulate::TimedWorld;
+use galatea_policy::{DynamicBatcherSpec, Time};
+use galatea_simulate::SimulationWorld;
 
 use super::{Costs, Kind, World};
 use crate::check::{Check, ensure};
@@ -39,7 +39,7 @@ fn check_gain(kind: Kind, random: &mut Random) -> Check {
     world.costs = Costs::by_element(1_000_000, 1);
     world.objective_ns =
         if kind.has_deadlines() { random.pick(&[u64::MAX, 1_000_000_000]) } else { u64::MAX };
-    world.rebuild(DynamicSpec::default());
+    world.rebuild(DynamicBatcherSpec::default());
     world.add_instance()?;
     for _ in 0..400 {
         world.arrive_plainly(length, Time::MAX)?;
@@ -64,7 +64,7 @@ impl World {
         let mut world = World::new(kind, random);
         (world.max_rows, world.costs) = (max_rows, costs);
         (world.budget, world.objective_ns) = (u64::MAX, u64::MAX);
-        world.rebuild(DynamicSpec::default());
+        world.rebuild(DynamicBatcherSpec::default());
         world.add_instance()?;
         Ok(world)
     }

@@ -2,9 +2,10 @@
 //! benefits.
 
 use galatea_policy::{
-    DeadlineSpec, DynamicSpec, PaddingSpec, QueuePolicy, RequestKey, SchedulingMode, Time,
+    DeadlineBatcherSpec, DynamicBatcherSpec, PaddingSpec, QueuePolicy, RequestKey, SchedulingMode,
+    Time,
 };
-use galatea_simulate::{Arrival, Execution, Report, simulate};
+use galatea_simulate::{Arrival, Execution, Report, simulate_open_loop};
 
 use super::super::{Costs, Kind, World, settings};
 use crate::check::{Check, ensure};
@@ -65,9 +66,10 @@ pub(super) fn check_goodput(seed: u64) -> Check {
     let with_timeout = |percent: u64| {
         let default_timeout_ns = objective_ns / 100 * percent;
         let default_queue_policy = QueuePolicy { default_timeout_ns, ..QueuePolicy::default() };
-        DynamicSpec { padding, default_queue_policy, ..DynamicSpec::default() }
+        DynamicBatcherSpec { padding, default_queue_policy, ..DynamicBatcherSpec::default() }
     };
-    let ours = run(SchedulingMode::Deadline(DeadlineSpec { objective_ns, queue: with_timeout(0) }));
+    let ours =
+        run(SchedulingMode::Deadline(DeadlineBatcherSpec { objective_ns, queue: with_timeout(0) }));
     let others = [0, 30, 50, 70].map(|percent| run(SchedulingMode::Dynamic(with_timeout(percent))));
     let best = others.iter().map(|report| report.in_time).max().unwrap_or(0);
     let ratio = ours.in_time as f64 / best.max(1) as f64;
@@ -92,7 +94,7 @@ fn some_length(random: &mut Random) -> u32 {
 
 fn play(mode: SchedulingMode, costs: Costs, arrivals: &[Arrival], seed: u64) -> Report {
     let mut random = Random::new(seed ^ 0xD07A);
-    simulate(&settings(16, mode), 1, arrivals, |execution: Execution| {
+    simulate_open_loop(&settings(16, mode), 1, arrivals, |execution: Execution| {
         costs.of(execution.rows, execution.length) * random.between(95, 105) / 100
     })
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use galatea_backend::ExecutionPolicy;
 use galatea_infer::{
-    CancelToken, Code, CorrelationId, InferenceRequest, InferenceService, Pass, PendingRequest,
-    Reply, ResponseSender,
+    AccessPass, CancelToken, Code, CorrelationId, InferenceRequest, InferenceService,
+    PendingRequest, Reply, ResponseSender,
 };
 
 use crate::testing::sequences::{
@@ -104,7 +104,7 @@ fn decoupled_responses_come_from_every_iteration() {
         for request in batch.into_iter().filter(|request| !request.is_padding()) {
             count_and(request, |request, count| {
                 let partial = response(request, -count);
-                request.respond(Ok(partial));
+                request.respond_nonfinal(Ok(partial));
             });
         }
         Ok(())
@@ -115,11 +115,11 @@ fn decoupled_responses_come_from_every_iteration() {
     let (replies, inbox) = mpsc::channel();
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {
         let Reply::Response { result, finality } = reply else { return };
-        let data = result.unwrap().outputs[0].data.host().unwrap().clone();
+        let data = result.unwrap().outputs[0].data.host_bytes().unwrap().clone();
         let value = i32::from_le_bytes(*data.first_chunk().unwrap());
         replies.send(format!("{value} {finality:?}")).unwrap();
     }));
-    server.infer(Pass::in_process(), Box::new(step(0, "", 3)), sender);
+    server.infer(AccessPass::in_process(), Box::new(step(0, "", 3)), sender);
     let got: Vec<String> = inbox.iter().collect();
     assert_eq!(got, ["-1 More", "-2 More", "-3 More", "3 Final"]);
     wait_until_empty(&server);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use galatea_backend::{ExecutionPolicy, RefusedBatch};
 use galatea_infer::{CancelToken, Code, InferenceRequest, PendingRequest, Status};
-use galatea_policy::LaneStatus;
+use galatea_policy::InstanceStatus;
 use serde_json::Value;
 
 use crate::testing::sequences::{
@@ -137,7 +137,7 @@ fn a_request_may_arrive_before_the_idle_timeout_of_its_sequence_is_noticed() {
     let instance_is_free = || {
         wait_until(&server, "a free instance", |dispatcher| {
             let lanes = dispatcher.lane_states();
-            matches!(lanes[0], LaneStatus::Free { .. })
+            matches!(lanes[0], InstanceStatus::Free { .. })
         });
     };
     for round in 0..3 {
@@ -334,11 +334,11 @@ fn the_status_says_what_slots_and_backlog_wait_for() {
     // The status is complete once the first request's lane is free.
     wait_until(&server, "a free instance", |dispatcher| {
         let lanes = dispatcher.lane_states();
-        lanes.iter().any(|lane| matches!(lane, LaneStatus::Free { .. }))
+        lanes.iter().any(|lane| matches!(lane, InstanceStatus::Free { .. }))
     });
     let model = server.model("seq");
     let mut status: Value =
-        serde_json::from_str(&model.report("scheduler", None).unwrap()).unwrap();
+        serde_json::from_str(&model.report_json("scheduler", None).unwrap()).unwrap();
     let backlog = status["sequences"]["backlog"][0]["waits_for"].take();
     assert!(backlog["remaining_us"].as_u64().unwrap() <= 3_600_000_000, "{backlog}");
     let slots = status["sequences"]["slots"].take();
@@ -346,7 +346,7 @@ fn the_status_says_what_slots_and_backlog_wait_for() {
     let brief: Vec<_> = slots.as_array().unwrap().iter().map(brief).collect();
     assert_eq!(brief, ["seq_0_0/0 waits for request", "seq_0_1/0 waits for execution"]);
     assert!(status["sequences"]["backlog"][0]["sequence"].is_u64());
-    let shown = model.report("scheduler", None).unwrap();
+    let shown = model.report_json("scheduler", None).unwrap();
     assert!(!shown.contains("correlation"), "{shown}");
     assert_eq!(status["sequences"]["free_slots"], 0);
     let instances = status["instances"].as_array().unwrap();
@@ -376,7 +376,7 @@ fn requests_can_be_held_until_slots_and_backlog_are_filled() {
     let held =
         [(1, "+."), (2, "+."), (3, "+")].map(|(id, flags)| send(&server, step(id, flags, 1)));
     let model = server.model("seq");
-    assert!(matches!(model.dispatcher.lane_states()[0], LaneStatus::Free { .. }));
+    assert!(matches!(model.dispatcher.lane_states()[0], InstanceStatus::Free { .. }));
     let last = send(&server, step(3, ".", 1));
     gate.check_and_open(&["1 1 1 1 1 0", "1 1 1 2 1 0"]);
     gate.check_and_open(&["1 1 0 3 1 0"]);

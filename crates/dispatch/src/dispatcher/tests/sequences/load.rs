@@ -60,7 +60,7 @@ fn client(server: &TestServer, number: u64, sequences: &AtomicU64) {
                 Ok(response) => {
                     assert!(!is_cut, "client {number}: a request ran behind a cancelled one");
                     sum += amount;
-                    let data = response.outputs[0].data.host().unwrap();
+                    let data = response.outputs[0].data.host_bytes().unwrap();
                     let got = i32::from_le_bytes(*data.first_chunk().unwrap());
                     assert_eq!(got, sum, "client {number}, sequence {id}, round {round}");
                 }

@@ -6,7 +6,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 use crate::testing::sequences::{
     BLOCKING, DIRECT, ONE_INSTANCE, ScriptedBackend, config, error, step, value, wait_until_empty,
 };
-use crate::testing::{Files, ServerSetup, send};
+use crate::testing::{FakeModelFiles, ServerSetup, send};
 
 #[test]
 fn requests_that_belong_to_no_sequence_are_refused() {
@@ -112,7 +112,7 @@ fn load(datatype: DataType, dims: &str, content: Option<&[u8]>) -> Result<(), St
     );
     assert!(text.contains("data_file"), "{text}");
     let initial_states = content.map(|content| ("begin", content.to_vec())).into_iter().collect();
-    let files = Files { version: 1, initial_states, ..Files::default() };
+    let files = FakeModelFiles { version: 1, initial_states, ..FakeModelFiles::default() };
     let (_, failures) =
         ServerSetup::new(text, ScriptedBackend::summing(BLOCKING)).files(vec![files]).load();
     failures

@@ -104,7 +104,7 @@ fn correlation_id(datatype: &'static str, id: CorrelationId) -> Vec<u8> {
             let input = request.request().input("CORRID").unwrap();
             assert_eq!(input.datatype.config_name(), datatype);
             assert_eq!(input.shape.dims(), [1, 1]);
-            seen.send(input.data.host().unwrap().to_vec()).unwrap();
+            seen.send(input.data.host_bytes().unwrap().to_vec()).unwrap();
             reply_with(request, 1);
         }
         Ok(())
@@ -135,7 +135,7 @@ fn padding_has_an_empty_string_as_correlation_id() {
     let (seen, sees) = std::sync::mpsc::channel();
     let backend = ScriptedBackend::new(ExecutionPolicy::Blocking, move |batch| {
         let ids = batch.iter().map(|request| {
-            request.request().input("CORRID").unwrap().data.host().unwrap().to_vec()
+            request.request().input("CORRID").unwrap().data.host_bytes().unwrap().to_vec()
         });
         seen.send(ids.collect::<Vec<_>>()).unwrap();
         batch.into_iter().for_each(add);

@@ -9,7 +9,7 @@ use crate::testing::sequences::{
     BLOCKING, DIRECT, ONE_INSTANCE, ScriptedBackend, config, int, reply_with, step, value,
     wait_until_empty,
 };
-use crate::testing::{Files, ServerSetup, send};
+use crate::testing::{FakeModelFiles, ServerSetup, send};
 
 /// The model's only state, with other settings.
 fn with_state(state: &str) -> String {
@@ -21,12 +21,12 @@ fn with_state(state: &str) -> String {
 }
 
 /// The state for a sequence's first request.
-fn first_state(state: &str, files: Files) -> (DataType, Vec<i64>, Vec<u8>) {
+fn first_state(state: &str, files: FakeModelFiles) -> (DataType, Vec<i64>, Vec<u8>) {
     let (seen, sees) = mpsc::channel();
     let backend = ScriptedBackend::new(BLOCKING, move |batch| {
         for request in batch {
             let input = request.request().input("SUM_IN").unwrap();
-            let data = input.data.host().unwrap().to_vec();
+            let data = input.data.host_bytes().unwrap().to_vec();
             seen.send((input.datatype, input.shape.dims().to_vec(), data)).unwrap();
             reply_with(request, 0);
         }
@@ -40,13 +40,13 @@ fn first_state(state: &str, files: Files) -> (DataType, Vec<i64>, Vec<u8>) {
 #[test]
 // row: IMP-03 IMP-04
 fn a_sequence_begins_with_the_configured_state() {
-    let files = || Files {
+    let files = || FakeModelFiles {
         version: 1,
         initial_states: vec![
             ("numbers", [5_i32.to_le_bytes(), 6_i32.to_le_bytes()].concat()),
             ("texts", b"\x01\0\0\0a\0\0\0\0".to_vec()),
         ],
-        ..Files::default()
+        ..FakeModelFiles::default()
     };
     let check = |state: &str, datatype, dims: &[i64], data: &[u8]| {
         let expected = (datatype, dims.to_vec(), data.to_vec());
@@ -82,7 +82,7 @@ fn a_sequence_begins_with_the_configured_state() {
 /// Appends the request's input to its state.
 fn append(mut request: PendingRequest) {
     let state = request.request().input("SUM_IN").unwrap();
-    let mut data = state.data.host().unwrap().to_vec();
+    let mut data = state.data.host_bytes().unwrap().to_vec();
     let length = state.shape.dims()[1];
     data.extend(int(&request, "IN").to_le_bytes());
     let sum = data.chunks(4).map(|chunk| i32::from_le_bytes(chunk.try_into().unwrap())).sum();
