@@ -202,7 +202,7 @@ REFUSALS = {
     ),
     "output": (
         "output { name: 'y' data_type: TYPE_FP32 dims: [ -1 ] }",
-        "model 'output', tensor 'y': the model expects 2 dimensions (shape [-1,4]) but the model "
+        "model 'output', tensor 'y': the model expects 2 dimensions (shape [2,4]) but the model "
         "configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > "
         "0 followed by the explicit tensor shape, making complete shape [2,-1])",
     ),
@@ -217,6 +217,10 @@ REFUSALS = {
     "precision": (
         "parameters { key: 'HINT_BF16' value { string_value: 'no' } }",
         "expected the parameter 'HINT_BF16' to be YES, got no",
+    ),
+    "compilation": (
+        "parameters { key: 'COMPILATION_NUM_THREADS' value { string_value: '2' } }",
+        "openvino error in configuring openvino core : ",
     ),
     "device": (
         "parameters { key: 'TARGET_DEVICE' value { string_value: 'warp' } }",

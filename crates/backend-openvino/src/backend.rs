@@ -16,6 +16,7 @@ use galatea_runtime::{MachineResources, RuntimeModel, auto_complete, model_entry
 
 use crate::api::{Core, Library};
 use crate::layouts;
+use crate::network::read_network;
 use crate::parameters::ModelParameters;
 use crate::signature::Comparison;
 use crate::source::OpenVinoSource;
@@ -79,7 +80,7 @@ impl Backend for OpenVinoBackend {
         auto_complete::complete_config(
             draft,
             &interface,
-            layouts::batching(&path),
+            layouts::batching(read_network(&path).as_deref()),
             self.default_max_batch_size,
         )
     }

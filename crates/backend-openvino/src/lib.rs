@@ -8,8 +8,9 @@
 //! - `session` executes a model for one instance, with an infer request of its own. What every
 //!   runtime does with a session is in the crate `runtime`.
 //! - `signature` compares a configuration with its model by the rules of Triton's backend;
-//!   `parameters` are those of that backend; `layouts` finds the batch dimension in a model's
-//!   file.
+//!   `parameters` are those of that backend.
+//! - `network` reads a model's file: `layouts` finds batch dimensions in it, and `predictable`
+//!   decides if the server may execute it inline.
 //!
 //! # What it is not
 //!
@@ -23,7 +24,9 @@
 mod api;
 mod backend;
 mod layouts;
+mod network;
 mod parameters;
+mod predictable;
 mod session;
 mod signature;
 mod source;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use galatea_infer::Status;
 
-const CPU: &str = "CPU";
+/// The default device.
+pub(crate) const CPU: &str = "CPU";
 const NUM_STREAMS: &str = "NUM_STREAMS";
 const PERFORMANCE_HINT: &str = "PERFORMANCE_HINT";
 

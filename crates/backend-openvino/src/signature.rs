@@ -126,6 +126,15 @@ impl Comparison<'_> {
             tensor.dims = own.into_iter().chain(dims.iter().copied()).collect();
             return Ok(());
         }
+        // Triton gives the model the largest batch before it compares outputs.
+        let mut own = tensor.dims.clone();
+        if let Some(first) = own.first_mut()
+            && is_batched
+            && sizes == SizeRule::Outputs
+            && *first == -1
+        {
+            *first = batch;
+        }
         let what = if is_batched {
             "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor \
              shape, making complete shape"
@@ -136,7 +145,7 @@ impl Comparison<'_> {
             "model '{model}', tensor '{name}': the model expects {} dimensions (shape {}) but the \
              model configuration specifies {} dimensions ({what} {})",
             tensor.dims.len(),
-            shape_text(&tensor.dims),
+            shape_text(&own),
             full.len(),
             shape_text(&full)
         )))
@@ -240,6 +249,15 @@ mod tests {
                 format!(
                     "tensor 'y': the model expects 2 dimensions (shape [1,3]) but the model \
                      configuration specifies 2 dimensions ({batched} [8,3])"
+                ),
+            ),
+            (
+                8,
+                ["2", "-1"],
+                [&[-1, 2], &[-1, 3]],
+                format!(
+                    "tensor 'y': the model expects 2 dimensions (shape [8,3]) but the model \
+                     configuration specifies 2 dimensions ({batched} [8,-1])"
                 ),
             ),
             (

@@ -10,7 +10,9 @@ use galatea_runtime::{CpuOrGpu, OpenedModel, SessionInterface, SessionSource, Te
 use galatea_tensor::DataType;
 
 use crate::api::{BatchRows, CompiledModel, Core, InferRequest, Library, Model, Port, TypeChange};
-use crate::parameters::ModelParameters;
+use crate::network::read_network;
+use crate::parameters::{CPU, ModelParameters};
+use crate::predictable::is_predictable;
 use crate::session::OpenVinoSession;
 use crate::signature::{Comparison, input_dims};
 
@@ -51,7 +53,7 @@ impl SessionSource for OpenVinoSource {
         let compiled = core.compile_model(&model, target_device, may_batch)?;
         let (input_count, outputs) = (interface.inputs.len(), model.outputs()?);
         let session = Arc::new(SharedModel { model: compiled, input_count, outputs, rows });
-        Ok(OpenedModel { session, interface, guarantee: ExecutionPredictability::NonBlocking })
+        Ok(OpenedModel { session, interface, guarantee: self.guarantee() })
     }
 
     fn session(&self, shared: Self::Shared) -> Result<OpenVinoSession, Status> {
@@ -74,6 +76,7 @@ impl OpenVinoSource {
             let line = format!("CPU extensions are loaded: '{cpu_extension}'");
             self.host.log(LogLevel::Info, &line);
         }
+        core.load_device(target_device)?;
         let instances = CpuOrGpu::Cpu.sharing_instance_count(&self.spec);
         for (property, value) in self.parameters.properties_for(instances) {
             core.set_property(target_device, property, &value)?;
@@ -168,6 +171,21 @@ impl OpenVinoSource {
         self.host.log(LogLevel::Warning, &line);
         let rows = BatchRows::Fixed(usize::try_from(rows).unwrap_or(1));
         Ok(Some(Prepared { model, interface: self.adopted(interface)?, rows }))
+    }
+
+    /// The guarantee for executions: operators of a library may do anything, and other devices than
+    /// the CPU may depend on the calling thread.
+    fn guarantee(&self) -> ExecutionPredictability {
+        let ModelParameters { target_device, cpu_extension, .. } = &self.parameters;
+        if !cpu_extension.is_empty() {
+            return ExecutionPredictability::Unspecified;
+        }
+        let is_predictable = || read_network(&self.path).is_some_and(|text| is_predictable(&text));
+        if target_device == CPU && is_predictable() {
+            ExecutionPredictability::Predictable
+        } else {
+            ExecutionPredictability::NonBlocking
+        }
     }
 
     /// Gives inputs and outputs the types of the configuration, as in Triton.

@@ -55,6 +55,25 @@ impl Core {
         api.check(status, " loading custom CPU extensions")
     }
 
+    /// Loads the plug-in of a device, so that it checks properties when they are set. An unknown
+    /// device is refused later.
+    pub(crate) fn load_device(&self, device: &str) -> Result<(), Status> {
+        let device = c_string(device, "a device's name")?;
+        let functions = self.library.api().functions();
+        let mut value = std::ptr::null_mut();
+        // SAFETY: the core is alive, the strings live during the call, and the value is the
+        // caller's to free.
+        unsafe {
+            let get_property = functions.ov_core_get_property;
+            let key = c"FULL_DEVICE_NAME".as_ptr();
+            let _ = get_property(self.raw.as_ptr(), device.as_ptr(), key, &raw mut value);
+            if !value.is_null() {
+                (functions.ov_free)(value);
+            }
+        }
+        Ok(())
+    }
+
     /// Sets a property of a device.
     pub(crate) fn set_property(&self, device: &str, key: &str, value: &str) -> Result<(), Status> {
         let api = self.library.api();

@@ -102,6 +102,12 @@ functions! {
     ov_core_add_extension: unsafe extern "C" fn(*const RawCore, *const c_char) -> OvStatus;
     ov_core_set_property:
         unsafe extern "C" fn(*const RawCore, *const c_char, ...) -> OvStatus;
+    ov_core_get_property: unsafe extern "C" fn(
+        *const RawCore,
+        *const c_char,
+        *const c_char,
+        *mut *mut c_char,
+    ) -> OvStatus;
     ov_core_read_model: unsafe extern "C" fn(
         *const RawCore,
         *const c_char,

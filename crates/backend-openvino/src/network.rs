@@ -1,0 +1,132 @@
+//! The network in a model's file: its layers, their connections and the layouts of tensors.
+//!
+//! OpenVINO's intermediate representation is XML. The library's C interface does not tell all of
+//! its content. A layer has ports; an edge leads from an output port of one layer to an input port
+//! of another. The layout of a tensor is an attribute of the port that produces it:
+//! `<attribute name="layout" version="0" layout="[N,C,H,W]" />`.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+/// The size beyond which files are not read.
+const FILE_SIZE_MAX: u64 = 64 << 20;
+
+/// The text of a file in the intermediate representation; `None` for other and for large files.
+pub(crate) fn read_network(path: &Path) -> Option<String> {
+    if path.extension().is_none_or(|extension| extension != "xml") {
+        return None;
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).ok()?;
+    if file.metadata().ok()?.len() > FILE_SIZE_MAX {
+        return None;
+    }
+    file.take(FILE_SIZE_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// A layer and one of its ports, by their identifiers.
+pub(crate) type Place<'a> = (&'a str, &'a str);
+
+/// The layers of a network, without those inside loops and conditions.
+#[derive(Default)]
+pub(crate) struct Network<'a> {
+    /// The identifiers and types of the layers, in the order of the file: each after those that it
+    /// reads.
+    pub(crate) layers: Vec<(&'a str, &'a str)>,
+    /// The place that leads to a place.
+    pub(crate) sources: BTreeMap<Place<'a>, Place<'a>>,
+    /// The layouts of tensors by the places that produce them.
+    pub(crate) layouts: BTreeMap<Place<'a>, &'a str>,
+}
+
+impl<'a> Network<'a> {
+    pub(crate) fn parse(text: &'a str) -> Self {
+        let mut network = Self::default();
+        // Bodies of loops and conditions have layers of their own.
+        let mut bodies = 0_usize;
+        let mut place = ("", "");
+        for tag in text.split('<').skip(1) {
+            let tag = tag.split('>').next().unwrap_or_default();
+            let name = tag.split([' ', '\t', '\n', '\r']).next().unwrap_or_default();
+            if name.ends_with("body") {
+                let ends = name.starts_with('/');
+                bodies = if ends { bodies.saturating_sub(1) } else { bodies.saturating_add(1) };
+            } else if bodies == 0 {
+                network.add(name, tag, &mut place);
+            }
+        }
+        network
+    }
+
+    /// Adds the content of a tag. `place` is the layer and the port that contain it.
+    fn add(&mut self, name: &str, tag: &'a str, place: &mut Place<'a>) {
+        let value = |name: &str| attribute(tag, name).unwrap_or_default();
+        match name {
+            "layer" => {
+                *place = (value("id"), "");
+                self.layers.push((place.0, value("type")));
+            }
+            "port" => place.1 = value("id"),
+            "attribute" if value("name") == "layout" => {
+                self.layouts.insert(*place, value("layout"));
+            }
+            "edge" => {
+                let source = (value("from-layer"), value("from-port"));
+                self.sources.insert((value("to-layer"), value("to-port")), source);
+            }
+            _ => {}
+        }
+    }
+
+    /// The places that lead to a layer's ports, with the identifiers of the ports.
+    pub(crate) fn inputs_of(
+        &self,
+        layer: &'a str,
+    ) -> impl Iterator<Item = (&'a str, Place<'a>)> + '_ {
+        let of_layer = self.sources.range((layer, "")..).take_while(move |(to, _)| to.0 == layer);
+        of_layer.map(|(to, from)| (to.1, *from))
+    }
+}
+
+/// The value of an attribute in a tag.
+fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
+    let mut rest = tag;
+    loop {
+        let (before, value) = rest.split_once("=\"")?;
+        let (value, behind) = value.split_once('"')?;
+        if before.trim_start() == name || before.ends_with(&format!(" {name}")) {
+            return Some(value);
+        }
+        rest = behind;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_read_without_the_bodies_of_its_layers() {
+        let text = "<net><layers><layer id=\"0\" type=\"Parameter\"><output><port id=\"1\">\
+            <rt_info><attribute name=\"layout\" layout=\"[N]\"/></rt_info></port></output></layer>\
+            <layer id=\"1\" type=\"If\"><then_body><layers><layer id=\"0\" type=\"Add\"/></layers>\
+            <edges><edge from-layer=\"7\" from-port=\"0\" to-layer=\"1\" to-port=\"0\"/></edges>\
+            </then_body></layer></layers><edges>\
+            <edge from-layer=\"0\" from-port=\"1\" to-layer=\"1\" to-port=\"2\"/></edges></net>";
+        let network = Network::parse(text);
+        assert_eq!(network.layers, [("0", "Parameter"), ("1", "If")]);
+        assert_eq!(network.layouts, BTreeMap::from([(("0", "1"), "[N]")]));
+        assert_eq!(network.inputs_of("1").collect::<Vec<_>>(), [("2", ("0", "1"))]);
+        assert_eq!(network.inputs_of("0").count(), 0);
+    }
+
+    #[test]
+    fn other_text_is_an_empty_network() {
+        for text in ["", "<", "<layer", "a<b>c", "<layer id=", "</body></body><edge/>"] {
+            let network = Network::parse(text);
+            assert!(network.layouts.is_empty(), "{text}");
+        }
+    }
+}
