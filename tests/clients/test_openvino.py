@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import json
+import os
 import pathlib
 import random
 import subprocess
@@ -34,6 +35,8 @@ LIBRARIES = pathlib.Path(openvino.__file__).parent / "libs"
 LIBRARY = str(max(LIBRARIES.glob("libopenvino_c.so*")))
 ERROR_MAX = 1e-6
 MUTATIONS = 60
+#: The library of another version.
+OTHER = os.environ.get("GALATEA_OTHER_OPENVINO")
 
 StartOpenVino = Callable[..., contextlib.AbstractContextManager[Server]]
 
@@ -293,6 +296,24 @@ def test_without_the_library_the_error_says_what_to_install(
     with start_server(tmp_path, *flags, environment=nowhere) as running:
         running.wait_until_ready()
         assert load(running, "perceptron").status == 200
+
+
+@pytest.mark.skipif(not OTHER, reason="needs another OpenVINO in GALATEA_OTHER_OPENVINO")
+# row: BE-03
+def test_versions_serve_side_by_side(start: StartOpenVino, tmp_path: pathlib.Path) -> None:
+    """One model has another library than the server's."""
+    models = {name: SUITE["convolution"]() for name in ("usual", "other")}
+    paths = {name: put(tmp_path, name, model) for name, model in models.items()}
+    parameter = f'parameters {{ key: "OPENVINO_LIBRARY_PATH" value {{ string_value: "{OTHER}" }} }}'
+    (tmp_path / "other" / "config.pbtxt").write_text(f"{models['other'].config} {parameter}")
+    with start(tmp_path) as running:
+        client = TRANSPORTS["grpc"](running)
+        for name, model in models.items():
+            for request, expected in zip(model.requests, model.expected(paths[name]), strict=True):
+                check_equal(client.infer(name, request), expected)
+        client.close()
+        libraries = pathlib.Path(f"/proc/{running.process.pid}/maps").read_text()
+    assert str(OTHER) in libraries and LIBRARY in libraries
 
 
 # row: BE-03

@@ -1,6 +1,7 @@
 //! The backend, which all models share.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use galatea_backend::{
@@ -13,11 +14,12 @@ use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::Status;
 use galatea_runtime::parameters::default_max_batch_size;
 use galatea_runtime::{MachineResources, RuntimeModel, auto_complete, model_entry};
+use galatea_stdx::Lock;
 
 use crate::api::{Core, Library};
 use crate::layouts;
 use crate::network::read_network;
-use crate::parameters::ModelParameters;
+use crate::parameters::{LIBRARY, ModelParameters};
 use crate::signature::Comparison;
 use crate::source::OpenVinoSource;
 
@@ -38,6 +40,8 @@ pub struct BackendOptions {
 /// The backend `openvino`.
 pub struct OpenVinoBackend {
     library: Arc<Library>,
+    /// The libraries that models name, which are never closed.
+    named: Lock<BTreeMap<PathBuf, Arc<Library>>>,
     machine: MachineResources,
     default_max_batch_size: i32,
     settings: BTreeMap<String, String>,
@@ -54,7 +58,22 @@ impl OpenVinoBackend {
         // At least 1, as in Triton.
         let default_max_batch_size = default_max_batch_size(&settings)?.max(1);
         let machine = MachineResources { devices, account };
-        Ok(Self { library, machine, default_max_batch_size, settings })
+        Ok(Self { library, named: Lock::default(), machine, default_max_batch_size, settings })
+    }
+
+    /// The library for a model, which may name another version than the server's.
+    fn library(&self, path: Option<&str>) -> Result<Arc<Library>, Status> {
+        let Some(path) = path.filter(|path| !path.is_empty()) else {
+            return Ok(self.library.clone());
+        };
+        let mut named = self.named.lock("find or open a library");
+        if let Some(library) = named.get(Path::new(path)) {
+            return Ok(library.clone());
+        }
+        let path = PathBuf::from(path);
+        let library = Library::open(&path)?;
+        named.insert(path, library.clone());
+        Ok(library)
     }
 }
 
@@ -75,8 +94,9 @@ impl Backend for OpenVinoBackend {
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
     ) -> Result<(), Status> {
-        let path = model_entry(files, draft.default_model_filename(), MODEL_FILE, draft.name())?;
-        let interface = Core::new(self.library.clone())?.read_model(&path)?.interface()?;
+        let path = model_file(files, draft.default_model_filename(), draft.name())?;
+        let library = self.library(draft.parameter(LIBRARY))?;
+        let interface = Core::new(library)?.read_model(&path)?.interface()?;
         auto_complete::complete_config(
             draft,
             &interface,
@@ -102,8 +122,8 @@ impl Backend for OpenVinoBackend {
             host.log(LogLevel::Warning, &line);
         }
         let source = OpenVinoSource {
-            library: self.library.clone(),
-            path: model_entry(files, spec.model_filename(None), MODEL_FILE, &spec.name)?,
+            library: self.library(spec.parameters.get(LIBRARY).map(String::as_str))?,
+            path: model_file(files, spec.model_filename(None), &spec.name)?,
             spec: spec.clone(),
             parameters,
             host: host.clone(),
@@ -111,9 +131,23 @@ impl Backend for OpenVinoBackend {
         Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?))
     }
 
-    fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
-        let files = vec![self.library.file_fingerprint()?.clone()];
-        let (version, settings) = (self.library.version().to_owned(), self.settings.clone());
+    fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
+        let path = loaded.spec.parameters.get(LIBRARY);
+        let library = self.library(path.map(String::as_str)).ok()?;
+        let files = vec![library.file_fingerprint()?.clone()];
+        let (version, settings) = (library.version().to_owned(), self.settings.clone());
         Some(BackendFingerprint { version, settings, files })
     }
+}
+
+/// The path of a model, which may be a directory.
+fn model_file(files: &dyn ModelFiles, name: &str, model: &str) -> Result<PathBuf, Status> {
+    let path = model_entry(files, name, MODEL_FILE, model)?;
+    if path.extension().is_some_and(|ending| ending == "graphdef") {
+        return Err(Status::invalid_argument(format!(
+            "unable to load model '{model}': OpenVINO reads a frozen graph only if the name of its \
+             file ends with '.pb', unlike '{name}'"
+        )));
+    }
+    Ok(path)
 }

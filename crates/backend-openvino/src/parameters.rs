@@ -8,6 +8,10 @@ use galatea_infer::Status;
 pub(crate) const CPU: &str = "CPU";
 const NUM_STREAMS: &str = "NUM_STREAMS";
 const PERFORMANCE_HINT: &str = "PERFORMANCE_HINT";
+/// A parameter that Triton's backend does not have.
+const PRECISION_HINT: &str = "INFERENCE_PRECISION_HINT";
+/// Another one: the path of the library that executes this model.
+pub(crate) const LIBRARY: &str = "OPENVINO_LIBRARY_PATH";
 
 /// A model's parameters, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +39,10 @@ impl ModelParameters {
         for (key, property) in [
             ("INFERENCE_NUM_THREADS", "INFERENCE_NUM_THREADS"),
             ("COMPILATION_NUM_THREADS", "COMPILATION_NUM_THREADS"),
-            ("HINT_BF16", "INFERENCE_PRECISION_HINT"),
+            ("HINT_BF16", PRECISION_HINT),
             (NUM_STREAMS, NUM_STREAMS),
             (PERFORMANCE_HINT, PERFORMANCE_HINT),
+            (PRECISION_HINT, PRECISION_HINT),
         ] {
             let value = text(key);
             if !value.is_empty() {
@@ -82,6 +87,8 @@ fn property_value(key: &str, value: &str) -> Result<String, Status> {
         PERFORMANCE_HINT if matches!(value, "latency" | "throughput" | "cumulative_throughput") => {
             return Ok(value.to_ascii_uppercase());
         }
+        PRECISION_HINT if matches!(value, "f32" | "bf16" | "f16") => return Ok(value.to_owned()),
+        PRECISION_HINT => "F32/BF16/F16",
         PERFORMANCE_HINT => "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT",
         _ if is_number => return Ok(value.to_owned()),
         _ => "a non-negative number",
@@ -145,6 +152,7 @@ mod tests {
             ("COMPILATION_NUM_THREADS", "X", "a non-negative number, got x"),
             ("HINT_BF16", "NO", "YES, got no"),
             ("NUM_STREAMS", "some", "either AUTO/NUMA/<int_value>, got some"),
+            ("INFERENCE_PRECISION_HINT", "fp32", "F32/BF16/F16, got fp32"),
             ("PERFORMANCE_HINT", "Fast", "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT, got fast"),
         ] {
             let expected = format!("expected the parameter '{key}' to be {expected}");

@@ -51,6 +51,7 @@ impl SessionSource for OpenVinoSource {
         let ModelParameters { target_device, skips_dynamic_batches, .. } = &self.parameters;
         let may_batch = self.is_batched() && !skips_dynamic_batches;
         let compiled = core.compile_model(&model, target_device, may_batch)?;
+        self.log_precision(&compiled);
         let (input_count, outputs) = (interface.inputs.len(), model.outputs()?);
         let session = Arc::new(SharedModel { model: compiled, input_count, outputs, rows });
         Ok(OpenedModel { session, interface, guarantee: self.guarantee() })
@@ -171,6 +172,19 @@ impl OpenVinoSource {
         self.host.log(LogLevel::Warning, &line);
         let rows = BatchRows::Fixed(usize::try_from(rows).unwrap_or(1));
         Ok(Some(Prepared { model, interface: self.adopted(interface)?, rows }))
+    }
+
+    /// Tells that results are less precise than those of 32-bit numbers.
+    fn log_precision(&self, compiled: &CompiledModel) {
+        let precision = compiled.property(c"INFERENCE_PRECISION_HINT");
+        if let Some(precision) = precision.filter(|precision| precision != "f32") {
+            let line = format!(
+                "model '{}': OpenVINO computes with {precision}; the parameter \
+                 INFERENCE_PRECISION_HINT chooses another precision",
+                self.spec.name
+            );
+            self.host.log(LogLevel::Info, &line);
+        }
     }
 
     /// The guarantee for executions: operators of a library may do anything, and other devices than

@@ -9,7 +9,7 @@ use galatea_config::SupportedFeatures;
 use galatea_infer::InferenceRequest;
 use galatea_pbtxt::parse_config_draft;
 
-use support::{Files, backend, library, output, request, try_load, two_outputs};
+use support::{Files, backend, library, long_chain, output, request, try_load, two_outputs};
 
 const BATCHED: &str = "
     max_batch_size: 8
@@ -149,4 +149,57 @@ fn a_damaged_model_is_an_error() {
         let refused = try_load(library.clone(), &files, BATCHED).map(|_| ()).unwrap_err();
         assert!(refused.message().starts_with("openvino error in reading model"), "{refused:?}");
     }
+}
+
+#[test]
+fn a_long_execution_ends_when_it_is_cancelled() {
+    let Some(library) = library() else { return };
+    let files = Files::new("model.xml", &long_chain(300));
+    let config = "input { name: 'A' data_type: TYPE_FP32 dims: [ 512, 512 ] }
+        output { name: 'B' data_type: TYPE_FP32 dims: [ 512, 512 ] }";
+    let mut loaded = try_load(library, &files, config).unwrap();
+    let terminator = loaded.instance.terminator().unwrap();
+    let ones = vec![0.001; 512 * 512];
+    let one = request(&[("A", &[512, 512], &ones)]);
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        // A cancellation before the execution begins has no effect, so it is repeated.
+        scope.spawn(move || {
+            while is_done.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                terminator.terminate();
+                std::thread::yield_now();
+            }
+        });
+        let refused = loaded.execute(vec![one]).remove(0).unwrap_err();
+        done.send(()).unwrap();
+        assert!(refused.message().contains("running inference"), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_frozen_graph_needs_the_ending_that_openvino_knows() {
+    let Some(library) = library() else { return };
+    let files = Files::new("model.graphdef", "");
+    let config = format!("{BATCHED} default_model_filename: 'model.graphdef'");
+    let refused = try_load(library, &files, &config).map(|_| ()).unwrap_err();
+    assert!(refused.message().contains("ends with '.pb', unlike 'model.graphdef'"), "{refused:?}");
+}
+
+#[test]
+fn a_model_may_name_its_library_and_precision() {
+    let Some(library) = library() else { return };
+    let parameter = |key: &str, value: &str| {
+        format!("parameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}")
+    };
+    let own = library.path().display().to_string();
+    let config = [
+        BATCHED,
+        &parameter("OPENVINO_LIBRARY_PATH", &own),
+        &parameter("INFERENCE_PRECISION_HINT", "F32"),
+    ];
+    let mut loaded = try_load(library.clone(), &files(&[-1, 2]), &config.concat()).unwrap();
+    assert!(loaded.execute(vec![pair([1., 2.], [3., 4.])])[0].is_ok());
+    let config = format!("{BATCHED} {}", parameter("OPENVINO_LIBRARY_PATH", "/no/such.so"));
+    let refused = try_load(library, &files(&[-1, 2]), &config).map(|_| ()).unwrap_err();
+    assert!(refused.message().starts_with("can't use '/no/such.so' as OpenVINO's"), "{refused:?}");
 }

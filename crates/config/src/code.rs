@@ -2,8 +2,11 @@
 
 use crate::{BATCH_STRATEGY, ConfigDraft};
 
-/// The parameter that names a library with operators for OpenVINO.
-const CPU_EXTENSION: &str = "CPU_EXTENSION_PATH";
+/// The parameters that name libraries for OpenVINO's models, with their fields.
+const OPENVINO_LIBRARIES: [(&str, &str); 2] = [
+    ("CPU_EXTENSION_PATH", "parameters.CPU_EXTENSION_PATH"),
+    ("OPENVINO_LIBRARY_PATH", "parameters.OPENVINO_LIBRARY_PATH"),
+];
 
 /// A reference to code in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +33,10 @@ impl ConfigDraft {
         });
         let strategy = self.parameter(BATCH_STRATEGY).map(str::to_owned);
         let strategy = strategy.map(|path| code("parameters.TRITON_BATCH_STRATEGY_PATH", path));
-        let extension = self.parameter(CPU_EXTENSION).filter(|path| !path.is_empty());
-        let extension = extension.map(|path| code("parameters.CPU_EXTENSION_PATH", path.into()));
+        let openvino = OPENVINO_LIBRARIES.iter().filter_map(|&(parameter, field)| {
+            let path = self.parameter(parameter).filter(|path| !path.is_empty())?;
+            Some(code(field, path.to_owned()))
+        });
         let usual = format!("libtriton_{}.so", message.backend);
         let runtime = Some(&message.runtime).filter(|name| !name.is_empty() && **name != usual);
         let runtime = runtime.map(|name| code("runtime", name.clone()));
@@ -46,7 +51,7 @@ impl ConfigDraft {
         libraries
             .chain(agents)
             .chain(strategy)
-            .chain(extension)
+            .chain(openvino)
             .chain(runtime)
             .chain(accelerators)
             .collect()
@@ -72,6 +77,7 @@ mod tests {
             model_repository_agents { agents { name: 'sum' parameters { key: 'k' value: 'v' } } } \
             parameters { key: 'TRITON_BATCH_STRATEGY_PATH' value { string_value: 'b.so' } } \
             parameters { key: 'CPU_EXTENSION_PATH' value { string_value: 'c.so' } } \
+            parameters { key: 'OPENVINO_LIBRARY_PATH' value { string_value: 'd.so' } } \
             optimization { execution_accelerators { \
             gpu_execution_accelerator { name: 'tensorrt' parameters { key: 'p' value: '1' } } \
             cpu_execution_accelerator { name: 'openvino' } } }";
@@ -82,6 +88,7 @@ mod tests {
             ("model_repository_agents", "sum k=v"),
             ("parameters.TRITON_BATCH_STRATEGY_PATH", "b.so"),
             ("parameters.CPU_EXTENSION_PATH", "c.so"),
+            ("parameters.OPENVINO_LIBRARY_PATH", "d.so"),
             ("runtime", "other.so"),
             ("optimization.execution_accelerators", "tensorrt p=1"),
             ("optimization.execution_accelerators", "openvino"),

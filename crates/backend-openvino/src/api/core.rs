@@ -1,5 +1,6 @@
 //! The object that reads and compiles models.
 
+use std::ffi::CStr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use galatea_infer::Status;
 
 use super::functions::{RawCompiledModel, RawCore};
 use super::handle::Handle;
-use super::library::{Library, c_string, path_string};
+use super::library::{Library, c_string, path_string, text};
 use super::model::Model;
 
 /// The object that reads and compiles models. Each model has its own, so that its properties are
@@ -29,6 +30,26 @@ unsafe impl Send for Core {}
 unsafe impl Send for CompiledModel {}
 // SAFETY: as above; after construction a compiled model only makes infer requests.
 unsafe impl Sync for CompiledModel {}
+
+impl CompiledModel {
+    /// The value of a property; `None` if the device does not have it.
+    pub(crate) fn property(&self, key: &CStr) -> Option<String> {
+        let functions = self.library.api().functions();
+        let mut value = std::ptr::null_mut();
+        // SAFETY: the model is alive, the key lives during the call, and the value is the caller's to
+        // free.
+        let value = unsafe {
+            let get_property = functions.ov_compiled_model_get_property;
+            let _ = get_property(self.raw.as_ptr(), key.as_ptr(), &raw mut value);
+            let copy = text(value);
+            if !value.is_null() {
+                (functions.ov_free)(value);
+            }
+            copy
+        };
+        Some(value).filter(|value| !value.is_empty())
+    }
+}
 
 impl Core {
     pub(crate) fn new(library: Arc<Library>) -> Result<Self, Status> {

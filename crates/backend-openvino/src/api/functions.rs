@@ -91,8 +91,6 @@ macro_rules! functions {
 }
 
 functions! {
-    ov_get_openvino_version: unsafe extern "C" fn(*mut OvVersion) -> OvStatus;
-    ov_version_free: unsafe extern "C" fn(*mut OvVersion);
     ov_get_error_info: unsafe extern "C" fn(OvStatus) -> *const c_char;
     ov_get_last_err_msg: unsafe extern "C" fn() -> *const c_char;
     ov_free: unsafe extern "C" fn(*const c_char);
@@ -167,6 +165,11 @@ functions! {
     ov_partial_shape_free: unsafe extern "C" fn(*mut OvPartialShape);
 
     ov_compiled_model_free: unsafe extern "C" fn(*mut RawCompiledModel);
+    ov_compiled_model_get_property: unsafe extern "C" fn(
+        *const RawCompiledModel,
+        *const c_char,
+        *mut *mut c_char,
+    ) -> OvStatus;
     ov_compiled_model_create_infer_request:
         unsafe extern "C" fn(*const RawCompiledModel, *mut *mut RawInferRequest) -> OvStatus;
 

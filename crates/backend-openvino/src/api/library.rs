@@ -10,8 +10,9 @@ use galatea_runtime::RuntimeLibrary;
 
 use super::functions::{Functions, OvStatus, OvVersion};
 
-/// The first version whose numbers of element types are those of `element`.
-const MAJOR_VERSION_MIN: u32 = 2025;
+/// The first version, by year and number, that has all functions. Those before 2025.1 have other
+/// numbers of element types than `element`.
+const VERSION_MIN: (u32, u32) = (2025, 2);
 
 /// OpenVINO's shared library, open for the rest of the process's life.
 ///
@@ -43,7 +44,7 @@ impl Library {
     /// # Errors
     ///
     /// The reason why the library can't be used: it does not exist, it is not OpenVINO, or it is
-    /// older than 2025.
+    /// older than 2025.2.
     pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
         let unusable = |reason: String| {
             Status::unavailable(format!(
@@ -59,17 +60,17 @@ impl Library {
         // to run.
         let library = unsafe { libloading::Library::new(path) }
             .map_err(|error| unusable(with_causes(&error)))?;
-        // SAFETY: the library is OpenVINO's if it has these functions. It is never closed.
+        let version = version(&library).map_err(|error| unusable(with_causes(&error)))?;
+        if year_and_number(&version).is_none_or(|found| found < VERSION_MIN) {
+            let (year, number) = VERSION_MIN;
+            return Err(unusable(format!(
+                "its version is {version}, and at least {year}.{number} is needed"
+            )));
+        }
+        // SAFETY: the library is OpenVINO's, as it has a version. It is never closed.
         let functions = unsafe { Functions::of(&library) };
         let api = Api(functions.map_err(|error| unusable(with_causes(&error)))?);
         std::mem::forget(library);
-        let version = api.version()?;
-        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        if major.is_none_or(|major| major < MAJOR_VERSION_MIN) {
-            return Err(unusable(format!(
-                "its version is {version}, and at least {MAJOR_VERSION_MIN} is needed"
-            )));
-        }
         Ok(Arc::new(Self { api, version, path: path.to_path_buf(), fingerprint }))
     }
 
@@ -127,19 +128,30 @@ impl Api {
         let reason = if message.is_empty() { description } else { message };
         Status::internal(format!("openvino error in {doing} : {reason}"))
     }
+}
 
-    fn version(&self) -> Result<String, Status> {
-        let mut version =
-            OvVersion { build_number: std::ptr::null(), description: std::ptr::null() };
-        // SAFETY: the out pointer is valid; the strings live until they are freed.
-        unsafe {
-            let status = (self.0.ov_get_openvino_version)(&raw mut version);
-            self.check(status, "reading its version")?;
-            let number = text(version.build_number);
-            (self.0.ov_version_free)(&raw mut version);
-            Ok(number)
-        }
+/// The version of a library, which need not have all functions.
+fn version(library: &libloading::Library) -> Result<String, libloading::Error> {
+    let mut version = OvVersion { build_number: std::ptr::null(), description: std::ptr::null() };
+    // SAFETY: the library is OpenVINO's if it has these functions, whose signatures are those of its
+    // headers. The out pointer is valid; the strings live until they are freed.
+    unsafe {
+        let get = library.get::<GetVersion>(b"ov_get_openvino_version\0")?;
+        let free = library.get::<FreeVersion>(b"ov_version_free\0")?;
+        let _ = get(&raw mut version);
+        let number = text(version.build_number);
+        free(&raw mut version);
+        Ok(number)
     }
+}
+
+type GetVersion = unsafe extern "C" fn(*mut OvVersion) -> OvStatus;
+type FreeVersion = unsafe extern "C" fn(*mut OvVersion);
+
+/// The beginning of a version such as `2026.4.1-22982-e213a147257`.
+fn year_and_number(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().ok());
+    Some((parts.next()??, parts.next()??))
 }
 
 /// Copies a string of the library; null becomes the empty string.
@@ -178,4 +190,20 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_year_and_number() {
+        let is_usable = |version| year_and_number(version).is_some_and(|it| it >= VERSION_MIN);
+        for version in ["2026.4.1-22982-e213a147257-releases/2026/4", "2025.2", "2025.10.0"] {
+            assert!(is_usable(version), "{version}");
+        }
+        for version in ["2025.1.0-18503", "2024.6.0", "2023", "", "custom_master_1"] {
+            assert!(!is_usable(version), "{version}");
+        }
+    }
 }

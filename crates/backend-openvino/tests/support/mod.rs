@@ -231,3 +231,46 @@ pub(crate) fn two_outputs(dims: &[i64], layout: &str) -> String {
         result(5, "SAME"),
     )
 }
+
+/// A model that squares a matrix many times.
+pub(crate) fn long_chain(length: usize) -> String {
+    let port = |id: u32, name: &str| {
+        format!("<port id=\"{id}\" precision=\"FP32\"{name}><dim>512</dim><dim>512</dim></port>")
+    };
+    let mut layers = format!(
+        "<layer id=\"0\" name=\"A\" type=\"Parameter\" version=\"opset1\">\
+         <data shape=\"512,512\" element_type=\"f32\"/><output>{}</output></layer>",
+        port(2, " names=\"A\"")
+    );
+    let mut edges = String::new();
+    for id in 1..=length {
+        let name = if id == length { " names=\"B\"" } else { "" };
+        layers.push_str(&format!(
+            "<layer id=\"{id}\" name=\"l{id}\" type=\"MatMul\" version=\"opset1\">\
+             <data transpose_a=\"false\" transpose_b=\"false\"/><input>{}{}</input>\
+             <output>{}</output></layer>",
+            port(0, ""),
+            port(1, ""),
+            port(2, name)
+        ));
+        for to_port in 0..2 {
+            edges.push_str(&format!(
+                "<edge from-layer=\"{}\" from-port=\"2\" to-layer=\"{id}\" to-port=\"{to_port}\"/>",
+                id - 1
+            ));
+        }
+    }
+    let result = length + 1;
+    layers.push_str(&format!(
+        "<layer id=\"{result}\" name=\"B/result\" type=\"Result\" version=\"opset1\">\
+         <input>{}</input></layer>",
+        port(0, "")
+    ));
+    edges.push_str(&format!(
+        "<edge from-layer=\"{length}\" from-port=\"2\" to-layer=\"{result}\" to-port=\"0\"/>"
+    ));
+    format!(
+        "<?xml version=\"1.0\"?><net name=\"m\" version=\"11\"><layers>{layers}</layers>\
+         <edges>{edges}</edges></net>"
+    )
+}
