@@ -177,7 +177,7 @@ class Options:
                 flags += [flag(prefix, f"{start}{name}={settings[name]}") for name in settings]
         for text in self.flags:
             check_type("flags", text, str)
-        return flags + _onnxruntime() + self.flags
+        return flags + _runtimes() + self.flags
 
     def _resources(self) -> list[str]:
         flags = [flag("rate-limit", _RATE_LIMITS[RateLimitMode(self.rate_limiter_mode)])]
@@ -255,22 +255,31 @@ class Options:
 OPTION_NAMES = frozenset(one.name for one in fields(Options))
 
 
-def onnxruntime_library() -> Optional[str]:
-    """The library of this environment's package `onnxruntime`, which is not imported."""
+#: The flag of each runtime's library, its package, and the library's place in the package.
+_RUNTIMES = (
+    ("onnxruntime-library", "onnxruntime", "capi/libonnxruntime.so*"),
+    ("openvino-library", "openvino", "libs/libopenvino_c.so*"),
+)
+
+
+def runtime_library(package: str, place: str) -> Optional[str]:
+    """The library of this environment's package, which is not imported."""
     try:
-        found = importlib.util.find_spec("onnxruntime")
+        found = importlib.util.find_spec(package)
     except (ImportError, ValueError):
         return None
     for folder in (found.submodule_search_locations if found else None) or []:
-        libraries = sorted(glob.glob(os.path.join(folder, "capi", "libonnxruntime.so*")))
+        libraries = sorted(glob.glob(os.path.join(folder, *place.split("/"))))
         if libraries:
             return libraries[-1]
     return None
 
 
-def _onnxruntime() -> list[str]:
-    """The flag for ONNX Runtime, unless the environment names a library."""
-    library = onnxruntime_library()
-    if library is None or os.environ.get("GALATEA_ONNXRUNTIME_LIBRARY"):
-        return []
-    return [flag("onnxruntime-library", library)]
+def _runtimes() -> list[str]:
+    """The flags for runtimes, unless the environment names their libraries."""
+    flags = []
+    for name, package, place in _RUNTIMES:
+        library = runtime_library(package, place)
+        if library is not None and not os.environ.get(f"GALATEA_{name.replace('-', '_').upper()}"):
+            flags.append(flag(name, library))
+    return flags
