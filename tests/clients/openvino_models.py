@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from openvino import Type, opset15
 from openvino.op.util import Variable, VariableInfo
 
-from tensorflow_files import frozen_relu, saved_model_relu
+from tensorflow_files import frozen_relu, lite_relu, saved_model_relu
 
 Tensors = dict[str, numpy.ndarray]
 
@@ -230,6 +230,12 @@ def saved_model() -> OpenVinoModel:
     return OpenVinoModel(saved_model_relu, rows((1, 3), (4, 3)), config, "model.saved_model")
 
 
+def lite_file() -> OpenVinoModel:
+    """A file of TensorFlow Lite."""
+    config = 'backend: "openvino" default_model_filename: "model.tflite" max_batch_size: 4'
+    return OpenVinoModel(lite_relu, rows((1, 3), (4, 3)), config, "model.tflite")
+
+
 CONVERTED = """\
 backend: "openvino"
 max_batch_size: 4
@@ -325,6 +331,7 @@ SUITE: dict[str, Callable[[], OpenVinoModel]] = {
         onnx_file,
         frozen_graph,
         saved_model,
+        lite_file,
         converted,
         reshaped,
         hard_coded_batch,

@@ -1,8 +1,13 @@
-"""TensorFlow's files of a tiny model, written without TensorFlow: y = relu(x), x of shape [-1, 3]."""
+"""Files of a tiny model in TensorFlow's formats, written without TensorFlow: y = relu(x).
+
+The shape of x is [-1, 3].
+"""
 
 from __future__ import annotations
 
 import pathlib
+import struct
+from typing import Any
 
 FLOAT = 1
 #: A size that is variable, as a 64-bit two's complement.
@@ -65,3 +70,64 @@ def saved_model_relu(folder: pathlib.Path) -> None:
     about = field(4, "serve") + field(5, "2.21.0")
     content = field(1, about) + field(2, graph()) + entry(5, "serving_default", signature)
     (folder / "saved_model.pb").write_bytes(field(1, 1) + field(2, content))
+
+
+class FlatBuffer:
+    """The format of TensorFlow Lite: tables whose fields have fixed places, and offsets."""
+
+    def __init__(self, identifier: bytes, root: dict[int, Any]) -> None:
+        """Writes the root and all that it refers to."""
+        self.data = bytearray(struct.pack("<I", 0) + identifier)
+        self._refer(0, root)
+
+    def _refer(self, place: int, target: Any) -> None:
+        """Stores the distance to a value at a place."""
+        struct.pack_into("<I", self.data, place, self._put(target) - place)
+
+    def _align(self) -> int:
+        self.data += bytes(-len(self.data) % 4)
+        return len(self.data)
+
+    def _put(self, value: Any) -> int:
+        """Appends a text, a list, or a table of fields by their numbers; returns its place."""
+        place = self._align()
+        if isinstance(value, str):
+            self.data += struct.pack("<I", len(value)) + value.encode() + b"\0"
+        elif isinstance(value, list):
+            self.data += struct.pack("<I", len(value))
+            self._fields(value)
+        else:
+            slots = [0] * (max(value, default=-1) + 1)
+            for index, number in enumerate(value):
+                slots[number] = 4 * (1 + index)
+            sizes = (4 + 2 * len(slots), 4 + 4 * len(value))
+            self.data += struct.pack(f"<{2 + len(slots)}H", *sizes, *slots)
+            table = self._align()
+            self.data += struct.pack("<i", table - place)
+            self._fields(list(value.values()))
+            return table
+        return place
+
+    def _fields(self, values: list[Any]) -> None:
+        """Appends numbers, and references to everything else."""
+        first = len(self.data)
+        numbers = [value if isinstance(value, int) else 0 for value in values]
+        self.data += struct.pack(f"<{len(values)}i", *numbers)
+        for index, value in enumerate(values):
+            if not isinstance(value, int):
+                self._refer(first + 4 * index, value)
+
+
+def lite_relu(path: pathlib.Path) -> None:
+    """Writes a TensorFlow Lite file."""
+    relu = 19
+
+    def tensor(name: str) -> dict[int, Any]:
+        # Shape, element type, buffer, name, and the shape with variable sizes.
+        return {0: [1, 3], 1: 0, 2: 0, 3: name, 7: [-1, 3]}
+
+    code = {0: relu, 2: 1, 3: relu}
+    operator = {0: 0, 1: [0], 2: [1]}
+    graph = {0: [tensor("x"), tensor("y")], 1: [0], 2: [1], 3: [operator], 4: "main"}
+    model = {0: 3, 1: [code], 2: [graph], 3: "relu", 4: [{}]}
+    path.write_bytes(FlatBuffer(b"TFL3", model).data)

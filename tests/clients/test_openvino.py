@@ -326,6 +326,7 @@ def test_a_file_is_served_without_a_configuration(program: Program, tmp_path: pa
     (folder / "pom.xml").write_text("<project/>")
     single = tmp_path / "single.xml"
     SUITE["fixed_shapes"]().write(single)
+    SUITE["lite_file"]().write(folder / "lite.tflite")
     command = [*program.command([]), f"--openvino-library={LIBRARY}"]
     ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0", "--until-input-ends"]
     process = subprocess.Popen(
@@ -337,7 +338,7 @@ def test_a_file_is_served_without_a_configuration(program: Program, tmp_path: pa
         ready = json.loads(process.stdout.readline())
         models = {one["name"]: one["state"] for one in ready["models"]}
         process.stdin.close()
-    assert models == dict.fromkeys(["perceptron", "several_outputs", "single"], "READY")
+    assert models == dict.fromkeys(["lite", "perceptron", "several_outputs", "single"], "READY")
     assert process.returncode == 0
     checked = subprocess.run(
         [command[0], "check", *command[1:], str(single)], capture_output=True, text=True, check=False
@@ -345,7 +346,7 @@ def test_a_file_is_served_without_a_configuration(program: Program, tmp_path: pa
     assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.parametrize("name", ["perceptron", "onnx_file", "frozen_graph", "saved_model"])
+@pytest.mark.parametrize("name", ["perceptron", "onnx_file", "frozen_graph", "saved_model", "lite_file"])
 # row: BE-03
 def test_damaged_files_are_errors_and_nothing_else(
     start: StartOpenVino, tmp_path: pathlib.Path, name: str
