@@ -310,6 +310,35 @@ impl ConfigDraft {
         });
     }
 
+    /// Sets the datatype and the shape of a listed input as far as they are missing. The shape has
+    /// the same form as in [`ConfigDraft::add_input`].
+    pub fn fill_in_input(&mut self, name: &str, datatype: DataType, dims: &[i64]) {
+        let (dims, reshape) = self.client_shape(dims);
+        let mut inputs = self.message.input.iter_mut();
+        let Some(input) = inputs.find(|input| input.name == name) else { return };
+        if DataType::from_config_number(input.data_type).is_none() {
+            input.data_type = datatype.config_number();
+        }
+        if input.dims.is_empty() {
+            input.dims = dims;
+            input.reshape = reshape.or_else(|| input.reshape.take());
+        }
+    }
+
+    /// Completes a listed output in the same way as [`ConfigDraft::fill_in_input`].
+    pub fn fill_in_output(&mut self, name: &str, datatype: DataType, dims: &[i64]) {
+        let (dims, reshape) = self.client_shape(dims);
+        let mut outputs = self.message.output.iter_mut();
+        let Some(output) = outputs.find(|output| output.name == name) else { return };
+        if DataType::from_config_number(output.data_type).is_none() {
+            output.data_type = datatype.config_number();
+        }
+        if output.dims.is_empty() {
+            output.dims = dims;
+            output.reshape = reshape.or_else(|| output.reshape.take());
+        }
+    }
+
     fn client_shape(&self, dims: &[i64]) -> (Vec<i64>, Option<ModelTensorReshape>) {
         if dims.is_empty() {
             let batches = self.message.max_batch_size > 0;

@@ -5,18 +5,27 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
 
+use bytes::Bytes;
+
 /// Contiguous bytes that a library may read for the lifetime `'data`: either one part or several
 /// adjacent parts. They don't change while they are borrowed.
 #[derive(Copy, Clone, Debug)]
 pub struct ByteRegion<'data> {
     start: *const u8,
     byte_size: usize,
+    owner: Option<&'data Bytes>,
     data: PhantomData<&'data [u8]>,
 }
 
 impl<'data> From<&'data [u8]> for ByteRegion<'data> {
     fn from(data: &'data [u8]) -> Self {
-        Self { start: data.as_ptr(), byte_size: data.len(), data: PhantomData }
+        Self { start: data.as_ptr(), byte_size: data.len(), owner: None, data: PhantomData }
+    }
+}
+
+impl<'data> From<&'data Bytes> for ByteRegion<'data> {
+    fn from(data: &'data Bytes) -> Self {
+        Self { owner: Some(data), ..Self::from(&data[..]) }
     }
 }
 
@@ -39,7 +48,15 @@ impl<'data> ByteRegion<'data> {
             end = end.checked_add(part.len())?;
         }
         let byte_size = end - start;
-        Some(Self { start: ptr::with_exposed_provenance(start), byte_size, data: PhantomData })
+        let start = ptr::with_exposed_provenance(start);
+        Some(Self { start, byte_size, owner: None, data: PhantomData })
+    }
+
+    /// The owner of exactly these bytes, if there is a single one. A library that may keep the
+    /// bytes for longer than `'data` needs a clone of it.
+    #[must_use]
+    pub const fn owner(&self) -> Option<&'data Bytes> {
+        self.owner
     }
 
     /// The address of the first byte. The library may read [`byte_size`](Self::byte_size) bytes
@@ -138,6 +155,16 @@ mod tests {
             assert!(region.is_aligned(8));
             assert!(region.addresses().is_empty());
         }
+    }
+
+    #[test]
+    fn bytes_of_a_single_owner_may_be_kept() {
+        let bytes = Bytes::from(vec![1, 2, 3]);
+        let region = ByteRegion::from(&bytes);
+        assert_eq!(region.owner().map(|owner| owner.as_ptr()), Some(bytes.as_ptr()));
+        assert_eq!((region.start(), region.byte_size()), (bytes.as_ptr(), 3));
+        assert!(ByteRegion::from(&bytes[..]).owner().is_none());
+        assert!(ByteRegion::from_adjacent(&[&bytes[..]]).unwrap().owner().is_none());
     }
 
     #[test]

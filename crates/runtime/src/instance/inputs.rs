@@ -268,9 +268,11 @@ fn contiguous<'data>(
             }
         }
     }
-    if let Some(region) = ByteRegion::from_adjacent(&host)
-        && region.is_aligned(element_size)
-    {
+    let region = match &parts[..] {
+        [only] => only.data.host_bytes().map(ByteRegion::from),
+        _ => ByteRegion::from_adjacent(&host),
+    };
+    if let Some(region) = region.filter(|region| region.is_aligned(element_size)) {
         return Ok(region);
     }
     copy_into(plan, host.into_iter(), shape, arena)
