@@ -77,6 +77,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["devices", "tensor", "config", "infer", "backend", "runtime", "gate"],
     ),
     ("backend-openvino", &["devices", "tensor", "config", "infer", "backend", "runtime", "gate"]),
+    ("backend-tensorflow", &["devices", "tensor", "config", "infer", "backend", "runtime", "gate"]),
     (
         "backend-python",
         &["devices", "tensor", "config", "infer", "control", "backend", "policy", "shm"],
@@ -148,6 +149,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "backend-openvino",
             "backend-plugin",
             "backend-python",
+            "backend-tensorflow",
             "runtime",
             "c-objects",
             "capi",
@@ -232,6 +234,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "backend-onnxruntime",
     "backend-openvino",
     "backend-plugin",
+    "backend-tensorflow",
     "c-objects",
     "capi",
     "checksum-agent",

@@ -1,0 +1,96 @@
+//! The parts of TensorFlow's messages that the server reads. Other fields, such as weights, are
+//! skipped.
+
+use std::collections::BTreeMap;
+
+/// The file `saved_model.pb`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SavedModel {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) meta_graphs: Vec<MetaGraphDef>,
+}
+
+/// A graph with its signatures.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MetaGraphDef {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) info: Option<MetaInfoDef>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) graph: Option<GraphDef>,
+    #[prost(btree_map = "string, message", tag = "5")]
+    pub(crate) signatures: BTreeMap<String, SignatureDef>,
+}
+
+/// The tags by which a graph is chosen.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MetaInfoDef {
+    #[prost(string, repeated, tag = "4")]
+    pub(crate) tags: Vec<String>,
+}
+
+/// The inputs and outputs of one use of a graph.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SignatureDef {
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub(crate) inputs: BTreeMap<String, TensorInfo>,
+    #[prost(btree_map = "string, message", tag = "2")]
+    pub(crate) outputs: BTreeMap<String, TensorInfo>,
+}
+
+/// A tensor of a signature.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct TensorInfo {
+    /// The tensor's name in the graph; empty for a sparse or composite tensor.
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(int32, tag = "2")]
+    pub(crate) datatype: i32,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) shape: Option<TensorShapeProto>,
+}
+
+/// A shape; without dimensions if its rank is unknown.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct TensorShapeProto {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) dims: Vec<Dim>,
+}
+
+/// A dimension; -1 means a variable size.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Dim {
+    #[prost(int64, tag = "1")]
+    pub(crate) size: i64,
+}
+
+/// A graph.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct GraphDef {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) nodes: Vec<NodeDef>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) library: Option<FunctionLibrary>,
+}
+
+/// A node of a graph.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct NodeDef {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) operator: String,
+}
+
+/// The functions of a graph.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct FunctionLibrary {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) functions: Vec<FunctionDef>,
+}
+
+/// A function, which consists of nodes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct FunctionDef {
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) nodes: Vec<NodeDef>,
+}

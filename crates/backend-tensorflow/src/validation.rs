@@ -1,0 +1,238 @@
+//! Compares a configuration with its model, in Triton's order and words.
+
+use std::collections::BTreeSet;
+
+use galatea_config::ModelSpec;
+use galatea_infer::Status;
+use galatea_tensor::DataType;
+
+use crate::graph::NodeNames;
+use crate::saved_model::{Signature, SignatureTensor};
+
+/// Compares a configuration with a graph, of which only the names are known.
+pub(crate) fn check_graph(spec: &ModelSpec, names: &NodeNames) -> Result<(), Status> {
+    let (expected, most) = (spec.inputs.len(), names.inputs.len());
+    if most < expected {
+        return Err(refusal(
+            spec,
+            &format!("configuration expects {expected} inputs, model provides at most {most}"),
+        ));
+    }
+    if let Some(control) =
+        spec.sequence_controls().iter().find(|one| !names.inputs.contains(&one.name))
+    {
+        return Err(missing_control(&control.name));
+    }
+    for input in &spec.inputs {
+        allowed(&input.name, "input", &names.inputs)?;
+    }
+    for output in &spec.outputs {
+        allowed(&output.name, "output", &names.outputs)?;
+    }
+    Ok(())
+}
+
+/// Compares a configuration with the signature of a `SavedModel`.
+pub(crate) fn check_signature(spec: &ModelSpec, signature: &Signature) -> Result<(), Status> {
+    for control in spec.sequence_controls() {
+        let tensor = find(&signature.inputs, &control.name);
+        let tensor = tensor.ok_or_else(|| missing_control(&control.name))?;
+        check_control(spec, tensor, control.datatype)?;
+    }
+    let names = names(&signature.inputs);
+    for input in &spec.inputs {
+        allowed(&input.name, "input", &names)?;
+    }
+    check_input_count(spec, signature)?;
+    for input in &spec.inputs {
+        let Some(tensor) = find(&signature.inputs, &input.name) else { continue };
+        if input.allow_ragged_batch {
+            check_ragged(spec, tensor)?;
+        } else {
+            let dims = input.reshape.as_ref().unwrap_or(&input.dims);
+            check_dims(spec, tensor, dims, VariableSize::MayBeFixed)?;
+        }
+        check_datatype(spec, "input", tensor, input.datatype)?;
+    }
+    check_outputs(spec, signature)
+}
+
+fn check_input_count(spec: &ModelSpec, signature: &Signature) -> Result<(), Status> {
+    let targets = spec.batch_inputs.iter().map(|input| input.target_names.len());
+    let added =
+        spec.sequence_controls().len() + spec.sequence_states().len() + targets.sum::<usize>();
+    let (expected, provided) = (spec.inputs.len() + added, signature.inputs.len());
+    if provided == expected {
+        return Ok(());
+    }
+    Err(refusal(
+        spec,
+        &format!("configuration expects {expected} inputs, model provides {provided}"),
+    ))
+}
+
+fn check_outputs(spec: &ModelSpec, signature: &Signature) -> Result<(), Status> {
+    let names = names(&signature.outputs);
+    for output in &spec.outputs {
+        allowed(&output.name, "output", &names)?;
+        let Some(tensor) = find(&signature.outputs, &output.name) else { continue };
+        let mut targets = spec.batch_outputs.iter().flat_map(|one| &one.target_names);
+        if !targets.any(|target| target == &output.name) {
+            let dims = output.reshape.as_ref().unwrap_or(&output.dims);
+            check_dims(spec, tensor, dims, VariableSize::MustStayVariable)?;
+        }
+        check_datatype(spec, "output", tensor, output.datatype)?;
+    }
+    Ok(())
+}
+
+/// The sizes that a configuration may specify for a variable size in the model.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum VariableSize {
+    MayBeFixed,
+    MustStayVariable,
+}
+
+/// Compares the dimensions of a tensor whose rank is known.
+fn check_dims(
+    spec: &ModelSpec,
+    tensor: &SignatureTensor,
+    dims: &[i64],
+    variable_size: VariableSize,
+) -> Result<(), Status> {
+    if tensor.dims.is_empty() {
+        return Ok(());
+    }
+    compare_dims(spec, tensor, dims, variable_size).map_err(Status::invalid_argument)
+}
+
+fn compare_dims(
+    spec: &ModelSpec,
+    tensor: &SignatureTensor,
+    dims: &[i64],
+    variable_size: VariableSize,
+) -> Result<(), String> {
+    let (model, name, shown) = (&spec.name, &tensor.name, display(&tensor.dims));
+    let batched = spec.max_batch_size > 0;
+    if batched && tensor.dims.first() != Some(&-1) {
+        return Err(format!(
+            "model '{model}', tensor '{name}': for the model to support batching the shape should \
+             have at least 1 dimension and the first dimension must be -1; but shape expected by \
+             the model is {shown}"
+        ));
+    }
+    let full: Vec<i64> = batched.then_some(-1).into_iter().chain(dims.iter().copied()).collect();
+    let fits = |(model, configured): (&i64, &i64)| {
+        model == configured || (*model == -1 && variable_size == VariableSize::MayBeFixed)
+    };
+    if full.len() == tensor.dims.len() && tensor.dims.iter().zip(&full).all(fits) {
+        return Ok(());
+    }
+    let reason = if batched {
+        "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor \
+         shape, making complete shape"
+    } else {
+        "shape"
+    };
+    Err(format!(
+        "model '{model}', tensor '{name}': the model expects {} dimensions (shape {shown}) but the \
+         model configuration specifies {} dimensions ({reason} {})",
+        tensor.dims.len(),
+        full.len(),
+        display(&full)
+    ))
+}
+
+fn check_control(
+    spec: &ModelSpec,
+    tensor: &SignatureTensor,
+    datatype: DataType,
+) -> Result<(), Status> {
+    let role = format!("sequence control '{}': ", tensor.name);
+    compare_dims(spec, tensor, &[1], VariableSize::MustStayVariable)
+        .map_err(|reason| refusal(spec, &format!("{role}{reason}")))?;
+    if tensor.datatype == datatype {
+        return Ok(());
+    }
+    Err(refusal(
+        spec,
+        &format!(
+            "{role}the model expects {} but the model configuration specifies data-type {}",
+            tensor.datatype.config_name(),
+            datatype.config_name()
+        ),
+    ))
+}
+
+fn check_ragged(spec: &ModelSpec, tensor: &SignatureTensor) -> Result<(), Status> {
+    if tensor.dims.is_empty() || tensor.dims == [-1] {
+        return Ok(());
+    }
+    Err(refusal(
+        spec,
+        &format!(
+            "configuration expects model provides input with shape [-1]  for ragged input '{}', \
+             model provides {}",
+            tensor.name,
+            display(&tensor.dims)
+        ),
+    ))
+}
+
+fn check_datatype(
+    spec: &ModelSpec,
+    role: &str,
+    tensor: &SignatureTensor,
+    datatype: DataType,
+) -> Result<(), Status> {
+    if tensor.datatype == datatype {
+        return Ok(());
+    }
+    Err(refusal(
+        spec,
+        &format!(
+            "configuration expects datatype {} for {role} '{}', model provides {}",
+            datatype.config_name(),
+            tensor.name,
+            tensor.datatype.config_name()
+        ),
+    ))
+}
+
+fn find<'a>(tensors: &'a [SignatureTensor], name: &str) -> Option<&'a SignatureTensor> {
+    tensors.iter().find(|tensor| tensor.name == name)
+}
+
+fn names(tensors: &[SignatureTensor]) -> BTreeSet<String> {
+    tensors.iter().map(|tensor| tensor.name.clone()).collect()
+}
+
+fn allowed(name: &str, role: &str, names: &BTreeSet<String>) -> Result<(), Status> {
+    if names.contains(name) {
+        return Ok(());
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    Err(Status::invalid_argument(format!(
+        "unexpected inference {role} '{name}', allowed {role}s are: {}",
+        names.join(", ")
+    )))
+}
+
+fn refusal(spec: &ModelSpec, reason: &str) -> Status {
+    Status::invalid_argument(format!("unable to load model '{}', {reason}", spec.name))
+}
+
+fn missing_control(name: &str) -> Status {
+    Status::internal(format!(
+        "configuration specified sequence control '{name}', but model does not provide that input"
+    ))
+}
+
+/// Dimensions in Triton's form: `[-1,3]`.
+fn display(dims: &[i64]) -> String {
+    let dims: Vec<String> = dims.iter().map(i64::to_string).collect();
+    format!("[{}]", dims.join(","))
+}
+
+#[cfg(test)]
+mod tests;
