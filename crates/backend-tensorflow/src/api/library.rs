@@ -1,0 +1,122 @@
+//! The shared library itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use galatea_backend::{FileFingerprint, is_library_truncated};
+use galatea_infer::Status;
+use galatea_runtime::RuntimeLibrary;
+
+use super::functions::Functions;
+use super::status::{CallStatus, c_string, missing, text};
+
+/// TensorFlow's shared library. It stays open for the rest of the process's lifetime.
+///
+/// The library is never unloaded, because its threads and static objects wouldn't survive that.
+pub struct Library {
+    functions: Functions,
+    version: String,
+    path: PathBuf,
+    fingerprint: Option<FileFingerprint>,
+    alignment: usize,
+}
+
+impl Library {
+    /// The names that are used to search for the library.
+    pub const NAME: RuntimeLibrary = RuntimeLibrary {
+        framework: "TensorFlow",
+        file: "libtensorflow_cc.so",
+        package: "--no-deps tensorflow-cpu",
+        folder: "tensorflow",
+        flag: "--tensorflow-library",
+        variable: "GALATEA_TENSORFLOW_LIBRARY",
+    };
+
+    /// Opens the library at `path`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the library can't be used: it doesn't exist, it isn't TensorFlow, or it lacks
+    /// a function.
+    pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
+        let unusable = |reason: String| {
+            Status::unavailable(format!(
+                "can't use '{}' as TensorFlow's library: {reason}",
+                path.display()
+            ))
+        };
+        if is_library_truncated(path) {
+            return Err(unusable(String::from("the file is cut short")));
+        }
+        let fingerprint = FileFingerprint::of(path);
+        // SAFETY: the operator specified this file as TensorFlow's library, whose initializers are
+        // meant to run.
+        let library = unsafe { libloading::Library::new(path) }
+            .map_err(|error| unusable(with_causes(&error)))?;
+        // SAFETY: the library is TensorFlow's if it has these functions. It is never closed.
+        let functions = unsafe { Functions::of(&library) };
+        let functions = functions.map_err(|error| unusable(with_causes(&error)))?;
+        std::mem::forget(library);
+        // SAFETY: the version is a static string; neither function takes arguments.
+        let (version, alignment) =
+            unsafe { (text((functions.TF_Version)()), (functions.TF_TensorDefaultAlignment)()) };
+        let path = path.to_path_buf();
+        Ok(Arc::new(Self { functions, version, path, fingerprint, alignment: alignment.max(1) }))
+    }
+
+    /// The library's version, such as `2.21.0`.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The path from which the library was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The fingerprint that the file had before it was opened; `None` if it is unknown.
+    #[must_use]
+    pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
+        self.fingerprint.as_ref()
+    }
+
+    /// The alignment of memory that a tensor can refer to without a copy.
+    pub(super) const fn alignment(&self) -> usize {
+        self.alignment
+    }
+
+    pub(super) const fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
+    /// Opens a library of operators, which stays open. The library opens each file only once.
+    pub(crate) fn load_operators(&self, path: &str) -> Result<(), Status> {
+        let status = CallStatus::new(&self.functions)?;
+        let name = c_string(path, "the path of an operator library")?;
+        // SAFETY: the name lives during the call. The operator named the file, whose initializers
+        // are meant to run. The handle is not needed, because the operators are registered.
+        let handle = unsafe { (self.functions.TF_LoadLibrary)(name.as_ptr(), status.as_ptr()) };
+        status.check()?;
+        if handle.is_null() { Err(missing("library of operators")) } else { Ok(()) }
+    }
+}
+
+impl std::fmt::Debug for Library {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Library(TensorFlow {} at '{}')", self.version, self.path.display())
+    }
+}
+
+/// The error's message, followed by its causes' messages, which include the loader's message.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,267 @@
+//! A model's sessions.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use galatea_backend::{ExecutionPredictability, LogLevel, ModelHost};
+use galatea_config::{BatchInputKind, InstanceKind, ModelSpec};
+use galatea_infer::Status;
+use galatea_runtime::{
+    ElementKind, OnOff, OpenedModel, SessionInterface, SessionSource, TensorInfo,
+};
+use galatea_stdx::Lock;
+use galatea_tensor::DataType;
+use prost::Message as _;
+
+use crate::api::{GraphSession, Library, TensorName};
+use crate::graph::{self, NodeNames, OutputStability};
+use crate::messages::{GraphDef, MetaGraphDef};
+use crate::model_format::ModelFormat;
+use crate::parameters::ModelParameters;
+use crate::saved_model::{self, Signature, SignatureTensor};
+use crate::session::{Combinations, LoadedGraph, TensorFlowSession};
+use crate::{session_config, validation};
+
+/// Opens the sessions of one model version.
+pub(crate) struct TensorFlowSource {
+    pub(crate) library: Arc<Library>,
+    /// The model's directory or file.
+    pub(crate) path: PathBuf,
+    pub(crate) spec: Arc<ModelSpec>,
+    pub(crate) format: ModelFormat,
+    pub(crate) parameters: ModelParameters,
+    pub(crate) soft_placement: OnOff,
+    /// The nodes that run once after loading.
+    pub(crate) init_ops: Vec<String>,
+    /// True if the model has operators that TensorFlow doesn't know.
+    pub(crate) has_own_operators: bool,
+    pub(crate) host: Arc<dyn ModelHost>,
+}
+
+/// The sessions of a model. As in Triton, instances share a session, and therefore its variables,
+/// only as far as the configuration says.
+pub(crate) struct SessionPool {
+    /// The session opened last, and the number of instances that use it.
+    newest: Lock<(Arc<LoadedGraph>, u32)>,
+}
+
+/// A graph in a session, with what its file says.
+struct OpenedGraph {
+    session: GraphSession,
+    signature: Signature,
+    guarantee: ExecutionPredictability,
+    output_memory: OutputStability,
+}
+
+impl SessionSource for TensorFlowSource {
+    type Shared = Arc<SessionPool>;
+    type Session = TensorFlowSession;
+
+    fn open_shared(&self) -> Result<OpenedModel<Self::Shared>, Status> {
+        let (graph, interface, guarantee) = self.open()?;
+        let newest = Lock::new((Arc::new(graph), 0));
+        Ok(OpenedModel { session: Arc::new(SessionPool { newest }), interface, guarantee })
+    }
+
+    fn session(&self, shared: Self::Shared) -> Result<TensorFlowSession, Status> {
+        let mut newest = shared.newest.lock("take a session");
+        if newest.1 == self.parameters.session_share_count {
+            let (graph, ..) = self.open()?;
+            *newest = (Arc::new(graph), 0);
+        }
+        newest.1 += 1;
+        let (library, graph) = (self.library.clone(), newest.0.clone());
+        Ok(TensorFlowSession { library, graph })
+    }
+}
+
+impl TensorFlowSource {
+    /// Opens a session, and compares the model with its configuration.
+    fn open(&self) -> Result<(LoadedGraph, SessionInterface, ExecutionPredictability), Status> {
+        let path = self.path.as_path();
+        let OpenedGraph { session, signature, guarantee, output_memory } = match self.format {
+            ModelFormat::SavedModel => self.open_saved_model(path)?,
+            ModelFormat::GraphDef => self.open_graph(path)?,
+        };
+        let signature = required_first(with_configured_dims(signature, &self.spec), &self.spec);
+        let names = |tensors: &[SignatureTensor]| {
+            let name = |tensor: &SignatureTensor| self.graph_tensor(&session, tensor);
+            tensors.iter().map(name).collect::<Result<Vec<TensorName>, Status>>()
+        };
+        let (inputs, outputs) = (names(&signature.inputs)?, names(&signature.outputs)?);
+        for name in &self.init_ops {
+            session.run_operation(name)?;
+        }
+        let interface = interface(&signature, &self.spec);
+        let combinations = Combinations::default();
+        let graph = LoadedGraph { session, inputs, outputs, output_memory, combinations };
+        // Operators from elsewhere may wait for anything.
+        let guarantee =
+            if self.has_own_operators { ExecutionPredictability::Unspecified } else { guarantee };
+        Ok((graph, interface, guarantee))
+    }
+
+    fn graph_tensor(
+        &self,
+        session: &GraphSession,
+        tensor: &SignatureTensor,
+    ) -> Result<TensorName, Status> {
+        session.tensor(&tensor.graph_name)?.ok_or_else(|| {
+            Status::internal(format!(
+                "unable to load model '{}', tensor '{}' is '{}', which is not in the graph",
+                self.spec.name, tensor.name, tensor.graph_name
+            ))
+        })
+    }
+
+    fn config(&self) -> Vec<u8> {
+        let graph_level = self.spec.optimization.graph_level;
+        session_config::encode(&self.parameters, self.soft_placement, graph_level)
+    }
+
+    fn open_saved_model(&self, path: &Path) -> Result<OpenedGraph, Status> {
+        let tag = saved_model::tag(&self.parameters.graph_tag);
+        let read = saved_model::read_meta_graph(path, tag);
+        let (session, message) =
+            GraphSession::of_saved_model(&self.library, path, tag, &self.config(), read.is_none())?;
+        let meta_graph = match read {
+            Some(meta_graph) => meta_graph,
+            None => saved_model::decode_meta_graph(&message.unwrap_or_default())?,
+        };
+        let MetaGraphDef { graph, .. } = &meta_graph;
+        let (guarantee, output_memory) = facts(&graph.clone().unwrap_or_default());
+        let configured = &self.parameters.signature;
+        let (signature, warning) = saved_model::signature(&meta_graph, configured, &self.spec.name)
+            .map_err(Status::internal)?;
+        if let Some(warning) = warning {
+            self.host.log(LogLevel::Warning, &warning);
+        }
+        validation::check_signature(&self.spec, &signature)?;
+        Ok(OpenedGraph { session, signature, guarantee, output_memory })
+    }
+
+    fn open_graph(&self, path: &Path) -> Result<OpenedGraph, Status> {
+        let bytes = std::fs::read(path).map_err(|error| {
+            Status::internal(format!("failed to open/read file '{}': {error}", path.display()))
+        })?;
+        let unreadable =
+            || Status::internal(format!("Can't parse {} as binary proto", path.display()));
+        let graph = GraphDef::decode(bytes.as_slice()).map_err(|_| unreadable())?;
+        if graph.nodes.is_empty() {
+            let text = format!("model {} has an empty network", self.spec.name);
+            return Err(Status::internal(text));
+        }
+        // The graph chooses the devices of a model with its own placement.
+        let groups = self.spec.instance_groups.iter();
+        let is_placed = groups.clone().any(|group| group.kind == InstanceKind::Model);
+        let device = (!is_placed).then_some("/cpu:0");
+        let session = GraphSession::of_graph(&self.library, &bytes, device, &self.config())?;
+        validation::check_graph(&self.spec, &NodeNames::of(&graph))?;
+        let (guarantee, output_memory) = facts(&graph);
+        let signature = configured_signature(&self.spec);
+        Ok(OpenedGraph { session, signature, guarantee, output_memory })
+    }
+}
+
+fn facts(graph: &GraphDef) -> (ExecutionPredictability, OutputStability) {
+    (graph::guarantee(graph), graph::output_memory(graph))
+}
+
+/// The tensors that a configuration names, for a graph without signatures.
+fn configured_signature(spec: &ModelSpec) -> Signature {
+    let tensors = |all: BTreeMap<&str, DataType>| {
+        let tensor = |(name, datatype): (&str, DataType)| SignatureTensor {
+            name: name.to_owned(),
+            graph_name: name.to_owned(),
+            datatype,
+            dims: Vec::new(),
+        };
+        all.into_iter().map(tensor).collect()
+    };
+    let inputs = spec.inputs.iter().map(|input| (input.name.as_str(), input.datatype));
+    let controls = spec.sequence_controls().iter().map(|one| (one.name.as_str(), one.datatype));
+    let states = spec.sequence_states().iter().map(|one| (one.input_name.as_str(), one.datatype));
+    let batch_inputs = spec
+        .batch_inputs
+        .iter()
+        .flat_map(|one| one.target_names.iter().map(|name| (name.as_str(), one.datatype)));
+    let outputs = spec.outputs.iter().map(|output| (output.name.as_str(), output.datatype));
+    let new_states =
+        spec.sequence_states().iter().map(|one| (one.output_name.as_str(), one.datatype));
+    Signature {
+        inputs: tensors(inputs.chain(controls).chain(states).chain(batch_inputs).collect()),
+        outputs: tensors(outputs.chain(new_states).collect()),
+    }
+}
+
+/// The signature in which tensors of unknown rank have the dimensions of the configuration, as in
+/// Triton.
+fn with_configured_dims(mut signature: Signature, spec: &ModelSpec) -> Signature {
+    for tensor in signature.inputs.iter_mut().filter(|tensor| tensor.dims.is_empty()) {
+        tensor.dims = input_dims(spec, &tensor.name);
+    }
+    for tensor in signature.outputs.iter_mut().filter(|tensor| tensor.dims.is_empty()) {
+        tensor.dims = output_dims(spec, &tensor.name);
+    }
+    signature
+}
+
+/// The dimensions including that of the batch.
+fn full(spec: &ModelSpec, dims: &[i64]) -> Vec<i64> {
+    let batch = (spec.max_batch_size > 0).then_some(-1);
+    batch.into_iter().chain(dims.iter().copied()).collect()
+}
+
+fn input_dims(spec: &ModelSpec, name: &str) -> Vec<i64> {
+    if let Some(input) = spec.input(name) {
+        if input.allow_ragged_batch {
+            return vec![-1];
+        }
+        return full(spec, input.reshape.as_ref().unwrap_or(&input.dims));
+    }
+    if spec.sequence_controls().iter().any(|control| control.name == name) {
+        return full(spec, &[1]);
+    }
+    if let Some(state) = spec.sequence_states().iter().find(|state| state.input_name == name) {
+        return full(spec, &state.dims);
+    }
+    let is_target = |names: &[String]| names.iter().any(|target| target == name);
+    match spec.batch_inputs.iter().find(|one| is_target(&one.target_names)) {
+        Some(one) if one.kind == BatchInputKind::ItemShape => vec![-1, -1],
+        Some(_) => vec![-1],
+        None => Vec::new(),
+    }
+}
+
+fn output_dims(spec: &ModelSpec, name: &str) -> Vec<i64> {
+    if let Some(output) = spec.output(name) {
+        return full(spec, output.reshape.as_ref().unwrap_or(&output.dims));
+    }
+    let state = spec.sequence_states().iter().find(|state| state.output_name == name);
+    state.map_or_else(Vec::new, |state| full(spec, &state.dims))
+}
+
+fn is_optional(spec: &ModelSpec, tensor: &SignatureTensor) -> bool {
+    spec.input(&tensor.name).is_some_and(|input| input.optional)
+}
+
+/// The signature in which the inputs that requests may omit are the last ones.
+fn required_first(mut signature: Signature, spec: &ModelSpec) -> Signature {
+    signature.inputs.sort_by_key(|tensor| is_optional(spec, tensor));
+    signature
+}
+
+fn interface(signature: &Signature, spec: &ModelSpec) -> SessionInterface {
+    let info = |tensor: &SignatureTensor| TensorInfo {
+        name: tensor.name.clone(),
+        element: ElementKind::Known(tensor.datatype),
+        dims: tensor.dims.clone(),
+    };
+    let optional = signature.inputs.iter().filter(|tensor| is_optional(spec, tensor)).count();
+    SessionInterface {
+        required_inputs: signature.inputs.len() - optional,
+        inputs: signature.inputs.iter().map(info).collect(),
+        outputs: signature.outputs.iter().map(info).collect(),
+    }
+}
