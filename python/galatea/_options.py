@@ -259,6 +259,7 @@ OPTION_NAMES = frozenset(one.name for one in fields(Options))
 _RUNTIMES = (
     ("onnxruntime-library", "onnxruntime", "capi/libonnxruntime.so*"),
     ("openvino-library", "openvino", "libs/libopenvino_c.so*"),
+    ("tensorflow-library", "tensorflow", "libtensorflow_cc.so*"),
 )
 
 

@@ -38,5 +38,5 @@ mod session_config;
 mod source;
 mod validation;
 
-pub use api::Library;
+pub use api::{Library, LibraryMessages};
 pub use backend::{BackendOptions, LogFunction, TensorFlowBackend};

@@ -15,6 +15,7 @@ use galatea_backend_onnxruntime::{BackendOptions, OnnxRuntimeBackend, OrtLibrary
 use galatea_backend_openvino::{self as openvino, OpenVinoBackend};
 use galatea_backend_plugin::{LibrarySearchScope, PluginSettings, Plugins};
 use galatea_backend_python::{PythonBackend, PythonBasedBackend, PythonOptions};
+use galatea_backend_tensorflow::{self as tensorflow, LibraryMessages, TensorFlowBackend};
 use galatea_capi::ReservedServerPointer;
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
@@ -37,12 +38,13 @@ const FIL: &str = "fil";
 const IDENTITY: &str = "identity";
 const OPENVINO: &str = "openvino";
 const PYTHON: &str = "python";
+const TENSORFLOW: &str = "tensorflow";
 const TOKEN_COUNTER: &str = "token_counter";
 
 /// Built-in backends that give way to a library of the same name in the backend directory.
 /// `onnxruntime` does not: this server uses its built-in version even if Triton's whole backend
 /// directory was copied.
-const REPLACEABLE: [&str; 4] = [FIL, IDENTITY, OPENVINO, TOKEN_COUNTER];
+const REPLACEABLE: [&str; 5] = [FIL, IDENTITY, OPENVINO, TENSORFLOW, TOKEN_COUNTER];
 
 /// The settings that the `onnxruntime` backend reads.
 const ONNXRUNTIME_SETTINGS: [&str; 4] = [
@@ -55,7 +57,12 @@ const ONNXRUNTIME_SETTINGS: [&str; 4] = [
 /// The only setting that the `openvino` backend reads.
 const OPENVINO_SETTING: &str = "default-max-batch-size";
 
-const BUILT_IN: [&str; 7] = [ENSEMBLE, FIL, IDENTITY, ONNXRUNTIME, OPENVINO, PYTHON, TOKEN_COUNTER];
+/// The settings that the `tensorflow` backend reads.
+const TENSORFLOW_SETTINGS: [&str; 4] =
+    ["allow-soft-placement", "default-max-batch-size", "gpu-memory-fraction", "version"];
+
+const BUILT_IN: [&str; 8] =
+    [ENSEMBLE, FIL, IDENTITY, ONNXRUNTIME, OPENVINO, PYTHON, TENSORFLOW, TOKEN_COUNTER];
 
 /// The file that implements a Python-based backend.
 const PYTHON_FILE: &str = "model.py";
@@ -304,6 +311,7 @@ impl Backends {
             PYTHON => return self.python(PYTHON, None),
             ONNXRUNTIME => return self.onnxruntime(),
             OPENVINO => return self.openvino(),
+            TENSORFLOW => return self.tensorflow(),
             _ => return Err(Status::internal(format!("backend '{name}' is not built in"))),
         };
         Ok(BuiltInBackend { backend, library: None })
@@ -399,6 +407,29 @@ impl Backends {
         Ok(BuiltInBackend { backend, library: Some(path) })
     }
 
+    fn tensorflow(&self) -> Result<BuiltInBackend, Status> {
+        let path = self.runtime_library(
+            &tensorflow::Library::NAME,
+            self.settings.tensorflow_library.as_deref(),
+            self.environment.tensorflow_library.as_deref(),
+        )?;
+        let log = self.log.clone();
+        let options = tensorflow::BackendOptions {
+            backend_config: self.own_settings(TENSORFLOW),
+            log: Arc::new(move |level, message| log.write(level, message)),
+            devices: self.devices.clone(),
+            account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),
+        };
+        let messages = if self.environment.tensorflow_log_level_is_set {
+            LibraryMessages::AsConfigured
+        } else {
+            LibraryMessages::WarningsAndErrors
+        };
+        let library = tensorflow::Library::open(&path, messages)?;
+        let backend = Arc::new(TensorFlowBackend::new(library, options)?);
+        Ok(BuiltInBackend { backend, library: Some(path) })
+    }
+
     /// Finds the library of a runtime by its flag, its variable, or in the usual places.
     fn runtime_library(
         &self,
@@ -473,6 +504,9 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
         ENSEMBLE => true,
         PYTHON if !is_replaced(PYTHON, settings) => !python::is_read(&setting.key),
         OPENVINO if !is_replaced(OPENVINO, settings) => setting.key != OPENVINO_SETTING,
+        TENSORFLOW if !is_replaced(TENSORFLOW, settings) => {
+            !TENSORFLOW_SETTINGS.contains(&setting.key.as_str())
+        }
         name @ (FIL | IDENTITY | TOKEN_COUNTER) => !is_replaced(name, settings),
         _ => false,
     })
@@ -534,12 +568,18 @@ mod tests {
             setting("identity", "default-max-batch-size", "1"),
             setting("openvino", "default-max-batch-size", "1"),
             setting("openvino", "device", "1"),
+            setting("tensorflow", "version", "2"),
+            setting("tensorflow", "nonsense", "2"),
         ];
         let backend_directory = "/no/such/directory".into();
         let settings = Settings { backend_settings, backend_directory, ..Settings::default() };
         let unused: Vec<String> = unused(&settings).map(ToString::to_string).collect();
-        let expected =
-            ["onnxruntime,nonsense=1", "identity,default-max-batch-size=1", "openvino,device=1"];
+        let expected = [
+            "onnxruntime,nonsense=1",
+            "identity,default-max-batch-size=1",
+            "openvino,device=1",
+            "tensorflow,nonsense=2",
+        ];
         assert_eq!(unused, expected);
     }
 }

@@ -32,6 +32,10 @@ pub(crate) struct Environment {
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// `GALATEA_OPENVINO_LIBRARY`.
     pub(crate) openvino_library: Option<PathBuf>,
+    /// `GALATEA_TENSORFLOW_LIBRARY`.
+    pub(crate) tensorflow_library: Option<PathBuf>,
+    /// True if `TF_CPP_MIN_LOG_LEVEL` is set.
+    pub(crate) tensorflow_log_level_is_set: bool,
     /// `LD_LIBRARY_PATH`, which the environments of Python models extend.
     pub(crate) library_path: Option<OsString>,
     /// `VIRTUAL_ENV`.
@@ -257,6 +261,8 @@ impl Environment {
             cpu_only: variable("TRITON_SERVER_CPU_ONLY").is_some(),
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
             openvino_library: path("GALATEA_OPENVINO_LIBRARY"),
+            tensorflow_library: path("GALATEA_TENSORFLOW_LIBRARY"),
+            tensorflow_log_level_is_set: variable("TF_CPP_MIN_LOG_LEVEL").is_some(),
             library_path: variable("LD_LIBRARY_PATH"),
             virtual_environment: path("VIRTUAL_ENV"),
             clouds: CloudVariables::of(&variable),
@@ -347,12 +353,14 @@ mod tests {
             ("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "7"),
             ("GALATEA_ONNXRUNTIME_LIBRARY", "/a/b.so"),
             ("GALATEA_OPENVINO_LIBRARY", "/a/c.so"),
+            ("GALATEA_TENSORFLOW_LIBRARY", "/a/d.so"),
             ("VIRTUAL_ENV", ""),
             ("PATH", "/x:/y"),
         ]);
         assert_eq!((environment.delay_scheduler, environment.backlog_delay_scheduler), (5, 7));
         assert_eq!(environment.onnxruntime_library, Some(PathBuf::from("/a/b.so")));
         assert_eq!(environment.openvino_library, Some(PathBuf::from("/a/c.so")));
+        assert_eq!(environment.tensorflow_library, Some(PathBuf::from("/a/d.so")));
         assert_eq!(environment.virtual_environment, None);
         assert_eq!(environment.program_folders, [PathBuf::from("/x"), PathBuf::from("/y")]);
     }

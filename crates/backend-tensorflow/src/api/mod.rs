@@ -24,7 +24,7 @@ mod string_array;
 mod strings;
 mod tensor;
 
-pub use library::Library;
+pub use library::{Library, LibraryMessages};
 pub(crate) use outputs::TfOutputs;
 pub(crate) use session::{GraphSession, TensorName};
 pub(crate) use tensor::TfTensor;

@@ -28,6 +28,15 @@ pub(super) const GROUP: Group = Group {
              installed Python package openvino.",
             |settings, value| library(&mut settings.openvino_library, value),
         ),
+        Flag::other(
+            "tensorflow-library",
+            "path",
+            no_default,
+            "TensorFlow's shared library (libtensorflow_cc.so.2), needed by models of the \
+             tensorflow backend. Otherwise the variable GALATEA_TENSORFLOW_LIBRARY counts, and \
+             then an installed Python package tensorflow-cpu or tensorflow.",
+            |settings, value| library(&mut settings.tensorflow_library, value),
+        ),
         Flag::directory(
             "backend-directory",
             "Where to find backends that are not built in: the library of backend NAME is \
@@ -40,10 +49,10 @@ pub(super) const GROUP: Group = Group {
             no_default,
             "A setting as BACKEND,SETTING=VALUE, or SETTING=VALUE for all backends. The backend \
              onnxruntime has default-max-batch-size (4), enable-global-threadpool, \
-             intra_op_thread_count and inter_op_thread_count, and openvino has \
-             default-max-batch-size; other settings of built-in backends change nothing, and \
-             the log says so. Backends that are \
-             libraries get theirs as they are.",
+             intra_op_thread_count and inter_op_thread_count, openvino has \
+             default-max-batch-size, and tensorflow has default-max-batch-size and \
+             allow-soft-placement; other settings of built-in backends change nothing, and \
+             the log says so. Backends that are libraries get theirs as they are.",
             backend_config,
         ),
         Flag::directory(

@@ -123,6 +123,8 @@ pub(crate) struct Settings {
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// The path of the OpenVINO library.
     pub(crate) openvino_library: Option<PathBuf>,
+    /// The path of the TensorFlow library.
+    pub(crate) tensorflow_library: Option<PathBuf>,
     /// The tracing flags.
     pub(crate) trace: TraceFlags,
     /// The value of the deprecated `--strict-model-config`.
@@ -278,6 +280,7 @@ impl Default for Settings {
             backend_settings: Vec::new(),
             onnxruntime_library: None,
             openvino_library: None,
+            tensorflow_library: None,
             trace: TraceFlags::default(),
             strict_model_config: None,
             disables_auto_complete: false,

@@ -135,6 +135,7 @@ fn a_flag_changes_its_setting_alone() {
     check(&["--memory-limit=64K"], &["memory_limit: Bytes(", "65536"]);
     check(&["--onnxruntime-library=x"], &["onnxruntime_library: Some(", "\"x\""]);
     check(&["--openvino-library=x"], &["openvino_library: Some(", "\"x\""]);
+    check(&["--tensorflow-library=x"], &["tensorflow_library: Some(", "\"x\""]);
 }
 
 #[test]
@@ -528,7 +529,7 @@ const TRITON_FLAGS: &str = "
 fn every_flag_of_triton_is_known_and_few_are_new() {
     let known: BTreeSet<&str> = flags().map(|flag| flag.name).collect();
     let mut expected: BTreeSet<&str> = TRITON_FLAGS.split_whitespace().collect();
-    expected.extend(["onnxruntime-library", "openvino-library"]);
+    expected.extend(["onnxruntime-library", "openvino-library", "tensorflow-library"]);
     expected.insert("memory-limit");
     expected.insert("repository-symlinks");
     expected.insert("allow-dashboard");

@@ -4,6 +4,7 @@
 mod external;
 mod forest;
 mod openvino;
+mod tensorflow;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub(super) enum Source {
     Python(PathBuf),
     /// The file of a model for OpenVINO.
     OpenVino(PathBuf, OpenVinoFormat),
+    /// The directory of a `SavedModel`.
+    SavedModel(PathBuf),
     /// The file of a tree ensemble.
     Forest(PathBuf, ModelFormat),
     /// The directory of a model, with its versions.
@@ -39,6 +42,7 @@ impl Source {
             Self::Onnx(path)
             | Self::Python(path)
             | Self::OpenVino(path, _)
+            | Self::SavedModel(path)
             | Self::Forest(path, _)
             | Self::Model(path)
             | Self::Repository(path) => path,
@@ -88,6 +92,14 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
         return file.map(|file| vec![file]).ok_or_else(|| no_model(argument, &path));
     }
     let entries = entries(&path).map_err(|error| format!("can't read '{argument}': {error}"))?;
+    if tensorflow::is_saved_model(&path) {
+        return Ok(vec![Source::SavedModel(path)]);
+    }
+    if !has_config(&entries)
+        && let Some(version) = tensorflow::newest_version(&entries)
+    {
+        return Ok(vec![Source::SavedModel(version)]);
+    }
     if is_model(&entries) {
         return Ok(vec![Source::Model(path)]);
     }
@@ -100,6 +112,8 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
     };
     let files = entries.iter().filter(|path| path.is_file() && is_served(path));
     let mut sources: Vec<Source> = files.filter_map(|path| of_file(path)).collect();
+    let saved = entries.iter().filter(|path| tensorflow::is_saved_model(path));
+    sources.extend(saved.cloned().map(Source::SavedModel));
     let has_models =
         |path: &PathBuf| path.is_dir() && self::entries(path).is_ok_and(|inside| is_model(&inside));
     if entries.iter().any(has_models) {
@@ -108,7 +122,7 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
     if sources.is_empty() {
         return Err(format!(
             "'{argument}' has no model: no .onnx file, no model.py, no file of OpenVINO or of a \
-             forest, and no directory of a model"
+             forest, no SavedModel, and no directory of a model"
         ));
     }
     Ok(sources)
@@ -126,6 +140,8 @@ fn of_file(path: &Path) -> Option<Source> {
         Some(Source::Python(path.to_owned()))
     } else if let Some(format) = openvino::format_of(path) {
         Some(Source::OpenVino(path.to_owned(), format))
+    } else if let Some(directory) = tensorflow::of_file(path) {
+        Some(Source::SavedModel(directory))
     } else {
         forest::format_of(path).map(|format| Source::Forest(path.to_owned(), format))
     }
@@ -138,6 +154,12 @@ fn no_model(argument: &str, path: &Path) -> String {
         return format!(
             "'{argument}' is a pickle, which is code: export the model to ONNX with skl2onnx, or a \
              forest with treelite.sklearn.import_model and serialize"
+        );
+    }
+    if tensorflow::is_graph(path) {
+        return format!(
+            "'{argument}' is a graph of TensorFlow, which doesn't say its inputs and outputs: save \
+             it as a SavedModel, or write a configuration with the platform tensorflow_graphdef"
         );
     }
     format!(
@@ -162,9 +184,6 @@ fn entries(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
 /// Returns true if a directory with these entries is one of a model: it has a configuration, or a
 /// version, which is no model itself.
 fn is_model(entries: &[PathBuf]) -> bool {
-    let has_config = |entries: &[PathBuf]| {
-        entries.iter().any(|path| path.file_name() == Some(OsStr::new("config.pbtxt")))
-    };
     let is_version = |path: &PathBuf| {
         is_number(path)
             && path.is_dir()
@@ -175,6 +194,10 @@ fn is_model(entries: &[PathBuf]) -> bool {
             })
     };
     has_config(entries) || entries.iter().any(is_version)
+}
+
+fn has_config(entries: &[PathBuf]) -> bool {
+    entries.iter().any(|path| path.file_name() == Some(OsStr::new("config.pbtxt")))
 }
 
 fn is_number(path: &Path) -> bool {
@@ -231,12 +254,16 @@ impl LinkOrigins {
     /// Adds a model by the path of its links. A path that the user has no file for means the source.
     fn add(&mut self, model: &Path, source: &Source) {
         let path = source.path();
-        if let Source::Onnx(_) | Source::Python(_) | Source::OpenVino(..) | Source::Forest(..) =
-            source
+        if let Source::Onnx(_)
+        | Source::Python(_)
+        | Source::OpenVino(..)
+        | Source::SavedModel(_)
+        | Source::Forest(..) = source
         {
             let usual = match source {
                 Source::Forest(_, format) => format.default_file_name(),
                 Source::OpenVino(_, format) => format.linked_as().unwrap_or(USUAL),
+                Source::SavedModel(_) => tensorflow::USUAL,
                 _ => USUAL,
             };
             self.0.push((model.join("1").join(usual), path.to_owned()));
@@ -293,6 +320,11 @@ fn name_of(source: &Source) -> Result<String, String> {
                 _ => path.file_stem(),
             }
         }
+        Source::SavedModel(_) => match in_model.and_then(Path::file_name) {
+            Some(model) if path.file_name() == Some(OsStr::new(tensorflow::USUAL)) => Some(model),
+            _ if is_number(&path) => path.parent().and_then(Path::file_name),
+            _ => tensorflow::stem(&path),
+        },
         Source::Forest(..) => match in_model.and_then(Path::file_name) {
             Some(model) if forest::has_usual_name(&path) => Some(model),
             _ => path.file_stem(),
@@ -327,6 +359,9 @@ fn link(linked: &SymlinkRepository, name: &str, source: &Source) -> std::io::Res
             }
             None => version("openvino", path),
         },
+        Source::SavedModel(path) => {
+            linked.add_single_file_model(name, path, tensorflow::USUAL, None)
+        }
         Source::Forest(path, format) => {
             let config = forest::config(path, *format)?;
             linked.add_single_file_model(name, path, format.default_file_name(), Some(&config))
@@ -363,6 +398,9 @@ mod tests {
         check(Source::Python("/a/words/12/model.py".into()), "words");
         check(Source::OpenVino("/a/net/1/model.xml".into(), OpenVinoFormat::Xml), "net");
         check(Source::Python("/a/words/12/other.py".into()), "other");
+        check(Source::SavedModel("/a/net.savedmodel".into()), "net");
+        check(Source::SavedModel("/a/net/1/model.savedmodel".into()), "net");
+        check(Source::SavedModel("/a/net/3".into()), "net");
         check(Source::Model("/a/net".into()), "net");
         assert!(
             name_of(&Source::Onnx("/a/...onnx".into())).unwrap_err().contains("can't be a model")
