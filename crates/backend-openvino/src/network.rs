@@ -123,6 +123,23 @@ mod tests {
     }
 
     #[test]
+    fn damaged_text_is_read_to_its_end() {
+        let layer = |id: u32, kind: &str| {
+            format!("<layer id=\"{id}\" type=\"{kind}\"><port id=\"0\"/></layer>")
+        };
+        let edge = "<edge from-layer=\"0\" from-port=\"0\" to-layer=\"1\" to-port=\"0\"/>";
+        let whole = [&layer(0, "Parameter"), "<body>", &layer(1, "Add"), "</body>", edge].concat();
+        for length in 0..whole.len() {
+            for damage in ["", "<", ">", "\"", "=\"", "</body>"] {
+                let text = format!("{}{damage}{}", &whole[..length], &whole[length..]);
+                let network = Network::parse(&text);
+                assert!(network.layers.len() <= 4 && network.sources.len() <= 2, "{text}");
+                assert!(Network::parse(&whole[..length]).layers.len() <= 1);
+            }
+        }
+    }
+
+    #[test]
     fn other_text_is_an_empty_network() {
         for text in ["", "<", "<layer", "a<b>c", "<layer id=", "</body></body><edge/>"] {
             let network = Network::parse(text);

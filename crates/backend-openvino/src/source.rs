@@ -188,14 +188,16 @@ impl OpenVinoSource {
     }
 
     /// The guarantee for executions: operators of a library may do anything, and other devices than
-    /// the CPU may depend on the calling thread.
+    /// the CPU may depend on the calling thread. Executions of several instances may wait for each
+    /// other, because the library gives each thread one of the streams.
     fn guarantee(&self) -> ExecutionPredictability {
         let ModelParameters { target_device, cpu_extension, .. } = &self.parameters;
         if !cpu_extension.is_empty() {
             return ExecutionPredictability::Unspecified;
         }
         let is_predictable = || read_network(&self.path).is_some_and(|text| is_predictable(&text));
-        if target_device == CPU && is_predictable() {
+        let instances = CpuOrGpu::Cpu.sharing_instance_count(&self.spec);
+        if target_device == CPU && instances <= 1 && is_predictable() {
             ExecutionPredictability::Predictable
         } else {
             ExecutionPredictability::NonBlocking

@@ -4,7 +4,7 @@
 
 mod support;
 
-use galatea_backend::Backend;
+use galatea_backend::{Backend, ExecutionPredictability};
 use galatea_config::SupportedFeatures;
 use galatea_infer::InferenceRequest;
 use galatea_pbtxt::parse_config_draft;
@@ -174,6 +174,18 @@ fn a_long_execution_ends_when_it_is_cancelled() {
         done.send(()).unwrap();
         assert!(refused.message().contains("running inference"), "{refused:?}");
     });
+}
+
+#[test]
+fn one_instance_is_predictable_and_several_may_wait_for_each_other() {
+    let Some(library) = library() else { return };
+    for (instances, expected) in
+        [(1, ExecutionPredictability::Predictable), (2, ExecutionPredictability::NonBlocking)]
+    {
+        let config = format!("{BATCHED} instance_group {{ count: {instances} kind: KIND_CPU }}");
+        let loaded = try_load(library.clone(), &files(&[-1, 2]), &config).unwrap();
+        assert_eq!(loaded.instance.guarantee(), expected);
+    }
 }
 
 #[test]
