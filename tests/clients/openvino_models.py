@@ -316,6 +316,30 @@ def ragged() -> OpenVinoModel:
     )
 
 
+SEQUENCE = """\
+backend: "openvino"
+max_batch_size: 4
+input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }
+output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }
+sequence_batching {
+  direct { }
+  control_input {
+    name: "start" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] }
+  }
+  state { input_name: "before" output_name: "after" data_type: TYPE_FP32 dims: [ 1 ] }
+}
+"""
+
+
+def sequence() -> OpenVinoModel:
+    """The sum of a sequence, which the server keeps, plus 1000 for the first request."""
+    x, start, before = (parameter(name, [-1, 1]) for name in ("x", "start", "before"))
+    after = opset15.add(before, x)
+    y = opset15.add(after, opset15.multiply(start, opset15.constant(numpy.float32(1000))))
+    outputs = [named("y", y), named("after", after)]
+    return OpenVinoModel(saved(outputs, [x, start, before]), [], SEQUENCE)
+
+
 SUITE: dict[str, Callable[[], OpenVinoModel]] = {
     function.__name__: function
     for function in (

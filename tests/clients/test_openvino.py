@@ -27,6 +27,7 @@ from openvino_models import (  # noqa: E402
     parameter,
     ragged,
     saved,
+    sequence,
 )
 
 pytestmark = pytest.mark.galatea_only
@@ -157,6 +158,25 @@ def test_requests_of_different_lengths_share_a_batch(
         assert answer.shape == (1, 1)
         numpy.testing.assert_allclose(answer[0, 0], request["x"].sum(), rtol=1e-5)
     assert [one["batch_size"] for one in statistics["batch_stats"]] == [len(model.requests)]
+
+
+# row: BE-03
+def test_sequences_have_controls_and_states_of_their_own(
+    start: StartOpenVino, tmp_path: pathlib.Path
+) -> None:
+    """Requests of two sequences in turn."""
+    put(tmp_path, "sequence", sequence())
+    with start(tmp_path) as running:
+        client = TRANSPORTS["grpc"](running)
+        answers = []
+        for number in range(3):
+            for one in (1, 2):
+                x = numpy.array([[one + number]], numpy.float32)
+                options = {"sequence_start": number == 0, "sequence_end": number == 2}
+                found = client.infer("sequence", {"x": x}, sequence_id=one, **options)
+                answers.append(float(found["y"][0, 0]))
+        client.close()
+    assert answers == [1001, 1002, 3, 5, 6, 9]
 
 
 # row: CFG-25
