@@ -118,3 +118,19 @@ fn strings_of_all_lengths_are_copied_both_ways() {
     let expected: Vec<&[u8]> = expected.iter().map(|text| text.as_bytes()).collect();
     assert_eq!(joined, expected);
 }
+
+#[test]
+fn outputs_of_reference_variables_are_copies() {
+    let Some(library) = library() else { return };
+    let mut model = load(&library, "graph_with_init_ops");
+    let mut execute = || {
+        let (bytes, _) = tracked(&[1.0, 2.0], 0);
+        model.execute("x", DataType::Fp32, &[2], Buffer::from_bytes(bytes))
+    };
+    let first = execute();
+    let before = output(&first, "updated").to_vec();
+    let second = execute();
+    // The second run changed the variable in place.
+    assert_eq!(output(&first, "updated")[..], before);
+    assert_ne!(output(&second, "updated")[..], before);
+}

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -13,8 +14,29 @@ use bytes::Bytes;
 pub struct ByteRegion<'data> {
     start: *const u8,
     byte_size: usize,
-    owner: Option<&'data Bytes>,
+    owner: Option<RegionOwner<'data>>,
     data: PhantomData<&'data [u8]>,
+}
+
+/// The owner of exactly a region's bytes.
+#[derive(Copy, Clone, Debug)]
+enum RegionOwner<'data> {
+    /// A request or a state.
+    Tensor(&'data Bytes),
+    /// Memory in which a batch was gathered, and the position of the first byte.
+    Shared(&'data Arc<Vec<u8>>, usize),
+}
+
+/// A part of shared memory.
+struct SharedPart {
+    memory: Arc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for SharedPart {
+    fn as_ref(&self) -> &[u8] {
+        self.memory.get(self.range.clone()).unwrap_or_default()
+    }
 }
 
 impl<'data> From<&'data [u8]> for ByteRegion<'data> {
@@ -25,7 +47,7 @@ impl<'data> From<&'data [u8]> for ByteRegion<'data> {
 
 impl<'data> From<&'data Bytes> for ByteRegion<'data> {
     fn from(data: &'data Bytes) -> Self {
-        Self { owner: Some(data), ..Self::from(&data[..]) }
+        Self { owner: Some(RegionOwner::Tensor(data)), ..Self::from(&data[..]) }
     }
 }
 
@@ -52,11 +74,23 @@ impl<'data> ByteRegion<'data> {
         Some(Self { start, byte_size, owner: None, data: PhantomData })
     }
 
-    /// The owner of exactly these bytes, if there is a single one. A library that may keep the
-    /// bytes for longer than `'data` needs a clone of it.
+    /// A part of shared memory; nothing if the part is not within it.
+    pub(crate) fn of_shared(memory: &'data Arc<Vec<u8>>, range: Range<usize>) -> Self {
+        let owner = Some(RegionOwner::Shared(memory, range.start));
+        Self { owner, ..Self::from(memory.get(range).unwrap_or_default()) }
+    }
+
+    /// An owner of exactly these bytes, if there is a single one. A library that may keep the bytes
+    /// for longer than `'data` needs it. The bytes don't change while there is such an owner.
     #[must_use]
-    pub const fn owner(&self) -> Option<&'data Bytes> {
-        self.owner
+    pub fn owner(&self) -> Option<Bytes> {
+        Some(match self.owner? {
+            RegionOwner::Tensor(bytes) => bytes.clone(),
+            RegionOwner::Shared(memory, start) => {
+                let range = start..start.saturating_add(self.byte_size);
+                Bytes::from_owner(SharedPart { memory: memory.clone(), range })
+            }
+        })
     }
 
     /// The address of the first byte. The library may read [`byte_size`](Self::byte_size) bytes

@@ -40,11 +40,10 @@ impl TfTensor {
         let number = number.ok_or_else(|| {
             Status::internal(format!("{byte_size} bytes are no {datatype} of shape {shape}"))
         })?;
-        match data.owner() {
-            Some(owner) if byte_size > 0 && data.is_aligned(library.alignment()) => {
-                Self::in_place(library, number, shape, owner.clone())
-            }
-            Some(_) | None => Self::copied(library, number, shape, data),
+        let fits = byte_size > 0 && data.is_aligned(library.alignment());
+        match fits.then(|| data.owner()).flatten() {
+            Some(owner) => Self::in_place(library, number, shape, owner),
+            None => Self::copied(library, number, shape, data),
         }
     }
 

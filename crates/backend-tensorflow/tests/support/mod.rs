@@ -1,5 +1,7 @@
 //! Helpers for this backend's tests.
 
+#![allow(dead_code, reason = "each test binary uses a part")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -119,12 +121,23 @@ impl TestModel {
         dims: &[i64],
         data: Buffer,
     ) -> InferenceResponse {
-        let shape = Shape::new(dims).unwrap();
-        let input = InputTensor { name: name.to_owned(), datatype, shape, data };
-        let request = InferenceRequest { inputs: vec![input], ..InferenceRequest::default() };
-        let (pending, replies) = pending(request);
-        self.instance.execute(vec![pending]).unwrap();
-        only_reply(&replies).unwrap()
+        self.execute_batch(name, vec![(datatype, dims.to_vec(), data)]).remove(0)
+    }
+
+    /// Executes a batch of requests with one input each.
+    pub(crate) fn execute_batch(
+        &mut self,
+        name: &str,
+        tensors: Vec<(DataType, Vec<i64>, Buffer)>,
+    ) -> Vec<InferenceResponse> {
+        let requests = tensors.into_iter().map(|(datatype, dims, data)| {
+            let shape = Shape::new(&dims).unwrap();
+            let input = InputTensor { name: name.to_owned(), datatype, shape, data };
+            pending(InferenceRequest { inputs: vec![input], ..InferenceRequest::default() })
+        });
+        let (pending, replies): (Vec<_>, Vec<_>) = requests.unzip();
+        self.instance.execute(pending).unwrap();
+        replies.iter().map(|replies| only_reply(replies).unwrap()).collect()
     }
 }
 

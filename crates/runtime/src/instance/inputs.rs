@@ -300,7 +300,7 @@ fn copy_into<'part, 'data>(
     if !rest.is_empty() {
         return Err(wrong_size());
     }
-    Ok(ByteRegion::from(&*arena.bytes(byte_size)))
+    Ok(arena.region(byte_size))
 }
 
 /// The bytes of each part, which must be in CPU memory.
