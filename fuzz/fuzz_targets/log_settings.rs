@@ -20,9 +20,9 @@ use prost::Message;
 
 /// A log that writes nothing.
 #[derive(Debug)]
-struct Log(Mutex<LogSettings>);
+struct ApiLog(Mutex<LogSettings>);
 
-impl LogControl for Log {
+impl LogControl for ApiLog {
     fn settings(&self, _: AccessPass<api::Logging>) -> LogSettings {
         self.0.lock().expect("no thread panicked").clone()
     }
@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
     let places: Vec<u8> = update.changes.iter().map(place).collect();
     assert!(places.is_sorted_by(|one, next| one < next), "{places:?}");
     let has_mistake = update.mistake.is_some();
-    let log = Log(Mutex::new(LogSettings {
+    let log = ApiLog(Mutex::new(LogSettings {
         file: "galatea.log".to_owned(),
         info: true,
         warning: true,
@@ -86,7 +86,7 @@ fn place(change: &LogSettingChange) -> u8 {
 }
 
 /// Sends what is shown, less the file, which clients can't change.
-fn check_repeated(log: &Log, settings: &LogSettings) {
+fn check_repeated(log: &ApiLog, settings: &LogSettings) {
     let shown = encode_log_settings(settings);
     let mut json: serde_json::Value = serde_json::from_slice(&shown).expect("it is JSON");
     json.as_object_mut().expect("it is an object").remove("log_file");

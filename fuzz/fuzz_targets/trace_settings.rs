@@ -14,7 +14,7 @@ use galatea_codec::limits::MessageLimits;
 use galatea_codec_grpc::{parse_trace_change, trace_settings_response};
 use galatea_codec_http::{decode_trace_change, encode_trace_settings};
 use galatea_control::{
-    FrontendTracePoint, TraceControl, TraceHeaders, TraceLevels, TraceMode, TraceSettings,
+    DoorTracePoint, TraceControl, TraceHeaders, TraceLevels, TraceMode, TraceSettings,
     TraceSettingsChange,
 };
 use galatea_gate::access::AccessPass;
@@ -121,7 +121,7 @@ fn begin(tracer: &Tracer, model: &str, line: &[u8]) {
     let headers = TraceHeaders { parent: Some(parent.as_bytes()), state: Some(state.as_bytes()) };
     let Some(trace) = tracer.begin(AccessPass::in_process(), model, headers) else { return };
     let now = Instant::now();
-    trace.door.record(FrontendTracePoint::HttpReceiveStart, now);
+    trace.door.record(DoorTracePoint::HttpReceiveStart, now);
     let subject =
         TraceSubject { model_name: "m", model_version: 1, request_id: &line, deadline: None };
     trace.request.begin(&subject, now);

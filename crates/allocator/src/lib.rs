@@ -75,8 +75,8 @@ const MMAP_THRESHOLD_BYTES_MIN: usize = 1 << 20;
 /// The number of such blocks that fit in the usable memory, if it is limited.
 const MMAP_SHARE: usize = 256;
 
-/// Proof that the process's allocator may be tuned by the server and doesn't belong to a host
-/// program.
+/// Tunes glibc's malloc. Having one proves that the process's allocator belongs to the server and
+/// not to a host program.
 #[derive(Clone, Debug)]
 pub struct GlibcMallocTuner {
     /// The minimum size of blocks that come from `mmap`.

@@ -22,7 +22,7 @@ use crate::attributes::BackendAttributesObject;
 use crate::library::BackendEntryPoints;
 use crate::memory::MemoryManagerObject;
 use crate::owned::Owned;
-use crate::settings::ServerPointer;
+use crate::settings::LateServerPointer;
 
 /// A backend as C sees it.
 pub(crate) struct BackendObject {
@@ -45,7 +45,7 @@ pub(crate) struct Backend {
     parallel: AtomicBool,
     /// The GPUs that the server uses.
     pub(crate) devices: Devices,
-    pub(crate) server: ServerPointer,
+    pub(crate) server: LateServerPointer,
     pub(crate) fingerprint: Option<BackendFingerprint>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct BackendInfo<'a> {
     pub(crate) directory: &'a str,
     /// The command-line settings as JSON.
     pub(crate) config: String,
-    pub(crate) server: ServerPointer,
+    pub(crate) server: LateServerPointer,
     /// The GPUs that the backend may use.
     pub(crate) devices: Devices,
     /// `None` if a later version of the files couldn't be distinguished from this one.

@@ -134,4 +134,4 @@ pub use cache::PluginResponseCache;
 pub use exit::exit_without_destructors;
 pub use library::search::LibrarySearchScope;
 pub use plugins::Plugins;
-pub use settings::{BackendSettingsLookup, PluginSettings, ServerPointer};
+pub use settings::{BackendSettingsLookup, LateServerPointer, PluginSettings};

@@ -15,9 +15,9 @@ const DEFAULT_MAX_BATCH_SIZE: (&str, &str) = ("default-max-batch-size", "4");
 /// The server's address, which `TRITONBACKEND_ModelServer` returns and only the functions of
 /// tritonserver.h can use. It is null until set, because backends are created before their server.
 #[derive(Clone, Debug, Default)]
-pub struct ServerPointer(Arc<AtomicPtr<TRITONSERVER_Server>>);
+pub struct LateServerPointer(Arc<AtomicPtr<TRITONSERVER_Server>>);
 
-impl ServerPointer {
+impl LateServerPointer {
     /// Sets the address. This must happen before the first model is loaded, because backends query
     /// the address then.
     pub fn set(&self, address: *mut TRITONSERVER_Server) {
@@ -44,7 +44,7 @@ pub struct PluginSettings {
     /// The GPUs whose memory backends may allocate.
     pub devices: Devices,
     /// The server that backends may call.
-    pub server: ServerPointer,
+    pub server: LateServerPointer,
 }
 
 impl PluginSettings {

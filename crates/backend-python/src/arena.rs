@@ -2,7 +2,7 @@
 //!
 //! The worker maps the memory and reads tensors in place. The server copies the data that it
 //! writes, and it copies data before examining it, so nothing that a worker does to the memory can
-//! crash the server or change data after it has been checked: see [`SharedMemory`]. The part beyond
+//! crash the server or change data after it has been checked: see [`ProcessSharedMemory`]. The part beyond
 //! the server's mapping is written and read with system calls, which takes three times as long. The
 //! memory is sparse and sealed against shrinking.
 
@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use galatea_infer::Status;
-use galatea_shm::SharedMemory;
+use galatea_shm::ProcessSharedMemory;
 use galatea_stdx::Lock;
 use galatea_tensor::{Buffer, ForeignMemoryError};
 use rustix::buffer::spare_capacity;
@@ -36,7 +36,7 @@ const CHECKED_BYTES_MIN: u64 = 1 << 20;
 pub(crate) struct Arena {
     memory: OwnedFd,
     /// `None` if the system doesn't allow a mapping.
-    mapped: Option<SharedMemory>,
+    mapped: Option<ProcessSharedMemory>,
     length: u64,
     blocks: Lock<ArenaBlocks>,
 }
@@ -64,7 +64,7 @@ impl Arena {
         };
         let memory = made().map_err(|error| failed("make shared memory", error))?;
         let mapped = usize::try_from(length.min(MAPPED_BYTES_MAX)).ok();
-        let mapped = mapped.and_then(|length| SharedMemory::map(&memory, length, name).ok());
+        let mapped = mapped.and_then(|length| ProcessSharedMemory::map(&memory, length, name).ok());
         let blocks = ArenaBlocks {
             blocks: Blocks::new(length),
             is_dirty: false,
@@ -94,7 +94,7 @@ impl Arena {
     }
 
     /// The mapping that covers this part, if any, and the part's offset in the mapping.
-    fn mapped(&self, offset: u64, byte_size: usize) -> Option<(&SharedMemory, usize)> {
+    fn mapped(&self, offset: u64, byte_size: usize) -> Option<(&ProcessSharedMemory, usize)> {
         let (mapped, offset) = (self.mapped.as_ref()?, usize::try_from(offset).ok()?);
         mapped.contains(offset, byte_size).then_some((mapped, offset))
     }
@@ -137,7 +137,7 @@ impl Arena {
         }
         let Ok(length) = usize::try_from(length) else { return Ok(None) };
         if let Some((mapped, offset)) = self.mapped(offset, length) {
-            return mapped.read(offset, length).map(Some).map_err(|error| lost(&error));
+            return mapped.copy_out(offset, length).map(Some).map_err(|error| lost(&error));
         }
         let mut bytes = Vec::new();
         if bytes.try_reserve_exact(length).is_err() {

@@ -45,7 +45,7 @@ pub enum ApiLogSetting {
 }
 
 /// A receiver of log lines. `source` is a source file and a line number.
-pub trait Log: Any + Send + Sync {
+pub trait ApiLog: Any + Send + Sync {
     /// Returns true if lines of this level are written.
     fn is_enabled(&self, level: ApiLogLevel) -> bool;
     /// Writes a line.
@@ -58,21 +58,21 @@ pub trait Log: Any + Send + Sync {
     fn set(&self, setting: &ApiLogSetting) -> Result<(), Status>;
 }
 
-static LOG: OnceLock<Box<dyn Log>> = OnceLock::new();
-static FACTORY: OnceLock<fn() -> Box<dyn Log>> = OnceLock::new();
+static LOG: OnceLock<Box<dyn ApiLog>> = OnceLock::new();
+static FACTORY: OnceLock<fn() -> Box<dyn ApiLog>> = OnceLock::new();
 
 /// Installs the process's log. Only the first call has an effect.
-pub fn install(log: Box<dyn Log>) {
+pub fn install(log: Box<dyn ApiLog>) {
     let _ = LOG.set(log);
 }
 
 /// Sets the function that creates the process's log if one is needed and none is installed.
-pub fn install_factory(factory: fn() -> Box<dyn Log>) {
+pub fn install_factory(factory: fn() -> Box<dyn ApiLog>) {
     let _ = FACTORY.set(factory);
 }
 
 /// The process's log, if it has one.
-pub fn current() -> Option<&'static dyn Log> {
+pub fn current() -> Option<&'static dyn ApiLog> {
     let created = || FACTORY.get().map(|factory| LOG.get_or_init(factory));
     LOG.get().or_else(created).map(Box::as_ref)
 }
@@ -81,7 +81,7 @@ pub fn current() -> Option<&'static dyn Log> {
 ///
 /// # Errors
 ///
-/// Same as for [`Log::set`].
+/// Same as for [`ApiLog::set`].
 pub fn set(setting: &ApiLogSetting) -> Result<(), Status> {
     current().map_or(Ok(()), |log| log.set(setting))
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use galatea_abi::{TRITONSERVER_LOG_ERROR, TRITONSERVER_LOG_INFO, TRITONSERVER_LogLevel};
 use galatea_c_objects::error::take_c_error;
-use galatea_c_objects::log::{self, ApiLogLevel, ApiLogSetting, Log};
+use galatea_c_objects::log::{self, ApiLog, ApiLogLevel, ApiLogSetting};
 use galatea_c_objects::log_functions::{TRITONSERVER_LogIsEnabled, TRITONSERVER_LogMessage};
 use galatea_infer::Status;
 
@@ -17,7 +17,7 @@ struct RecordingLog {
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-impl Log for RecordingLog {
+impl ApiLog for RecordingLog {
     fn is_enabled(&self, level: ApiLogLevel) -> bool {
         level != ApiLogLevel::Info || *self.info.lock().unwrap()
     }
@@ -43,7 +43,7 @@ impl Log for RecordingLog {
 
 static LINES: Mutex<Option<Arc<Mutex<Vec<String>>>>> = Mutex::new(None);
 
-fn recording_log(name: &'static str) -> Box<dyn Log> {
+fn recording_log(name: &'static str) -> Box<dyn ApiLog> {
     let lines = LINES.lock().unwrap().get_or_insert_default().clone();
     Box::new(RecordingLog { name, info: Mutex::new(true), lines })
 }

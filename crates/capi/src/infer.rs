@@ -11,7 +11,7 @@ use galatea_codec::raw::{RawInputInfo, tensor_from_raw_body};
 use galatea_control::ServerControl;
 use galatea_devices::Devices;
 use galatea_infer::{
-    AccessPass, CancelToken, ClassificationCell, CorrelationId, DeviceOutputs, Finality,
+    AccessPass, CancelToken, ClassificationInfoOnce, CorrelationId, DeviceOutputs, Finality,
     InferenceRequest, InputTensor, Reply, ResponseSender, ResponseSink, SequenceFlags, Status,
 };
 use galatea_stdx::{Lock, run_foreign_code};
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn TRITONSERVER_ServerInferAsync(
             infer.device_outputs = DeviceOutputs::All;
         }
         infer.output_query = Some(Arc::new(response.allocator.output_query()));
-        let classes = ClassificationCell::default();
+        let classes = ClassificationInfoOnce::default();
         infer.classes = Some(classes.clone());
         let caller =
             Arc::new(Caller { identity, classes, response, call: InferAsyncCall::begin() });
@@ -315,7 +315,7 @@ impl InferAsyncCall {
 struct Caller {
     identity: RequestIdentity,
     /// The class labels of the model's outputs, which the caller may request later.
-    classes: ClassificationCell,
+    classes: ClassificationInfoOnce,
     response: ResponseCallback,
     call: InferAsyncCall,
 }

@@ -68,7 +68,7 @@ pub fn encode_empty_final_response(tag: &RequestNames) -> Result<MessageChunks, 
     writer.finish()
 }
 
-/// Encodes an error.
+/// Encodes the error of a request on a stream, which ends the request if `is_final`.
 ///
 /// # Errors
 ///

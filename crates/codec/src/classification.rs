@@ -14,7 +14,8 @@ use std::io::Write as _;
 
 use crate::limits::MessageLimits;
 use galatea_infer::{
-    ClassLabels, ClassificationCell, ClassificationInfo, InferenceResponse, OutputTensor, Status,
+    ClassLabels, ClassificationInfo, ClassificationInfoOnce, InferenceResponse, OutputTensor,
+    Status,
 };
 use galatea_tensor::elements::push_bytes_element;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -25,7 +26,7 @@ pub struct Classification {
     /// The number of requested classes for each output.
     counts: BTreeMap<String, u32>,
     /// The cell that the model version that serves the request sets.
-    model: ClassificationCell,
+    model: ClassificationInfoOnce,
 }
 
 impl Classification {
@@ -43,12 +44,12 @@ impl Classification {
         }
         let counts: BTreeMap<_, _> =
             first.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?))).collect();
-        let model = ClassificationCell::default();
+        let model = ClassificationInfoOnce::default();
         (!counts.is_empty()).then_some(Self { counts, model })
     }
 
     /// The request's cell, to be set by the model version that admits the request.
-    pub fn class_labels_cell(&self) -> ClassificationCell {
+    pub fn class_labels_cell(&self) -> ClassificationInfoOnce {
         self.model.clone()
     }
 

@@ -92,7 +92,7 @@ pub struct Excerpt {
 
 /// The stage at which Triton finds an error.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum DetectionStage {
+pub enum TritonDetectionStage {
     /// Triton finds the error when it reads the repository.
     Poll,
     /// Triton finds the error when it loads a version, whose configuration is complete by then.
@@ -118,7 +118,7 @@ pub struct Diagnostic {
     /// The mistake, in Triton's words if Triton also finds it.
     pub message: BoundedText,
     /// The stage at which Triton finds the error.
-    pub stage: DetectionStage,
+    pub stage: TritonDetectionStage,
     /// The valid values, if known.
     pub expected: Option<BoundedText>,
     /// The value that was probably intended.
@@ -137,13 +137,13 @@ impl Diagnostic {
     /// Creates a diagnostic for an error that Triton finds when it reads the repository.
     #[must_use]
     pub fn at_poll(path: impl Into<BoundedText>, message: impl Into<BoundedText>) -> Self {
-        Self { stage: DetectionStage::Poll, ..Self::about(path, message) }
+        Self { stage: TritonDetectionStage::Poll, ..Self::about(path, message) }
     }
 
     /// Creates a diagnostic for an error that Triton never finds.
     #[must_use]
     pub fn new_tolerated(path: impl Into<BoundedText>, message: impl Into<BoundedText>) -> Self {
-        Self { stage: DetectionStage::Never, ..Self::about(path, message) }
+        Self { stage: TritonDetectionStage::Never, ..Self::about(path, message) }
     }
 
     fn write_body(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -246,7 +246,7 @@ impl Diagnostics {
             return (Vec::new(), Self { kept, dropped });
         }
         let (tolerated, kept) =
-            kept.into_iter().partition(|one| one.stage == DetectionStage::Never);
+            kept.into_iter().partition(|one| one.stage == TritonDetectionStage::Never);
         (tolerated, Self { kept, dropped })
     }
 
@@ -334,7 +334,7 @@ mod tests {
             message: "unknown field 'dimz'".into(),
             expected: Some("a field of ModelInput".into()),
             suggestion: Some("dims".into()),
-            stage: DetectionStage::Poll,
+            stage: TritonDetectionStage::Poll,
             excerpt: Some(Excerpt { text: "  dimz: 1".into(), offset: 2, width: 4 }),
         }
     }

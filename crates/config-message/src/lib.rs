@@ -11,12 +11,12 @@
 //! memory for a text is limited to a small multiple of its length.
 //!
 //! ```
-//! use galatea_config_message::{parse_json, to_json, to_pbtxt};
+//! use galatea_config_message::{parse_json, model_config_to_json, to_pbtxt};
 //!
 //! let config = parse_json("override", r#"{"maxBatchSize": 8}"#)?;
 //! assert_eq!(config.max_batch_size, 8);
 //! assert_eq!(to_pbtxt(&config), "max_batch_size: 8\n");
-//! # let _ = to_json(&config);
+//! # let _ = model_config_to_json(&config);
 //! # Ok::<(), galatea_config_message::ConfigErrors>(())
 //! ```
 
@@ -33,10 +33,10 @@ mod source;
 mod suggest;
 
 pub use diagnostic::{
-    BoundedText, ConfigErrors, DIAGNOSTICS_MAX, DetectionStage, Diagnostic, Diagnostics, Excerpt,
-    Position,
+    BoundedText, ConfigErrors, DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Excerpt, Position,
+    TritonDetectionStage,
 };
-pub use json::to_json;
+pub use json::model_config_to_json;
 pub use json_input::parse_json;
 pub use print::to_pbtxt;
 pub use source::{FieldSpans, SourceMap, SourceText, Span};

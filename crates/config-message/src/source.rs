@@ -91,7 +91,7 @@ pub struct FieldSpans {
 
 impl FieldSpans {
     /// Adds the position of a value.
-    pub fn add(&mut self, path: &str, span: &Span) {
+    pub fn add_if_absent(&mut self, path: &str, span: &Span) {
         if !self.spans.contains_key(path) {
             self.spans.insert(path.to_owned(), span.clone());
         }
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_missing_field_has_the_position_of_its_enclosing_field() {
         let mut spans = FieldSpans::default();
-        spans.add("input[0]", &(2..7));
+        spans.add_if_absent("input[0]", &(2..7));
         let map = SourceMap::new(SourceText::new("f", "\n\ninput { }"), spans);
         let mut diagnostic = Diagnostic::about("input[0].reshape.shape[1]", "x");
         map.locate_diagnostic(&mut diagnostic);

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::io::Write as _;
 
-use galatea_config::to_json;
+use galatea_config::model_config_to_json;
 use galatea_pbtxt::parse_config_draft;
 use prost::Message as _;
 use serde_json::json;
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok(draft) => json!({
                 "path": path,
                 "protobuf": hexadecimal(&draft.message().encode_to_vec()),
-                "json": to_json(draft.message()),
+                "json": model_config_to_json(draft.message()),
             }),
             Err(errors) => json!({ "path": path, "errors": errors.to_string() }),
         };

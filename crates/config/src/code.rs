@@ -10,7 +10,7 @@ const OPENVINO_LIBRARIES: [(&str, &str); 2] = [
 
 /// A reference to code in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodeReference {
+pub struct ExternalCodeReference {
     /// The field.
     pub field: &'static str,
     /// The field's value; for an agent or an accelerator, this includes the parameters.
@@ -21,9 +21,9 @@ impl ConfigDraft {
     /// All code that the configuration names, regardless of the backend: libraries, repository
     /// agents, and accelerators, whose options may name libraries.
     #[must_use]
-    pub fn code_references(&self) -> Vec<CodeReference> {
+    pub fn code_references(&self) -> Vec<ExternalCodeReference> {
         let message = self.message();
-        let code = |field, value: String| CodeReference { field, value };
+        let code = |field, value: String| ExternalCodeReference { field, value };
         let libraries = self.op_library_filenames().iter().cloned();
         let libraries = libraries.map(|name| code("model_operations.op_library_filename", name));
         let agents = self.repository_agents().into_iter();

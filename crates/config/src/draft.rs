@@ -13,7 +13,7 @@ use galatea_tensor::DataType;
 use crate::spec::{ModelSpec, VersionPolicy};
 use crate::support::SupportedFeatures;
 use crate::{convert, identity, normalize, tolerance, validate, without_effect};
-use galatea_config_message::{ConfigErrors, DetectionStage, Diagnostic, Diagnostics};
+use galatea_config_message::{ConfigErrors, Diagnostic, Diagnostics, TritonDetectionStage};
 use galatea_config_message::{SourceMap, parse_json};
 
 /// A tensor of a draft.
@@ -162,7 +162,7 @@ impl ConfigDraft {
         if self.message == ModelConfig::default() {
             return String::from("{}");
         }
-        galatea_config_message::to_json(&self.message)
+        galatea_config_message::model_config_to_json(&self.message)
     }
 
     /// The value of a parameter.
@@ -426,10 +426,10 @@ impl ConfigDraft {
                 .any(|field| path.starts_with(field))
         };
         diagnostics.retain(|one| match (one.stage, completion) {
-            (DetectionStage::Poll, _) => true,
-            (DetectionStage::Load, ConfigAutoCompletion::Without) => is_tensor(&one.path),
-            (DetectionStage::Load, ConfigAutoCompletion::ByBackend)
-            | (DetectionStage::Never, _) => false,
+            (TritonDetectionStage::Poll, _) => true,
+            (TritonDetectionStage::Load, ConfigAutoCompletion::Without) => is_tensor(&one.path),
+            (TritonDetectionStage::Load, ConfigAutoCompletion::ByBackend)
+            | (TritonDetectionStage::Never, _) => false,
         });
         self.located(diagnostics)
     }

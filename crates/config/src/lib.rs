@@ -47,12 +47,13 @@ mod validate;
 mod warmup;
 mod without_effect;
 
-pub use code::CodeReference;
+pub use code::ExternalCodeReference;
 pub use composing::{ComposingModel, validate_ensemble};
 pub use draft::{ConfigAutoCompletion, ConfigDraft, RepositoryAgentConfig, TensorDraft};
 pub use ensemble::{EnsembleScheduling, EnsembleStep};
 pub use galatea_config_message::{
-    BoundedText, ConfigErrors, DetectionStage, Diagnostic, Excerpt, Position, nearest_name, to_json,
+    BoundedText, ConfigErrors, Diagnostic, Excerpt, Position, TritonDetectionStage,
+    model_config_to_json, nearest_name,
 };
 pub use identity::misnamed_file_hint;
 pub use own::{

@@ -40,7 +40,7 @@ impl ConfigDraft {
     pub fn normalized_json(&self, support: &SupportedFeatures) -> String {
         let mut message = self.message().clone();
         normalize::normalize(&mut message, support);
-        galatea_config_message::to_json(&message)
+        galatea_config_message::model_config_to_json(&message)
     }
 
     /// Merges a completed copy of this configuration: the batch size, the inputs and outputs, the

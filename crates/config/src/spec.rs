@@ -88,7 +88,7 @@ impl ModelSpec {
     /// The normalized configuration as JSON, in the form that the configuration endpoint sends.
     #[must_use]
     pub fn to_json(&self) -> String {
-        galatea_config_message::to_json(&self.message)
+        galatea_config_message::model_config_to_json(&self.message)
     }
 
     /// The normalized configuration as an encoded `inference.ModelConfig`.

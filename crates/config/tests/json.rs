@@ -5,11 +5,11 @@
 use std::fs;
 use std::path::Path;
 
-use galatea_config::{ConfigDraft, SupportedFeatures, to_json};
+use galatea_config::{ConfigDraft, SupportedFeatures, model_config_to_json};
 use galatea_pbtxt::parse_config_draft;
 
 fn print(text: &str) -> String {
-    to_json(parse_config_draft("f", text).unwrap().message())
+    model_config_to_json(parse_config_draft("f", text).unwrap().message())
 }
 
 /// Checks that the printed form of `text` contains `part`.
@@ -116,7 +116,7 @@ fn printed_configurations_can_be_parsed() {
     for entry in fs::read_dir(valid).unwrap() {
         let text = fs::read_to_string(entry.unwrap().path()).unwrap();
         let draft = parse_config_draft("f", &text).unwrap();
-        let again = ConfigDraft::from_json("f", &to_json(draft.message())).unwrap();
+        let again = ConfigDraft::from_json("f", &model_config_to_json(draft.message())).unwrap();
         assert_eq!(again.message(), draft.message(), "{text}");
         count += 1;
     }
@@ -151,7 +151,7 @@ fn numbers_are_parsed_in_all_forms() {
             "instance_group": [{"count": -0.0, "kind": 77}]}"#,
     )
     .unwrap();
-    let printed = to_json(draft.message());
+    let printed = model_config_to_json(draft.message());
     for part in [
         "\"max_batch_size\":-7,",
         "\"dims\":[-1,2,9223372036854775807]",

@@ -45,15 +45,15 @@ pub use regions::{
 pub use served_model::ServedModel;
 pub use server_control::{ModelNameMapping, ServerControl};
 pub use statistics::{
-    BatchStatistics, DurationStatistic, InferenceStatistics, ModelStatistics, PerGpuStatistics,
+    BatchStatistics, DurationStatistic, InferenceStatistics, ModelGpuStatistics, ModelStatistics,
     ResponseStatistics,
 };
 pub use trace_control::{
-    FieldChange, FrontendTracePoint, FrontendTraceSink, RequestTraceParts, TraceControl,
-    TraceHeaders, TraceLevels, TraceMode, TraceSettings, TraceSettingsChange,
+    DoorTracePoint, DoorTraceSink, FieldChange, RequestTraceParts, TraceControl, TraceHeaders,
+    TraceLevels, TraceMode, TraceSettings, TraceSettingsChange,
 };
 pub use traffic::{TrafficRecording, TrafficRecordingControl};
 pub use watch::{
-    ActivityMonitor, ActivityRecording, ActivitySnapshot, BatchCloseReasons, ExecutionInterval,
+    ActivityMonitor, ActivityReading, ActivityRecording, BatchCloseReasons, ExecutionInterval,
     InstanceActivity, QueueActivity, SequenceActivity, VersionActivity, WATCHED_VERSIONS_MAX,
 };

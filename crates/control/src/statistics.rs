@@ -57,12 +57,12 @@ pub struct ModelStatistics {
     /// Measurements that only metrics show.
     pub measurements: ModelMeasurements,
     /// The statistics of each GPU; only metrics show them.
-    pub gpus: Vec<PerGpuStatistics>,
+    pub gpus: Vec<ModelGpuStatistics>,
 }
 
 /// The executions of a version's instances on one GPU.
 #[derive(Clone, Debug, Default)]
-pub struct PerGpuStatistics {
+pub struct ModelGpuStatistics {
     /// The number of the GPU.
     pub gpu: u32,
     /// The sum of the batch sizes of successful requests.

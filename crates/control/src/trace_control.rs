@@ -9,7 +9,7 @@ use galatea_infer::{Status, Trace};
 
 /// A trace point that only a request's door sees.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum FrontendTracePoint {
+pub enum DoorTracePoint {
     /// The door began to receive an HTTP request.
     HttpReceiveStart,
     /// The door had received all of the HTTP request.
@@ -30,7 +30,7 @@ pub enum FrontendTracePoint {
     ResponseComplete,
 }
 
-impl FrontendTracePoint {
+impl DoorTracePoint {
     /// The name that Triton's traces use.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -50,9 +50,9 @@ impl FrontendTracePoint {
 
 /// Records a traced request's passage through its door. The trace is complete when this sink and
 /// the request's trace have been dropped.
-pub trait FrontendTraceSink: Send + Sync + std::fmt::Debug {
+pub trait DoorTraceSink: Send + Sync + std::fmt::Debug {
     /// Records that the request passed `point` at this time.
-    fn record(&self, point: FrontendTracePoint, at: Instant);
+    fn record(&self, point: DoorTracePoint, at: Instant);
 }
 
 /// The two halves of a client request's trace.
@@ -61,7 +61,7 @@ pub struct RequestTraceParts {
     /// The trace that the request carries.
     pub request: Arc<Trace>,
     /// The trace that its door keeps until the response is sent.
-    pub door: Arc<dyn FrontendTraceSink>,
+    pub door: Arc<dyn DoorTraceSink>,
 }
 
 /// The kinds of facts that are traced.

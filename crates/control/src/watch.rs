@@ -26,12 +26,12 @@ pub trait ActivityMonitor: fmt::Debug + Send + Sync {
 /// A recording of executions, which lasts until it is dropped.
 pub trait ActivityRecording: Send {
     /// Reads the events since the last call and the current state. May take long with many models.
-    fn read(&mut self) -> ActivitySnapshot;
+    fn read(&mut self) -> ActivityReading;
 }
 
 /// The result of one read of a recording.
 #[derive(Debug, Default)]
-pub struct ActivitySnapshot {
+pub struct ActivityReading {
     /// The time of the reading, relative to the start of the recording.
     pub at: Duration,
     /// The versions in service, up to the number shown.

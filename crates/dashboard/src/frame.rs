@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use galatea_control::{
-    ActivitySnapshot, DurationStatistic, ExecutionInterval, InferenceStatistics, InstanceActivity,
+    ActivityReading, DurationStatistic, ExecutionInterval, InferenceStatistics, InstanceActivity,
     ModelMeasurements, ModelStatistics, VersionActivity,
 };
 use galatea_gate::ledger::MemoryLedger;
@@ -43,7 +43,7 @@ pub(crate) fn lost(count: u64) -> Bytes {
 }
 
 /// The state of the server, and the activity of its instances since the last frame.
-pub(crate) fn encode(reading: &ActivitySnapshot, ledger: &MemoryLedger, gpus: &Value) -> Bytes {
+pub(crate) fn encode(reading: &ActivityReading, ledger: &MemoryLedger, gpus: &Value) -> Bytes {
     let measured = reading.versions.iter().find_map(|one| distribution(&one.statistics));
     event(
         "frame",
@@ -182,7 +182,7 @@ mod tests {
         let statistics =
             ModelStatistics { name: "a\r\n\ndata: <b>\"".into(), ..Default::default() };
         let version = VersionActivity { statistics, ..Default::default() };
-        let reading = ActivitySnapshot { versions: vec![version], ..Default::default() };
+        let reading = ActivityReading { versions: vec![version], ..Default::default() };
         let frame = data(&encode(&reading, &MemoryLedger::new(None), &json!([])), "frame");
         assert_eq!(frame["models"][0]["name"], "a\r\n\ndata: <b>\"");
         assert_eq!(frame["memory"]["limit"], Value::Null);
@@ -211,8 +211,7 @@ mod tests {
             waits_for: Some("instance"),
         };
         let version = VersionActivity { instances: vec![instance], queue, ..Default::default() };
-        let reading =
-            ActivitySnapshot { versions: vec![version], omitted: 1, ..Default::default() };
+        let reading = ActivityReading { versions: vec![version], omitted: 1, ..Default::default() };
         let frame = data(&encode(&reading, &MemoryLedger::new(Some(10)), &json!([])), "frame");
         let shown = json!([1_000, 3_000, 2, 5, 1_500, 7, 0b1001]);
         let expected = json!({ "name": "m_0_0", "current": shown, "ended": [shown], "lost": 4 });

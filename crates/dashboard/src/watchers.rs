@@ -206,7 +206,7 @@ mod tests {
     use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use galatea_control::{ActivitySnapshot, ModelStatistics};
+    use galatea_control::{ActivityReading, ModelStatistics};
 
     use super::*;
     use crate::slot::WATCHER_EVENTS_MAX;
@@ -239,10 +239,10 @@ mod tests {
     }
 
     impl ActivityRecording for FakeRecording {
-        fn read(&mut self) -> ActivitySnapshot {
+        fn read(&mut self) -> ActivityReading {
             assert!(!self.0.breaks, "on purpose");
             self.0.readings.fetch_add(1, Ordering::SeqCst);
-            ActivitySnapshot::default()
+            ActivityReading::default()
         }
     }
 

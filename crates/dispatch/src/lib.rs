@@ -1,6 +1,6 @@
 //! A loaded model version: its queue, its batches and its instances.
 //!
-//! A [`Loader`] turns a [`ModelDefinition`] and a version's files into a [`LoadedModel`], which
+//! A [`VersionLoader`] turns a [`ModelDefinition`] and a version's files into a [`LoadedModel`], which
 //! accepts requests until it is drained. The scheduler in `galatea-policy` is a pure state machine
 //! that makes all decisions about queues and batches; this crate drives it. It owns the clock, the
 //! locks and the threads, and has no rules about when a batch is due.
@@ -25,13 +25,13 @@
 //! use std::sync::Arc;
 //!
 //! use galatea_dispatch::{
-//!     HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelMetricOptions, ModelDefinition, RateLimiterMode,
+//!     HostPolicies, LoadedModel, VersionLoader, LoaderOptions, LogSink, ModelMetricOptions, ModelDefinition, RateLimiterMode,
 //! };
 //! use galatea_infer::Status;
 //!
 //! /// Loads all versions of a model that needs no others.
 //! fn load(definition: &ModelDefinition) -> Result<Vec<Arc<LoadedModel>>, Status> {
-//!     let loader = Loader::new(LoaderOptions {
+//!     let loader = VersionLoader::new(LoaderOptions {
 //!         log: LogSink::new(|_level, _position, line| println!("{line}")),
 //!         cache: None,
 //!         hold_until_queued: 0,
@@ -85,8 +85,8 @@ pub use dispatcher::is_model_report;
 pub use host_policy::{HostPolicies, HostPolicySetting};
 pub use instances::GpuMemoryCheck;
 pub use loader::{
-    InstanceChange, LoadCheckResult, LoadProblem, Loader, LoaderOptions, ModelDefinition,
-    NeededModel, ResourceLimitCheck,
+    InstanceChange, LoadCheckResult, LoadProblem, LoaderOptions, ModelDefinition, NeededModel,
+    ResourceLimitCheck, VersionLoader,
 };
 pub use log::{LogSink, refuse_and_log};
 pub use rate_limiter::{RateLimiterMode, ResourceLimit};

@@ -226,7 +226,7 @@ impl RunningDoor {
 
     /// The number of open connections that were opened before [`RunningDoor::begin_drain`].
     #[must_use]
-    pub fn connection_count(&self) -> usize {
+    pub fn draining_connection_count(&self) -> usize {
         self.door.connections.count()
     }
 
@@ -238,14 +238,14 @@ impl RunningDoor {
         let is_old = |(since, watch): &(UptimeSeconds, WatchedConnection)| {
             watch.activity.has_passed(*since, seconds)
         };
-        if idle.len() == self.connection_count() && idle.iter().all(is_old) {
+        if idle.len() == self.draining_connection_count() && idle.iter().all(is_old) {
             for (since, watched) in idle {
                 watched.activity.evict(since);
             }
         }
     }
 
-    /// Waits until [`RunningDoor::connection_count`] is zero. The caller must limit the wait.
+    /// Waits until [`RunningDoor::draining_connection_count`] is zero. The caller must limit the wait.
     pub async fn drained(&self) {
         self.door.connections.drained().await;
     }
@@ -405,7 +405,7 @@ mod tests {
                 (0..3).map(|_| net::TcpStream::connect(door.address()).unwrap()).collect();
             let texts: Vec<String> = clients.iter_mut().map(text_of).collect();
             assert_eq!(texts, ["0 Serving\n", "1 Serving\n", "0 Serving\n"]);
-            assert_eq!(door.connection_count(), 3);
+            assert_eq!(door.draining_connection_count(), 3);
         });
     }
 
@@ -419,7 +419,7 @@ mod tests {
             assert_eq!(text_of(&mut late), "1 Draining\n");
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             runtime.block_on(door.drained());
-            assert_eq!(door.connection_count(), 0);
+            assert_eq!(door.draining_connection_count(), 0);
             let address = door.address();
             door.begin_drain();
             drop(door);

@@ -22,7 +22,7 @@ use galatea_devices::Devices;
 use galatea_dispatch::LogSink;
 use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
 use galatea_infer::Status;
-use galatea_runtime::{LibraryPathOverrides, RuntimeLibrary};
+use galatea_runtime::{LibraryPathOverrides, LibrarySearchSpec};
 use galatea_stdx::Lock;
 
 use crate::backend_advice::advice;
@@ -306,7 +306,9 @@ impl Backends {
         let backend: Arc<dyn Backend> = match name {
             ENSEMBLE => Arc::new(EnsembleBackend::new()?),
             FIL => Arc::new(FilBackend),
-            IDENTITY => Arc::new(IdentityBackend::with_counters(Arc::new(InputBytes::new()?))),
+            IDENTITY => {
+                Arc::new(IdentityBackend::with_input_byte_counters(Arc::new(InputBytes::new()?)))
+            }
             TOKEN_COUNTER => Arc::new(TokenCounterBackend),
             PYTHON => return self.python(PYTHON, None),
             ONNXRUNTIME => return self.onnxruntime(),
@@ -433,12 +435,12 @@ impl Backends {
     /// Finds the library of a runtime by its flag, its variable, or in the usual places.
     fn runtime_library(
         &self,
-        name: &RuntimeLibrary,
+        name: &LibrarySearchSpec,
         flag: Option<&Path>,
         variable: Option<&Path>,
     ) -> Result<PathBuf, Status> {
         let places = self.environment.search_places();
-        name.find(LibraryPathOverrides { flag, variable }, places).map_err(Status::not_found)
+        name.find_path(LibraryPathOverrides { flag, variable }, places).map_err(Status::not_found)
     }
 }
 
@@ -452,7 +454,7 @@ fn plugin_settings(
     let all = settings.clone();
     // Without GPUs, Triton reports the minimum of its build.
     let min_capability = settings.gpus.shown_minimum(!support.gpus.is_empty(), 6.0);
-    let server = galatea_backend_plugin::ServerPointer::default();
+    let server = galatea_backend_plugin::LateServerPointer::default();
     server.set(reserved.pointer());
     PluginSettings {
         backend_directory: settings.backend_directory.clone(),

@@ -2,7 +2,7 @@
 
 use core::any::Any;
 
-use galatea_c_objects::log::{ApiLogFormat, ApiLogLevel, ApiLogSetting, Log, current, install};
+use galatea_c_objects::log::{ApiLog, ApiLogFormat, ApiLogLevel, ApiLogSetting, current, install};
 use galatea_infer::{LogLevel, Status};
 use galatea_telemetry::{LogFormat, LogOptions, Logger, SourcePosition};
 
@@ -21,7 +21,7 @@ pub(crate) fn of_process() -> Option<Logger> {
 
 /// The initial log of a process that creates servers for C: it writes to the console.
 #[must_use]
-pub fn console_logger() -> Box<dyn Log> {
+pub fn console_logger() -> Box<dyn ApiLog> {
     let quote = Environment::read().quote_log_messages;
     let streams = (Box::new(std::io::stdout()), Box::new(std::io::stderr()));
     let options = LogOptions { quote, ..LogOptions::default() };
@@ -30,7 +30,7 @@ pub fn console_logger() -> Box<dyn Log> {
 
 struct CLog(Logger);
 
-impl Log for CLog {
+impl ApiLog for CLog {
     fn is_enabled(&self, level: ApiLogLevel) -> bool {
         self.0.enabled(log_level(level))
     }

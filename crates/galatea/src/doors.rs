@@ -380,7 +380,7 @@ async fn wait_for_connections(
         if timeout_secs - remaining >= PATIENCE_SECS {
             door.close_if_all_idle(PATIENCE_SECS);
         }
-        let count = door.connection_count();
+        let count = door.draining_connection_count();
         if count == 0 {
             return remaining;
         }

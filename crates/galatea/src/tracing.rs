@@ -8,7 +8,7 @@ use galatea_c_objects::clock::ClockConverter;
 use galatea_control::ServerControl;
 use galatea_engine::Server;
 use galatea_infer::{AccessPass, Status};
-use galatea_outbound::{CertificateError, CertificateFiles};
+use galatea_outbound::{CertificateFileError, CertificateFiles};
 use galatea_telemetry::Logger;
 use galatea_trace::{
     CollectorAddress, CollectorClient, CollectorOptions, CollectorSettings, SpanBatchLimits,
@@ -134,7 +134,7 @@ fn collector(
     })
 }
 
-fn unusable(error: CertificateError) -> String {
+fn unusable(error: CertificateFileError) -> String {
     format!("'{}' can't be used for the collector: {}", error.path().display(), error.reason())
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn export(files: &[PathBuf]) -> Result<String, String> {
         let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
         export::append_chrome_events(&text, &mut events).map_err(failed)?;
     }
-    Ok(export::chrome_trace_json(events))
+    Ok(export::chrome_trace_document(events))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use galatea_codec::compression::ContentCoding;
 use galatea_codec::regions::OutputPostprocessing;
 use galatea_codec_grpc::encode_infer_response;
-use galatea_control::FrontendTracePoint;
+use galatea_control::DoorTracePoint;
 use galatea_explain::{LatencyExplanation, Milestone};
 use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
 use galatea_stdx::Inbox;
@@ -62,7 +62,7 @@ impl ResponseSink for CallSink {
         let Some(result) = self.response.add(reply) else { return };
         let trace = self.form.trace.as_ref();
         if let Some(trace) = trace.filter(|_| is_answered) {
-            trace.record(FrontendTracePoint::ResponseComplete);
+            trace.record(DoorTracePoint::ResponseComplete);
         }
         if let Some(explanation) = &self.form.explanation {
             explanation.record_delivery(&result, Instant::now());

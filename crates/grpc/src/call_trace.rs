@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_control::{
-    FrontendTracePoint, FrontendTraceSink, RequestTraceParts, TraceControl, TraceHeaders,
+    DoorTracePoint, DoorTraceSink, RequestTraceParts, TraceControl, TraceHeaders,
 };
 use galatea_infer::{AccessPass, Trace, api};
 use galatea_stdx::Lock;
@@ -19,20 +19,20 @@ const HELD_POINTS_MAX: usize = 64;
 /// sent, after the server's own points.
 #[derive(Debug)]
 pub(crate) struct CallTrace {
-    sink: Arc<dyn FrontendTraceSink>,
-    points: Lock<Vec<(FrontendTracePoint, Instant)>>,
+    sink: Arc<dyn DoorTraceSink>,
+    points: Lock<Vec<(DoorTracePoint, Instant)>>,
 }
 
 impl CallTrace {
-    pub(crate) fn begin(sink: Arc<dyn FrontendTraceSink>, received: Received) -> Arc<Self> {
+    pub(crate) fn begin(sink: Arc<dyn DoorTraceSink>, received: Received) -> Arc<Self> {
         let points = vec![
-            (FrontendTracePoint::GrpcReceiveStart, received.since),
-            (FrontendTracePoint::GrpcReceiveEnd, received.at),
+            (DoorTracePoint::GrpcReceiveStart, received.since),
+            (DoorTracePoint::GrpcReceiveEnd, received.at),
         ];
         Arc::new(Self { sink, points: Lock::new(points) })
     }
 
-    pub(crate) fn record(&self, point: FrontendTracePoint) {
+    pub(crate) fn record(&self, point: DoorTracePoint) {
         let now = Instant::now();
         let full = {
             let mut points = self.points.lock("record a trace point");
@@ -118,14 +118,14 @@ pub(crate) struct SendTrace(Arc<CallTrace>);
 
 impl SendTrace {
     pub(crate) fn begin(trace: Arc<CallTrace>) -> Self {
-        trace.record(FrontendTracePoint::GrpcSendStart);
+        trace.record(DoorTracePoint::GrpcSendStart);
         Self(trace)
     }
 }
 
 impl Drop for SendTrace {
     fn drop(&mut self) {
-        self.0.record(FrontendTracePoint::GrpcSendEnd);
+        self.0.record(DoorTracePoint::GrpcSendEnd);
     }
 }
 
@@ -138,8 +138,8 @@ mod tests {
     #[derive(Debug, Default)]
     struct Names(Mutex<Vec<&'static str>>);
 
-    impl FrontendTraceSink for Names {
-        fn record(&self, point: FrontendTracePoint, _: Instant) {
+    impl DoorTraceSink for Names {
+        fn record(&self, point: DoorTracePoint, _: Instant) {
             self.0.lock().unwrap().push(point.name());
         }
     }
@@ -153,7 +153,7 @@ mod tests {
     fn points_are_recorded_when_all_of_the_response_is_sent() {
         let names = Arc::new(Names::default());
         let trace = begin(&names);
-        trace.record(FrontendTracePoint::ResponseComplete);
+        trace.record(DoorTracePoint::ResponseComplete);
         let sending = SendTrace::begin(trace);
         assert!(names.0.lock().unwrap().is_empty());
         drop(sending);

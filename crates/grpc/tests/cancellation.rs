@@ -177,10 +177,10 @@ async fn a_stopping_door_finishes_its_calls() {
         "GRPC server is shutting down and has stopped accepting new requests.",
     );
     // The door has ended the idle connection, but it may still be registered.
-    while fixture.door.connection_count() > 1 {
+    while fixture.door.draining_connection_count() > 1 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(fixture.door.connection_count(), 1);
+    assert_eq!(fixture.door.draining_connection_count(), 1);
     held.1.send_final(Ok(echo(held.0)));
     let _: ModelInferResponse = finish(call).await.unwrap().message();
     fixture.door.drained().await;
@@ -221,7 +221,7 @@ async fn a_busy_connection_announces_at_once_that_the_door_stops() {
 async fn a_connection_in_its_handshake_ends_when_the_door_stops() {
     let fixture = Fixture::new();
     let silent = tokio::net::TcpStream::connect(fixture.door.address()).await.unwrap();
-    while fixture.door.connection_count() == 0 {
+    while fixture.door.draining_connection_count() == 0 {
         tokio::task::yield_now().await;
     }
     fixture.door.begin_drain();
@@ -235,7 +235,7 @@ async fn a_connection_in_its_handshake_ends_when_the_door_stops() {
 async fn a_drain_does_not_wait_for_a_silent_client() {
     let fixture = Fixture::new();
     let silent = tokio::net::TcpStream::connect(fixture.door.address()).await.unwrap();
-    while fixture.door.connection_count() == 0 {
+    while fixture.door.draining_connection_count() == 0 {
         tokio::task::yield_now().await;
     }
     fixture.door.begin_drain();
@@ -260,5 +260,5 @@ async fn a_closed_door_cancels_all_calls() {
     cancellation.await.unwrap();
     assert_eq!(finish(call).await.unwrap().status(), (1, String::from("CANCELLED")));
     fixture.door.drained().await;
-    assert_eq!(fixture.door.connection_count(), 0);
+    assert_eq!(fixture.door.draining_connection_count(), 0);
 }

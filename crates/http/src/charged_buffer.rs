@@ -117,7 +117,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn account(limit: usize) -> Arc<MemoryAccount> {
-        Arc::new(MemoryAccount::new(Arc::new(MemoryLedger::new(Some(limit)))))
+        Arc::new(MemoryAccount::without_base(Arc::new(MemoryLedger::new(Some(limit)))))
     }
 
     fn buffer(bytes: &[u8], expected: usize, account: &Arc<MemoryAccount>) -> ChargedBuffer {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec_http::{GenerateBodyFormat, encode_generate_error, encode_generate_response};
-use galatea_control::{FrontendTracePoint, FrontendTraceSink};
+use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 use galatea_infer::{CancelToken, CongestionPoint, InferenceResponse, Reply, ResponseSink, Status};
 
@@ -22,7 +22,7 @@ pub(crate) struct EventSink {
     form: GenerateBodyFormat,
     account: Arc<MemoryAccount>,
     has_response: bool,
-    trace: Option<Arc<dyn FrontendTraceSink>>,
+    trace: Option<Arc<dyn DoorTraceSink>>,
 }
 
 impl EventSink {
@@ -58,7 +58,7 @@ impl ResponseSink for EventSink {
             return;
         }
         if let Some(trace) = &self.trace {
-            trace.record(FrontendTracePoint::ResponseComplete, Instant::now());
+            trace.record(DoorTracePoint::ResponseComplete, Instant::now());
         }
         let is_final = reply.is_final();
         let response = match reply {
@@ -107,7 +107,7 @@ pub(crate) struct EventStream {
     queue: Arc<EventQueue>,
     /// Cancels the request when dropped. It is kept until the final reply has arrived.
     cancel: Option<CancelOnDrop>,
-    trace: Option<Arc<dyn FrontendTraceSink>>,
+    trace: Option<Arc<dyn DoorTraceSink>>,
 }
 
 impl EventStream {
@@ -116,7 +116,7 @@ impl EventStream {
         form: GenerateBodyFormat,
         account: &Arc<MemoryAccount>,
         cancel: CancelToken,
-        trace: Option<Arc<dyn FrontendTraceSink>>,
+        trace: Option<Arc<dyn DoorTraceSink>>,
     ) -> (EventSink, Self) {
         let queue = Arc::new(EventQueue::new());
         let sink = EventSink {
@@ -130,7 +130,7 @@ impl EventStream {
     }
 
     /// Returns the trace of the request.
-    pub(crate) fn trace(&self) -> Option<Arc<dyn FrontendTraceSink>> {
+    pub(crate) fn trace(&self) -> Option<Arc<dyn DoorTraceSink>> {
         self.trace.clone()
     }
 
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn an_event_without_memory_becomes_an_error() {
         let ledger = Arc::new(galatea_gate::ledger::MemoryLedger::new(Some(1000)));
-        let account = Arc::new(MemoryAccount::new(ledger));
+        let account = Arc::new(MemoryAccount::without_base(ledger));
         let (sender, mut stream, _) = stream(&account);
         sender.send_final(response(&"x".repeat(2000)));
         assert!(matches!(stream.poll_begin(&mut context()), Poll::Ready(Beginning::Error)));

@@ -9,7 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use galatea_codec::documents::encode_error_json;
 use galatea_codec_http::EncodedResponse;
-use galatea_control::{FrontendTracePoint, FrontendTraceSink};
+use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_gate::access::AccessRefusal;
 use galatea_gate::ledger::RETRY_AFTER_SECS;
 use galatea_infer::{Code, Status};
@@ -140,24 +140,24 @@ pub(crate) struct ResponseParts {
     /// The events that follow the chunks and have no known length.
     pub(crate) events: Option<Events>,
     /// The trace of the request.
-    pub(crate) trace: Option<Arc<dyn FrontendTraceSink>>,
+    pub(crate) trace: Option<Arc<dyn DoorTraceSink>>,
 }
 
 /// Records the sending of a response until this value is dropped.
-pub(crate) struct SendTrace(Arc<dyn FrontendTraceSink>);
+pub(crate) struct SendTrace(Arc<dyn DoorTraceSink>);
 
 impl SendTrace {
     /// Begins to record the sending of the response with this trace.
-    pub(crate) fn begin(trace: Option<Arc<dyn FrontendTraceSink>>) -> Option<Self> {
+    pub(crate) fn begin(trace: Option<Arc<dyn DoorTraceSink>>) -> Option<Self> {
         let trace = trace?;
-        trace.record(FrontendTracePoint::HttpSendStart, Instant::now());
+        trace.record(DoorTracePoint::HttpSendStart, Instant::now());
         Some(Self(trace))
     }
 }
 
 impl Drop for SendTrace {
     fn drop(&mut self) {
-        self.0.record(FrontendTracePoint::HttpSendEnd, Instant::now());
+        self.0.record(DoorTracePoint::HttpSendEnd, Instant::now());
     }
 }
 

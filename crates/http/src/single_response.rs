@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use galatea_control::{FrontendTracePoint, FrontendTraceSink};
+use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_door::CompletionQueue;
 use galatea_explain::LatencyExplanation;
 use galatea_infer::{CancelToken, InferenceResponse, Reply, ResponseSink, Status};
@@ -22,14 +22,14 @@ pub(crate) struct SingleResponse {
     /// to the request.
     completions: Option<Arc<CompletionQueue<InferenceResult>>>,
     /// The trace of the request.
-    trace: Option<Arc<dyn FrontendTraceSink>>,
+    trace: Option<Arc<dyn DoorTraceSink>>,
     explanation: Option<Arc<LatencyExplanation>>,
 }
 
 impl SingleResponse {
     pub(crate) fn new(
         completions: Option<Arc<CompletionQueue<InferenceResult>>>,
-        trace: Option<Arc<dyn FrontendTraceSink>>,
+        trace: Option<Arc<dyn DoorTraceSink>>,
         explanation: Option<Arc<LatencyExplanation>>,
     ) -> (Self, oneshot::Receiver<InferenceResult>) {
         let (sender, receiver) = oneshot::channel();
@@ -48,7 +48,7 @@ impl SingleResponse {
         };
         let trace = self.trace.take();
         if let Some(trace) = trace.filter(|_| self.responses > 0) {
-            trace.record(FrontendTracePoint::ResponseComplete, Instant::now());
+            trace.record(DoorTracePoint::ResponseComplete, Instant::now());
         }
         if let Some(explanation) = self.explanation.take() {
             explanation.record_delivery(&result, Instant::now());

@@ -93,9 +93,9 @@ impl ClassificationInfo {
 /// The door puts one copy into the request and keeps the other. The version that admits the request
 /// sets the cell, so a response never gets the labels of a version that was loaded later.
 #[derive(Clone, Debug, Default)]
-pub struct ClassificationCell(Arc<OnceLock<Arc<ClassificationInfo>>>);
+pub struct ClassificationInfoOnce(Arc<OnceLock<Arc<ClassificationInfo>>>);
 
-impl ClassificationCell {
+impl ClassificationInfoOnce {
     /// Sets the classes; later calls change nothing.
     pub fn set_once(&self, classes: &Arc<ClassificationInfo>) {
         self.0.get_or_init(|| classes.clone());
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_cell_keeps_the_first_value() {
-        let cell = ClassificationCell::default();
+        let cell = ClassificationInfoOnce::default();
         let copy = cell.clone();
         assert!(copy.get().is_none());
         cell.set_once(&Arc::new(ClassificationInfo::new(true, BTreeMap::new())));

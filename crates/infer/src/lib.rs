@@ -50,7 +50,7 @@ mod models;
 
 pub use backpressure::{Backpressure, CongestionPoint, ResumeHook};
 pub use cancel::CancelToken;
-pub use classes::{ClassLabels, ClassificationCell, ClassificationInfo};
+pub use classes::{ClassLabels, ClassificationInfo, ClassificationInfoOnce};
 pub use deadline::{Deadline, TimeoutHeaders};
 pub use execution::{
     AdmissionTimes, ExecutionSummary, ExecutionTimes, RequestObserver, StepExecutionObserver,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use galatea_tensor::DataType;
 
 use crate::{
-    Backpressure, CancelToken, ClassificationCell, Deadline, InputTensor, Parameter,
+    Backpressure, CancelToken, ClassificationInfoOnce, Deadline, InputTensor, Parameter,
     RequestBytesGuard, StepExecutionObserver, Trace,
 };
 
@@ -58,7 +58,7 @@ pub struct InferenceRequest {
     pub trace: Option<Arc<Trace>>,
     /// Set by the model version that admits the request, if the door turns
     /// outputs into classes.
-    pub classes: Option<ClassificationCell>,
+    pub classes: Option<ClassificationInfoOnce>,
     /// The caller's query for output memory, for backends that know the query's type: the C API's
     /// query functions. If `None`, outputs go into CPU memory.
     pub output_query: Option<Arc<dyn Any + Send + Sync>>,

@@ -2,7 +2,7 @@
 //!
 //! It requires the pass for inference, which only a door's gate can issue.
 
-use galatea_gate::access::{AccessPass, WrongCategory, api};
+use galatea_gate::access::{AccessPass, GrantMismatch, api};
 
 use crate::{InferenceRequest, ResponseSender, Status};
 
@@ -21,8 +21,8 @@ pub trait InferenceService: Send + Sync {
 }
 
 /// The error for a door that asked for a different pass than its gate admitted.
-impl From<WrongCategory> for Status {
-    fn from(mistake: WrongCategory) -> Self {
+impl From<GrantMismatch> for Status {
+    fn from(mistake: GrantMismatch) -> Self {
         Self::internal(mistake.to_string())
     }
 }

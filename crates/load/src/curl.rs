@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::interface::ModelInputs;
+use crate::interface::ServedModelInterface;
 use crate::sample::{InputShapes, SampleInput, SampleRequest, encode_path_segment};
 use galatea_tensor::DataType;
 
@@ -19,7 +19,7 @@ const STRINGS_MAX: usize = 1_000;
 /// # Errors
 ///
 /// If the model's requests don't fit on a command line.
-pub fn curl_command(interface: &ModelInputs, url: &str) -> Result<String, String> {
+pub fn curl_command(interface: &ServedModelInterface, url: &str) -> Result<String, String> {
     let sample = SampleRequest::new(interface, 1, &InputShapes::new())?;
     let is_text = |input: &SampleInput| input.datatype == DataType::Bytes;
     if sample.inputs.iter().any(|input| is_text(input) && input.elements > STRINGS_MAX) {
@@ -104,14 +104,14 @@ mod tests {
     use super::*;
     use crate::interface::TensorInterface;
 
-    fn interface(datatype: DataType, shape: &[i64]) -> ModelInputs {
+    fn interface(datatype: DataType, shape: &[i64]) -> ServedModelInterface {
         let tensor = |name: &str| TensorInterface {
             name: name.to_owned(),
             datatype,
             shape: shape.to_vec(),
             is_optional: false,
         };
-        ModelInputs {
+        ServedModelInterface {
             name: String::from("m"),
             inputs: vec![tensor("it's")],
             outputs: vec![tensor("y")],
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(interface: &ModelInputs, expected: &str) {
+    fn check(interface: &ServedModelInterface, expected: &str) {
         assert_eq!(curl_command(interface, "http://h:1").as_deref(), Ok(expected));
     }
 

@@ -14,7 +14,7 @@ use tokio::task::LocalSet;
 use crate::closed_loop::{Protocol, Target};
 use crate::connection::grpc::GrpcConnection;
 use crate::connection::http::HttpConnection;
-use crate::interface::ModelInputs;
+use crate::interface::ServedModelInterface;
 use crate::sample::{encode_path_segment, frame_grpc_message};
 
 /// The time limit for a response from the server.
@@ -48,14 +48,14 @@ pub fn ready_models(target: &Target) -> Result<Vec<String>, String> {
 /// # Errors
 ///
 /// If the server doesn't report it.
-pub fn fetch_model_inputs(target: &Target, model: &str) -> Result<ModelInputs, String> {
+pub fn fetch_model_interface(target: &Target, model: &str) -> Result<ServedModelInterface, String> {
     let address = &target.address;
     match target.protocol {
         Protocol::Http => wait(async {
             let path = format!("GET /v2/models/{}", encode_path_segment(model));
             let metadata = json(address, &path, "").await?;
             let config = json(address, &format!("{path}/config"), "").await?;
-            ModelInputs::from_json(&metadata, &config)
+            ServedModelInterface::from_json(&metadata, &config)
         }),
         Protocol::Grpc => wait(async {
             let name = model.to_owned();
@@ -63,7 +63,7 @@ pub fn fetch_model_inputs(target: &Target, model: &str) -> Result<ModelInputs, S
             let metadata: ModelMetadataResponse = call(address, "ModelMetadata", &request).await?;
             let request = ModelConfigRequest { name, ..Default::default() };
             let config: ModelConfigResponse = call(address, "ModelConfig", &request).await?;
-            ModelInputs::from_grpc(metadata, &config.config.unwrap_or_default())
+            ServedModelInterface::from_grpc(metadata, &config.config.unwrap_or_default())
         }),
     }
 }

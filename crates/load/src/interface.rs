@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// A model's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelInputs {
+pub struct ServedModelInterface {
     /// The model's name.
     pub name: String,
     /// The model's inputs.
@@ -34,7 +34,7 @@ pub struct TensorInterface {
     pub is_optional: bool,
 }
 
-impl ModelInputs {
+impl ServedModelInterface {
     /// Builds the interface from the HTTP endpoints' documents.
     ///
     /// # Errors
@@ -128,14 +128,14 @@ mod tests {
 
     use super::*;
 
-    fn expected() -> ModelInputs {
+    fn expected() -> ServedModelInterface {
         let tensor = |name: &str, datatype, is_optional| TensorInterface {
             name: name.to_owned(),
             datatype,
             shape: vec![-1, 4],
             is_optional,
         };
-        ModelInputs {
+        ServedModelInterface {
             name: String::from("m"),
             inputs: vec![tensor("a", DataType::Fp32, false), tensor("b", DataType::Bytes, true)],
             outputs: vec![tensor("c", DataType::Int64, false)],
@@ -158,7 +158,7 @@ mod tests {
             "input": [{ "name": "a" }, { "name": "b", "optional": true }],
             "model_transaction_policy": { "decoupled": true },
         });
-        assert_eq!(ModelInputs::from_json(&metadata, &config), Ok(expected()));
+        assert_eq!(ServedModelInterface::from_json(&metadata, &config), Ok(expected()));
 
         let tensor = |name: &str, datatype: &str| model_metadata_response::TensorMetadata {
             name: name.to_owned(),
@@ -178,13 +178,16 @@ mod tests {
             model_transaction_policy: Some(ModelTransactionPolicy { decoupled: true }),
             ..Default::default()
         };
-        assert_eq!(ModelInputs::from_grpc(metadata, &config), Ok(expected()));
+        assert_eq!(ServedModelInterface::from_grpc(metadata, &config), Ok(expected()));
     }
 
     #[test]
     fn what_is_missing_is_named() {
         let check = |metadata: Value, expected: &str| {
-            assert_eq!(ModelInputs::from_json(&metadata, &Value::Null).unwrap_err(), expected);
+            assert_eq!(
+                ServedModelInterface::from_json(&metadata, &Value::Null).unwrap_err(),
+                expected
+            );
         };
         check(json!({}), "the metadata has no name");
         check(json!({"name": "m", "inputs": [{"name": "x"}]}), "datatype '' is not known");

@@ -20,8 +20,8 @@ pub use closed_loop::{LoadLevel, LoadMeasurement, Protocol, Target, run_closed_l
 pub use connection::grpc::{GrpcConnection, GrpcReply};
 pub use connection::http::{HttpConnection, HttpReply};
 pub use curl::curl_command;
-pub use discovery::{fetch_model_inputs, ready_models};
-pub use interface::{ModelInputs, TensorInterface};
+pub use discovery::{fetch_model_interface, ready_models};
+pub use interface::{ServedModelInterface, TensorInterface};
 pub use sample::{
     InputShapes, PREFIX_BYTES, SampleInput, SampleRequest, encode_path_segment, frame_grpc_message,
 };

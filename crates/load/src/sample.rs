@@ -10,7 +10,7 @@ use galatea_tensor::DataType;
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::interface::{ModelInputs, TensorInterface};
+use crate::interface::{ServedModelInterface, TensorInterface};
 
 /// The content of all strings in samples.
 const TEXT: &str = "text";
@@ -58,7 +58,11 @@ impl SampleRequest {
     /// # Errors
     ///
     /// If a shape is for an unknown input, doesn't match or is too large.
-    pub fn new(interface: &ModelInputs, batch: u64, shapes: &InputShapes) -> Result<Self, String> {
+    pub fn new(
+        interface: &ServedModelInterface,
+        batch: u64,
+        shapes: &InputShapes,
+    ) -> Result<Self, String> {
         let is_known = |name: &String| interface.inputs.iter().any(|input| input.name == *name);
         if let Some(unknown) = shapes.keys().find(|name| !is_known(name)) {
             let names: Vec<&str> =
@@ -260,7 +264,7 @@ pub fn encode_path_segment(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn interface(shape: &[i64]) -> ModelInputs {
+    fn interface(shape: &[i64]) -> ServedModelInterface {
         let input = TensorInterface {
             name: String::from("x"),
             datatype: DataType::Fp32,
@@ -273,7 +277,7 @@ mod tests {
             shape: vec![-1, 1],
             is_optional: true,
         };
-        ModelInputs {
+        ServedModelInterface {
             name: String::from("a model"),
             inputs: vec![input, optional],
             outputs: Vec::new(),

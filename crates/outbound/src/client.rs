@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::tls::{CertificateError, CertificateFiles, Tls};
+use crate::tls::{CertificateFileError, CertificateFiles, Tls};
 
 /// The time limit for name resolution, for connecting, and for a TLS handshake.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
@@ -115,7 +115,7 @@ where
     /// # Errors
     ///
     /// If a file can't be read, or contains no certificates.
-    pub fn read_certificates(&self) -> Result<(), CertificateError> {
+    pub fn read_certificates(&self) -> Result<(), CertificateFileError> {
         self.0.tls.config().map(drop)
     }
 

@@ -26,4 +26,4 @@ mod client;
 mod tls;
 
 pub use client::{Client, ConnectionReuse, OutboundError};
-pub use tls::{CertificateError, CertificateFiles};
+pub use tls::{CertificateFileError, CertificateFiles};

@@ -31,12 +31,12 @@ pub struct CertificateFiles {
 
 /// A file that can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateError {
+pub struct CertificateFileError {
     path: PathBuf,
     reason: String,
 }
 
-impl CertificateError {
+impl CertificateFileError {
     fn new(path: &Path, reason: impl ToString) -> Self {
         Self { path: path.to_owned(), reason: reason.to_string() }
     }
@@ -54,19 +54,19 @@ impl CertificateError {
     }
 }
 
-impl fmt::Display for CertificateError {
+impl fmt::Display for CertificateFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "'{}': {}", self.path.display(), self.reason)
     }
 }
 
-impl std::error::Error for CertificateError {}
+impl std::error::Error for CertificateFileError {}
 
 /// The settings that all connections share, read on first use.
 #[derive(Debug)]
 pub(crate) struct Tls {
     files: CertificateFiles,
-    config: OnceLock<Result<Arc<ClientConfig>, CertificateError>>,
+    config: OnceLock<Result<Arc<ClientConfig>, CertificateFileError>>,
 }
 
 impl Tls {
@@ -74,7 +74,7 @@ impl Tls {
         Self { files, config: OnceLock::new() }
     }
 
-    pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, CertificateError> {
+    pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, CertificateFileError> {
         self.config.get_or_init(|| read(&self.files).map(Arc::new)).clone()
     }
 
@@ -89,38 +89,38 @@ impl Tls {
     }
 }
 
-fn read(files: &CertificateFiles) -> Result<ClientConfig, CertificateError> {
+fn read(files: &CertificateFiles) -> Result<ClientConfig, CertificateFileError> {
     let system = || TRUSTED.iter().map(Path::new).find(|path| path.exists());
     let trusted = files.trusted.as_deref().or_else(system).ok_or_else(|| {
         let text = "there is no such file of trusted certificates: name one";
-        CertificateError::new(Path::new(TRUSTED[0]), text)
+        CertificateFileError::new(Path::new(TRUSTED[0]), text)
     })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| CertificateError::new(Path::new("TLS"), error))?
+        .map_err(|error| CertificateFileError::new(Path::new("TLS"), error))?
         .with_root_certificates(roots(trusted)?);
     let Some((certificate, key)) = &files.client else {
         return Ok(builder.with_no_client_auth());
     };
     let own = PrivateKeyDer::from_pem_file(key);
-    let own = own.map_err(|error| CertificateError::new(key, error))?;
+    let own = own.map_err(|error| CertificateFileError::new(key, error))?;
     builder
         .with_client_auth_cert(certificates(certificate)?, own)
-        .map_err(|error| CertificateError::new(certificate, error))
+        .map_err(|error| CertificateFileError::new(certificate, error))
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, CertificateError> {
+fn roots(path: &Path) -> Result<RootCertStore, CertificateFileError> {
     let mut store = RootCertStore::empty();
     // Like other clients, this skips unusable system certificates.
     let (added, _) = store.add_parsable_certificates(certificates(path)?);
     if added == 0 {
-        return Err(CertificateError::new(path, "it has no certificates"));
+        return Err(CertificateFileError::new(path, "it has no certificates"));
     }
     Ok(store)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateFileError> {
     let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    all.map_err(|error| CertificateError::new(path, error))
+    all.map_err(|error| CertificateFileError::new(path, error))
 }

@@ -64,7 +64,7 @@ impl ModelDirectory {
     ///
     /// Returns `InvalidArgument` if `name` leads out of the directory or is neither a file nor a
     /// directory, and `NotFound` if it doesn't exist.
-    pub fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
+    pub fn resolve_entry(&self, name: &str) -> Result<PathBuf, Status> {
         self.resolve_in(Path::new(""), name)
     }
 

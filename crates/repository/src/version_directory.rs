@@ -60,7 +60,7 @@ impl ModelFiles for VersionDirectory {
     }
 
     fn resolve_in_model_directory(&self, name: &str) -> Result<PathBuf, Status> {
-        self.model.resolve(name)
+        self.model.resolve_entry(name)
     }
 
     fn read_in_model_directory(&self, name: &str, size: FileReadLimit) -> Result<Vec<u8>, Status> {
@@ -153,8 +153,8 @@ mod tests {
         scratch.file("repository/b/labels.txt", "");
         let directory = model(&scratch, "a");
         let expected = scratch.path().join("repository/a/labels.txt");
-        assert_eq!(directory.resolve("labels.txt"), Ok(expected.clone()));
-        let code = directory.resolve("../b/labels.txt").unwrap_err().code();
+        assert_eq!(directory.resolve_entry("labels.txt"), Ok(expected.clone()));
+        let code = directory.resolve_entry("../b/labels.txt").unwrap_err().code();
         assert_eq!(code, Code::InvalidArgument);
         let version = directory.version_directory(1);
         assert_eq!(version.resolve_in_model_directory("labels.txt"), Ok(expected));

@@ -17,7 +17,7 @@
 //!   their type. SessionOutputs of a fixed-size type are slices of the tensors that the library created.
 //! - [`RuntimeModel`] loads a model once for all of its CPU instances, and once for each GPU
 //!   instance.
-//! - [`RuntimeLibrary`] finds the library by flag, environment variable and Python package;
+//! - [`LibrarySearchSpec`] finds the library by flag, environment variable and Python package;
 //!   [`auto_complete`] completes a configuration, [`ModelFilesByProcessor`] finds a model's files,
 //!   [`parameters`] reads settings as Triton does, [`threads`] divides the processors among
 //!   sessions.
@@ -74,7 +74,7 @@ pub mod threads;
 
 pub use instance::copy_failed_error;
 pub use interface::{BatchingSupport, ElementKind, SessionInterface, TensorInfo};
-pub use library_search::{LibraryPathOverrides, LibrarySearchPaths, RuntimeLibrary};
+pub use library_search::{LibraryPathOverrides, LibrarySearchPaths, LibrarySearchSpec};
 pub use machine::MachineResources;
 pub use model::RuntimeModel;
 pub use model_file::{ModelFilesByProcessor, model_entry, model_path};

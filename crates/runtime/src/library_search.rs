@@ -11,7 +11,7 @@ const SYSTEM_FOLDERS: [&str; 2] = ["/usr/local/lib", "/usr/lib"];
 
 /// A runtime's library, and the names that are needed to find it.
 #[derive(Copy, Clone, Debug)]
-pub struct RuntimeLibrary {
+pub struct LibrarySearchSpec {
     /// The framework's name, such as `ONNX Runtime`.
     pub framework: &'static str,
     /// The file's name without a version, such as `libonnxruntime.so`.
@@ -47,14 +47,14 @@ pub struct LibrarySearchPaths<'a> {
     pub program_folders: &'a [PathBuf],
 }
 
-impl RuntimeLibrary {
+impl LibrarySearchSpec {
     /// Finds the library at the path from the flag, at the path from the environment variable, in
     /// Python packages, or in the system's folders, in this order.
     ///
     /// # Errors
     ///
     /// A message that suggests what to install and lists the searched folders.
-    pub fn find(
+    pub fn find_path(
         &self,
         named_paths: LibraryPathOverrides<'_>,
         places: LibrarySearchPaths<'_>,
@@ -174,7 +174,7 @@ fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
 mod tests {
     use super::*;
 
-    const NAME: RuntimeLibrary = RuntimeLibrary {
+    const NAME: LibrarySearchSpec = LibrarySearchSpec {
         framework: "ONNX Runtime",
         file: "libonnxruntime.so",
         package: "onnxruntime",
@@ -219,7 +219,8 @@ mod tests {
             virtual_environment: Some(&virtual_environment),
             ..LibrarySearchPaths::default()
         };
-        let found = |flag, variable| NAME.find(LibraryPathOverrides { flag, variable }, places);
+        let found =
+            |flag, variable| NAME.find_path(LibraryPathOverrides { flag, variable }, places);
         assert_eq!(found(Some(&flag), Some(&variable)), Ok(flag.clone()));
         assert_eq!(found(None, Some(&variable)), Ok(variable.clone()));
         assert_eq!(found(None, None), Ok(tree.path(installed)));
@@ -229,7 +230,7 @@ mod tests {
     fn a_given_path_must_name_a_file() {
         let tree = Tree::new("given", &["folder/file"]);
         let message = |flag, variable| {
-            NAME.find(LibraryPathOverrides { flag, variable }, LibrarySearchPaths::default())
+            NAME.find_path(LibraryPathOverrides { flag, variable }, LibrarySearchPaths::default())
                 .unwrap_err()
         };
         let (nothing, folder) = (tree.path("nothing"), tree.path("folder"));
@@ -256,7 +257,10 @@ mod tests {
             program_folders: &program_folders,
             ..LibrarySearchPaths::default()
         };
-        assert_eq!(NAME.find(LibraryPathOverrides::default(), places), Ok(tree.path(files[3])));
+        assert_eq!(
+            NAME.find_path(LibraryPathOverrides::default(), places),
+            Ok(tree.path(files[3]))
+        );
     }
 
     #[test]
@@ -270,9 +274,15 @@ mod tests {
             program_folders: &program_folders,
             ..LibrarySearchPaths::default()
         };
-        assert_eq!(NAME.find(LibraryPathOverrides::default(), places), Ok(tree.path(&files[0])));
+        assert_eq!(
+            NAME.find_path(LibraryPathOverrides::default(), places),
+            Ok(tree.path(&files[0]))
+        );
         places.home = Some(&home);
-        assert_eq!(NAME.find(LibraryPathOverrides::default(), places), Ok(tree.path(&files[1])));
+        assert_eq!(
+            NAME.find_path(LibraryPathOverrides::default(), places),
+            Ok(tree.path(&files[1]))
+        );
     }
 
     #[test]

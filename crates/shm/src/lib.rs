@@ -31,7 +31,7 @@
 //!
 //! The crate knows no protocol, and doesn't handle the memory of Triton's stub processes, whose
 //! names it rejects (`key`). Anonymous memory that the server shares with its own workers is copied
-//! in the same way ([`SharedMemory`]).
+//! in the same way ([`ProcessSharedMemory`]).
 
 #![deny(
     clippy::unwrap_used,
@@ -52,5 +52,5 @@ mod registry;
 #[cfg(test)]
 mod tests;
 
-pub use memory::SharedMemory;
+pub use memory::ProcessSharedMemory;
 pub use registry::ShmRegistry;

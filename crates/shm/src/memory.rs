@@ -13,11 +13,11 @@ use crate::mapping::Mapping;
 /// That process may write to the memory at any time, so the memory is accessed only through copies,
 /// like clients' regions. Clones share the mapping.
 #[derive(Clone)]
-pub struct SharedMemory {
+pub struct ProcessSharedMemory {
     mapping: Arc<Mapping>,
 }
 
-impl SharedMemory {
+impl ProcessSharedMemory {
     /// Maps the first bytes of an object that is at least this long. `name` is used in error
     /// messages.
     ///
@@ -41,7 +41,7 @@ impl SharedMemory {
     /// # Errors
     ///
     /// Returned if the part no longer exists or there isn't enough memory for the copy.
-    pub fn read(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignMemoryError> {
+    pub fn copy_out(&self, offset: usize, byte_size: usize) -> Result<Vec<u8>, ForeignMemoryError> {
         self.mapping.copy_out(offset, byte_size)
     }
 
@@ -55,7 +55,7 @@ impl SharedMemory {
     }
 }
 
-impl std::fmt::Debug for SharedMemory {
+impl std::fmt::Debug for ProcessSharedMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SharedMemory")
     }

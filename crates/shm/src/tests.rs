@@ -13,7 +13,7 @@ use rustix::fs::Mode;
 use rustix::shm::OFlags;
 
 use crate::registry::{REGION_NAME_BYTES_MAX, REGIONS_MAX};
-use crate::{SharedMemory, ShmRegistry};
+use crate::{ProcessSharedMemory, ShmRegistry};
 
 const PAGE: u64 = 4096;
 
@@ -379,15 +379,15 @@ fn a_fault_elsewhere_ends_the_process() {
 #[test]
 fn memory_of_our_own_is_copied_in_and_out() {
     let object = Object::new(4 * PAGE);
-    let memory = SharedMemory::map(&object.file, 8192, "test").unwrap();
+    let memory = ProcessSharedMemory::map(&object.file, 8192, "test").unwrap();
     memory.write(10, b"abc").unwrap();
     assert_eq!(object.get(10, 3), b"abc");
     object.put(8190, b"xyz");
-    assert_eq!(memory.read(8190, 2).unwrap(), b"xy");
+    assert_eq!(memory.copy_out(8190, 2).unwrap(), b"xy");
     assert!(memory.contains(8190, 2) && !memory.contains(8190, 3));
     assert!(!memory.contains(usize::MAX, 2));
-    assert!(memory.read(8190, 3).is_err() && memory.write(8190, b"xyz").is_err());
+    assert!(memory.copy_out(8190, 3).is_err() && memory.write(8190, b"xyz").is_err());
     object.resize(PAGE);
-    assert!(memory.read(4095, 2).is_err() && memory.write(4095, b"xy").is_err());
-    assert_eq!(memory.read(10, 3).unwrap(), b"abc");
+    assert!(memory.copy_out(4095, 2).is_err() && memory.write(4095, b"xy").is_err());
+    assert_eq!(memory.copy_out(10, 3).unwrap(), b"abc");
 }

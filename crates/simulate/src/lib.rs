@@ -192,7 +192,7 @@ impl<D: FnMut(Execution) -> u64> SimulatedRun<D> {
         loop {
             let arrival =
                 self.load.due.peek().map(|Reverse((at_ns, index))| (Time(*at_ns), *index));
-            let next = self.timed.next_moment();
+            let next = self.timed.peek_next_event();
             let is_before = |(time, moment): &(Time, SimulationEvent), arrival: Time| match moment {
                 SimulationEvent::End(_) => *time <= arrival,
                 SimulationEvent::Wakeup => *time < arrival,

@@ -46,7 +46,7 @@ impl SchedulerSimulation {
     }
 
     /// The next event. An execution ends before the scheduler wakes at the same time.
-    pub fn next_moment(&self) -> Option<(Time, SimulationEvent)> {
+    pub fn peek_next_event(&self) -> Option<(Time, SimulationEvent)> {
         let ends = self.lanes.iter().filter_map(|(id, end)| Some(((*end)?, *id)));
         let end = ends.min().map(|(end, id)| (end, SimulationEvent::End(id)));
         let wakeup = self.scheduler.next_wakeup().filter(|time| *time < Time::MAX);

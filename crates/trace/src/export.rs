@@ -30,7 +30,7 @@ pub fn append_chrome_events(text: &str, events: &mut Vec<Value>) -> Result<(), S
 
 /// The document in the format that viewers open.
 #[must_use]
-pub fn chrome_trace_json(events: Vec<Value>) -> String {
+pub fn chrome_trace_document(events: Vec<Value>) -> String {
     json!({ "displayTimeUnit": "ns", "traceEvents": events }).to_string()
 }
 
@@ -267,7 +267,8 @@ mod tests {
         let request = events.iter().find(|event| event["name"] == "request").unwrap();
         assert_eq!(request["args"]["tensors"][0]["tensor"]["name"], "x");
         assert!(
-            chrome_trace_json(events).starts_with("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[{")
+            chrome_trace_document(events)
+                .starts_with("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[{")
         );
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use galatea_control::{FrontendTracePoint, FrontendTraceSink};
+use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_infer::{
     TensorTracePoint, TraceIdentity, TracePoint, TraceSink, TraceSubject, TracedTensor,
 };
@@ -131,8 +131,8 @@ impl Drop for Record {
     }
 }
 
-impl FrontendTraceSink for Record {
-    fn record(&self, point: FrontendTracePoint, at: Instant) {
+impl DoorTraceSink for Record {
+    fn record(&self, point: DoorTracePoint, at: Instant) {
         self.push_time(self.root, TraceActivity::Door(point.name()), self.ns(at));
     }
 }

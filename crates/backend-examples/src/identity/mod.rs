@@ -54,7 +54,7 @@ pub struct IdentityBackend {
 impl IdentityBackend {
     /// Creates a backend that counts the bytes in its models' inputs.
     #[must_use]
-    pub fn with_counters(counters: Arc<dyn InputByteCounterFactory>) -> Self {
+    pub fn with_input_byte_counters(counters: Arc<dyn InputByteCounterFactory>) -> Self {
         Self { counters: Some(counters) }
     }
 }

@@ -133,7 +133,7 @@ impl InputByteCounter for Sum {
 #[test]
 fn inputs_that_are_repeated_are_counted() {
     let sum = Sum::default();
-    let backend = IdentityBackend::with_counters(Arc::new(sum.clone()));
+    let backend = IdentityBackend::with_input_byte_counters(Arc::new(sum.clone()));
     let text = config(
         &[INPUT, "name: 'INPUT1' data_type: TYPE_INT8 dims: [ -1 ]"],
         &[OUTPUT, "name: 'OUTPUT1' data_type: TYPE_INT8 dims: [ -1 ]"],

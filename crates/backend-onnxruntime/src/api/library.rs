@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use galatea_backend::{FileFingerprint, is_library_truncated};
 use galatea_infer::Status;
-use galatea_runtime::RuntimeLibrary;
+use galatea_runtime::LibrarySearchSpec;
 use ort_sys::{ORT_API_VERSION, OrtApiBase};
 
 use super::error::{OrtError, text};
@@ -25,7 +25,7 @@ pub struct OrtLibrary {
 
 impl OrtLibrary {
     /// The names that are used to search for the library.
-    pub const NAME: RuntimeLibrary = RuntimeLibrary {
+    pub const NAME: LibrarySearchSpec = LibrarySearchSpec {
         framework: "ONNX Runtime",
         file: "libonnxruntime.so",
         package: "onnxruntime",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use galatea_backend::{FileFingerprint, is_library_truncated};
 use galatea_infer::Status;
-use galatea_runtime::RuntimeLibrary;
+use galatea_runtime::LibrarySearchSpec;
 
 use super::functions::{Functions, OvStatus, OvVersion};
 
@@ -30,7 +30,7 @@ pub(super) struct Api(Functions);
 
 impl Library {
     /// The words in which the library is searched for.
-    pub const NAME: RuntimeLibrary = RuntimeLibrary {
+    pub const NAME: LibrarySearchSpec = LibrarySearchSpec {
         framework: "OpenVINO",
         file: "libopenvino_c.so",
         package: "openvino",

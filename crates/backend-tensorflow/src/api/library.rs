@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use galatea_backend::{FileFingerprint, is_library_truncated};
 use galatea_infer::Status;
-use galatea_runtime::RuntimeLibrary;
+use galatea_runtime::LibrarySearchSpec;
 
 use super::functions::Functions;
 use super::status::{CallStatus, c_string, missing, text};
@@ -32,7 +32,7 @@ pub enum LibraryMessages {
 
 impl Library {
     /// The names that are used to search for the library.
-    pub const NAME: RuntimeLibrary = RuntimeLibrary {
+    pub const NAME: LibrarySearchSpec = LibrarySearchSpec {
         framework: "TensorFlow",
         file: "libtensorflow_cc.so",
         package: "--no-deps tensorflow-cpu",

@@ -3,7 +3,7 @@
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use galatea_c_objects::log::{ApiLogLevel, ApiLogSetting, Log};
+use galatea_c_objects::log::{ApiLog, ApiLogLevel, ApiLogSetting};
 use galatea_c_objects::trace::TraceAddress;
 use galatea_capi::trace::*;
 
@@ -182,7 +182,7 @@ static ERRORS: Mutex<Vec<(ThreadId, String)>> = Mutex::new(Vec::new());
 
 struct ErrorLog;
 
-impl Log for ErrorLog {
+impl ApiLog for ErrorLog {
     fn is_enabled(&self, level: ApiLogLevel) -> bool {
         level == ApiLogLevel::Error
     }

@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn output_is_charged_before_it_is_written() {
         let ledger = Arc::new(MemoryLedger::new(Some(1 << 20)));
-        let account = Arc::new(MemoryAccount::new(ledger.clone()));
+        let account = Arc::new(MemoryAccount::without_base(ledger.clone()));
         let inflate = |length| {
             let input = Bytes::from(zeros(length, ContentCoding::Gzip));
             let mut inflater =

@@ -20,7 +20,7 @@ const QUOTED_INTEGERS: [&str; 3] = [
 /// Prints a configuration without whitespace: with the field names of the .proto file, every scalar
 /// and list even if empty, enumerations by name, and 64-bit integers as numbers.
 #[must_use]
-pub fn to_json(config: &ModelConfig) -> String {
+pub fn model_config_to_json(config: &ModelConfig) -> String {
     let mut out = String::new();
     // This is never `None`: the message and its schema come from the same crate.
     if let Some(message) = DynamicMessage::from_message(model_config_descriptor(), config) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use galatea_protocol::inference::ModelConfig;
 
 use super::sequence_batching;
-use galatea_config_message::{BoundedText, DetectionStage, Diagnostic, Diagnostics, bounded};
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, TritonDetectionStage, bounded};
 
 /// The role of a tensor.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -80,13 +80,13 @@ fn duplicate_name(config: &ModelConfig, one: &NameUse<'_>, earlier: &NameUse<'_>
     };
     let element = |path: &str| path.split_once('.').map(|(element, _)| element.to_owned());
     let stage = match (one.role, earlier.role) {
-        (TensorRole::Control, TensorRole::Control) => DetectionStage::Poll,
+        (TensorRole::Control, TensorRole::Control) => TritonDetectionStage::Poll,
         (TensorRole::BatchOutput, TensorRole::BatchOutput)
             if element(&one.path) == element(&earlier.path) =>
         {
-            DetectionStage::Load
+            TritonDetectionStage::Load
         }
-        _ => DetectionStage::Never,
+        _ => TritonDetectionStage::Never,
     };
     Diagnostic { stage, ..Diagnostic::about(one.path.clone(), text) }
 }

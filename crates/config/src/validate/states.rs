@@ -7,7 +7,7 @@ use galatea_tensor::DataType;
 
 use super::identity::is_path_beneath;
 use super::tensors::{ANY, fixed_runs};
-use galatea_config_message::{BoundedText, DetectionStage, Diagnostic, Diagnostics, bounded};
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, TritonDetectionStage, bounded};
 
 pub(super) fn check(
     config: &ModelConfig,
@@ -53,7 +53,8 @@ impl StateCheck<'_> {
 
     /// Reports a mistake that makes the state useless. Triton detects no such mistake.
     fn report_useless(&mut self, field: &str, text: &str) {
-        let diagnostic = Diagnostic { stage: DetectionStage::Never, ..self.about(field, text) };
+        let diagnostic =
+            Diagnostic { stage: TritonDetectionStage::Never, ..self.about(field, text) };
         self.diagnostics.push(|| diagnostic);
     }
 

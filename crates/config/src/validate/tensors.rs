@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use galatea_protocol::inference::{ModelConfig, ModelTensorReshape, model_input};
 use galatea_tensor::DataType;
 
-use galatea_config_message::{BoundedText, DetectionStage, Diagnostic, Diagnostics, bounded};
+use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, TritonDetectionStage, bounded};
 
 /// A variable dimension.
 pub(super) const ANY: i64 = -1;
@@ -46,7 +46,8 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
             check_tensor(&model, tensor, diagnostics);
             if !tensor.name.is_empty() && !names.insert(tensor.name) {
                 let diagnostic = about(&model, tensor, "name", "is specified more than once");
-                diagnostics.push(|| Diagnostic { stage: DetectionStage::Never, ..diagnostic });
+                diagnostics
+                    .push(|| Diagnostic { stage: TritonDetectionStage::Never, ..diagnostic });
             }
         }
     }

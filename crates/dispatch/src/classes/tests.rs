@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use galatea_backend::ExecutionPolicy;
-use galatea_infer::{ClassificationCell, Code, InferenceRequest};
+use galatea_infer::{ClassificationInfoOnce, Code, InferenceRequest};
 
 use crate::LocalCache;
 use crate::testing::{ECHO, FakeBackend, FakeModelFiles, ServerSetup, echo_request, send};
@@ -20,8 +20,8 @@ fn setup(text: &str, labels: &str) -> ServerSetup {
     ServerSetup::new(text, FakeBackend::new(ExecutionPolicy::Inline)).files(vec![files])
 }
 
-fn request_with_classes() -> (InferenceRequest, ClassificationCell) {
-    let slot = ClassificationCell::default();
+fn request_with_classes() -> (InferenceRequest, ClassificationInfoOnce) {
+    let slot = ClassificationInfoOnce::default();
     (InferenceRequest { classes: Some(slot.clone()), ..echo_request(&[1, 2]) }, slot)
 }
 
@@ -44,7 +44,7 @@ fn a_model_without_labels_reports_whether_it_has_batches() {
         let text = ECHO.replace("max_batch_size: 8", &format!("max_batch_size: {max_batch_size}"));
         let text = if batches { text } else { text.replace("-1", "-1, -1") };
         let server = setup(&text, "").serve();
-        let slot = ClassificationCell::default();
+        let slot = ClassificationInfoOnce::default();
         let request = InferenceRequest { classes: Some(slot.clone()), ..echo_request(&dims) };
         send(&server, request).recv().unwrap().unwrap();
         assert_eq!(slot.get().unwrap().has_batch_dimension(), batches);

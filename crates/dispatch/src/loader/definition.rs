@@ -8,7 +8,7 @@ use galatea_infer::{CancelToken, Status};
 use galatea_policy::{ModelId, model_id};
 
 /// A model's configuration, files and backend. This is the input to
-/// [`Loader::load`](super::Loader::load).
+/// [`VersionLoader::load`](super::VersionLoader::load).
 pub struct ModelDefinition {
     /// The model's namespace, if any.
     pub namespace: Option<Arc<str>>,

@@ -5,11 +5,11 @@ use galatea_config::{ComposingModel, ModelSpec, validate_ensemble};
 use galatea_infer::Status;
 use galatea_policy::model_id;
 
-use super::{Loader, ModelDefinition};
+use super::{ModelDefinition, VersionLoader};
 use crate::cache::VersionFingerprint;
 use crate::version::ComposingVersions;
 
-impl Loader {
+impl VersionLoader {
     /// Checks that the models in an ensemble's steps fit together, before the ensemble has a
     /// version. `composing` contains the versions that it would execute.
     ///

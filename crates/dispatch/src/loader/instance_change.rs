@@ -9,7 +9,7 @@ use galatea_control::ModelConfigDocument;
 use galatea_infer::{RequestObserver, Status};
 use galatea_policy::InstanceId;
 
-use super::{Loader, ModelDefinition, config_document};
+use super::{ModelDefinition, VersionLoader, config_document};
 use crate::instances::{
     BuiltInstances, InstanceBuilder, InstanceKey, PassiveInstance, PlannedInstance,
     distinct_requirements, planned_instances,
@@ -19,7 +19,7 @@ use crate::version::LoadedModel;
 use crate::warmup::{InstanceWarmup, Warmup};
 
 /// A prepared change to a version's instances. The new instances have already been added.
-/// [`Loader::apply_instance_change`] or [`InstanceChange::undo`] finishes the change.
+/// [`VersionLoader::apply_instance_change`] or [`InstanceChange::undo`] finishes the change.
 pub struct InstanceChange {
     kept: Vec<IdentifiedInstance>,
     added: Vec<IdentifiedInstance>,
@@ -51,7 +51,7 @@ fn ids(instances: &[IdentifiedInstance]) -> Vec<InstanceId> {
     instances.iter().map(|(instance, _)| *instance).collect()
 }
 
-impl Loader {
+impl VersionLoader {
     /// Returns true if a definition differs from the loaded model only in its instances. Settings
     /// that the backend completed, and defaults, are treated as if they were specified.
     #[must_use]

@@ -88,7 +88,7 @@ pub struct LoaderOptions {
 }
 
 /// Loads model versions, and changes their instances.
-pub struct Loader {
+pub struct VersionLoader {
     timer: Timer,
     log: LogSink,
     cache: Option<Arc<dyn ResponseCache>>,
@@ -104,7 +104,7 @@ pub struct Loader {
     lost_gpus: Arc<LostGpus>,
 }
 
-impl Loader {
+impl VersionLoader {
     /// The lost GPUs. Any code that detects a loss adds the GPU here; later loads avoid these GPUs.
     pub fn lost_gpus(&self) -> Arc<LostGpus> {
         self.lost_gpus.clone()

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use galatea_control::PerGpuStatistics;
+use galatea_control::ModelGpuStatistics;
 use galatea_infer::{
     AdmissionTimes, ExecutionSummary, FailureReason, PendingRequest, RequestObserver,
 };
@@ -69,9 +69,9 @@ impl GpuCounters {
         self.by_gpu.load().get(&gpu).cloned()
     }
 
-    pub(crate) fn read(&self) -> Vec<PerGpuStatistics> {
+    pub(crate) fn read(&self) -> Vec<ModelGpuStatistics> {
         let all = self.by_gpu.load();
-        let read = all.iter().map(|(gpu, counters)| PerGpuStatistics {
+        let read = all.iter().map(|(gpu, counters)| ModelGpuStatistics {
             gpu: *gpu,
             inference_count: counters.inference_count(),
             execution_count: counters.execution_count(),

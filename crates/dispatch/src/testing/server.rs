@@ -14,8 +14,8 @@ use galatea_stdx::Lock;
 use super::{FakeBackend, FakeModelFiles, ReplyReceiver, resolved_draft, send_request};
 use crate::timer::Timer;
 use crate::{
-    HostPolicies, InstanceChange, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition,
-    ModelMetricOptions, RateLimiterMode, refuse_and_log,
+    HostPolicies, InstanceChange, LoadedModel, LoaderOptions, LogSink, ModelDefinition,
+    ModelMetricOptions, RateLimiterMode, VersionLoader, refuse_and_log,
 };
 
 /// The time that idle versions get to end before they count as unfinished.
@@ -23,7 +23,7 @@ const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
 /// A server for the versions that it has loaded.
 pub(crate) struct TestServer {
-    loader: Loader,
+    loader: VersionLoader,
     log: LogSink,
     models: Lock<Models>,
     unloads: Lock<Unloads>,
@@ -47,7 +47,7 @@ pub(crate) struct Failure {
 }
 
 impl TestServer {
-    fn new(loader: Loader, log: LogSink) -> Self {
+    fn new(loader: VersionLoader, log: LogSink) -> Self {
         let (done, ended) = mpsc::channel();
         let unloads = Lock::new(Unloads { left: 0, done, ended });
         Self { loader, log, models: Lock::default(), unloads }
@@ -314,7 +314,7 @@ impl ServerSetup {
             measurements: self.measurements,
             ledger: self.ledger,
         };
-        let server = TestServer::new(Loader::with_timer(options, timer), self.log);
+        let server = TestServer::new(VersionLoader::with_timer(options, timer), self.log);
         let files = self.files.into_iter().map(|files| Arc::new(files) as Arc<dyn ModelFiles>);
         let definition = definition(&self.text, self.backend, files.collect(), self.gpus);
         let failures = server.load(&definition);

@@ -15,7 +15,7 @@
 //! 2. **The server records the loss.** The device calls the handler from `Server::gpu_loss_handler`
 //!    once, on the thread that detected the loss: `GpuLosses::report` adds the GPU to [`LostGpus`],
 //!    logs a line, and has a separate thread notify the ready versions. Later loads are placed
-//!    without the GPU (`Loader::support`).
+//!    without the GPU (`VersionLoader::support`).
 //! 3. **A version settles.** The engine's thread calls [`LoadedModel::retire_lost_gpus`], which
 //!    takes idle instances out of service; and a thread that has executed a batch calls
 //!    `Dispatcher::settle_losses` before it frees the lane. Either call is enough, so a lane whose

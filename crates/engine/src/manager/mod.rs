@@ -98,7 +98,7 @@
 //!   (`ClaimedLease::Expired`).
 //! - **An old version ends while the same number serves again.** `Registry::version_destroyed`
 //!   compares versions by identity, not by number.
-//! - **A backend or an agent panics.** `Loader` turns the panic into a failure of the version, and
+//! - **A backend or an agent panics.** `VersionLoader` turns the panic into a failure of the version, and
 //!   agents are called under `catch_unwind`. The event that ends the effect still follows, so the
 //!   order waiting for it ends.
 //! - **The server stops.** `Plan::is_closed` is set under the lock, so a publication either came
@@ -132,7 +132,7 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
-use galatea_dispatch::{Loader, LogSink};
+use galatea_dispatch::{LogSink, VersionLoader};
 use galatea_policy::ModelIdsByName;
 use galatea_repository::ScanProblem;
 use galatea_stdx::Lock;
@@ -186,7 +186,7 @@ pub(crate) struct ManagerOptions {
     pub(crate) namespaces: NamespaceMode,
     pub(crate) registry: Arc<Registry>,
     pub(crate) reaper: Reaper,
-    pub(crate) loader: Loader,
+    pub(crate) loader: VersionLoader,
     /// The number of threads that load models.
     pub(crate) threads: usize,
     /// The number of times that a failed version is retried.

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use galatea_backend::LogLevel;
-use galatea_dispatch::{ComposingVersions, Loader, LogSink};
+use galatea_dispatch::{ComposingVersions, LogSink, VersionLoader};
 use galatea_infer::Status;
 use galatea_policy::{LoadOutcome, ModelId};
 
@@ -27,7 +27,7 @@ type PreparedVersions = (Option<Arc<PinnedModels>>, Vec<PreparedVersion>);
 /// The resources that all of a server's loads use.
 pub(super) struct LoadWorker {
     pub(super) registry: Arc<Registry>,
-    pub(super) loader: Loader,
+    pub(super) loader: VersionLoader,
     pub(super) reaper: Reaper,
     pub(super) log: LogSink,
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::ResponseCache;
 use galatea_dispatch::{
-    GpuMemoryCheck, HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition,
-    ModelMetricOptions, RateLimiterMode, refuse_and_log,
+    GpuMemoryCheck, HostPolicies, LoadedModel, LoaderOptions, LogSink, ModelDefinition,
+    ModelMetricOptions, RateLimiterMode, VersionLoader, refuse_and_log,
 };
 use galatea_explain::LatencyCauseFinder;
 use galatea_gate::ledger::MemoryLedger;
@@ -98,7 +98,7 @@ impl Server {
     ///
     /// `Internal` if a thread can't be started.
     pub fn new(options: ServerOptions) -> Result<Self, Status> {
-        let loader = Loader::new(LoaderOptions {
+        let loader = VersionLoader::new(LoaderOptions {
             log: options.log.clone(),
             cache: options.cache.clone(),
             hold_until_queued: options.hold_until_queued,

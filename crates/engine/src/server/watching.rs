@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use galatea_control::{
-    ActivityMonitor, ActivityRecording, ActivitySnapshot, ModelStatistics, WATCHED_VERSIONS_MAX,
+    ActivityMonitor, ActivityReading, ActivityRecording, ModelStatistics, WATCHED_VERSIONS_MAX,
 };
 use galatea_infer::{AccessPass, api};
 
@@ -55,8 +55,8 @@ struct ServerRecording {
 }
 
 impl ActivityRecording for ServerRecording {
-    fn read(&mut self) -> ActivitySnapshot {
-        let mut reading = ActivitySnapshot::default();
+    fn read(&mut self) -> ActivityReading {
+        let mut reading = ActivityReading::default();
         let mut instances_left = WATCHED_INSTANCES_MAX;
         for model in self.registry.snapshot().ready() {
             if reading.versions.len() >= WATCHED_VERSIONS_MAX {

@@ -13,8 +13,8 @@ pub(crate) use galatea_dispatch::testing::{
     resolved_draft,
 };
 use galatea_dispatch::{
-    HostPolicies, LoadedModel, Loader, LoaderOptions, LogSink, ModelDefinition, ModelMetricOptions,
-    RateLimiterMode,
+    HostPolicies, LoadedModel, LoaderOptions, LogSink, ModelDefinition, ModelMetricOptions,
+    RateLimiterMode, VersionLoader,
 };
 use galatea_infer::InferenceRequest;
 use galatea_repository::{ListedModel, LookupResult, ScanProblem, ScanResult};
@@ -140,7 +140,7 @@ impl ServerSetup {
 
 /// Loads version 1 of the model `echo`, without a server.
 pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
-    let loader = Loader::new(LoaderOptions {
+    let loader = VersionLoader::new(LoaderOptions {
         log: LogSink::new(|_, _, _| {}),
         cache: None,
         hold_until_queued: 0,

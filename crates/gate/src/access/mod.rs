@@ -50,5 +50,5 @@ mod rules;
 
 pub use category::{ApiCategory, ApiMarker, api};
 pub use gate::{AccessGate, AccessRefusal};
-pub use pass::{AccessGrant, AccessPass, WrongCategory};
+pub use pass::{AccessGrant, AccessPass, GrantMismatch};
 pub use rules::{AccessRule, AccessRuleError, AccessRules};

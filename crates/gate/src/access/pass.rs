@@ -63,22 +63,22 @@ impl AccessGrant {
     /// # Errors
     ///
     /// If the caller was admitted to another category, which is a bug in the door.
-    pub fn pass<A: ApiMarker>(self) -> Result<AccessPass<A>, WrongCategory> {
+    pub fn pass<A: ApiMarker>(self) -> Result<AccessPass<A>, GrantMismatch> {
         if self.category == A::CATEGORY {
             return Ok(AccessPass { category: PhantomData });
         }
-        Err(WrongCategory { admitted: self.category, demanded: A::CATEGORY })
+        Err(GrantMismatch { admitted: self.category, demanded: A::CATEGORY })
     }
 }
 
 /// The error for a door that admitted a caller to one category and called a method of another.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct WrongCategory {
+pub struct GrantMismatch {
     admitted: ApiCategory,
     demanded: ApiCategory,
 }
 
-impl fmt::Display for WrongCategory {
+impl fmt::Display for GrantMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -88,7 +88,7 @@ impl fmt::Display for WrongCategory {
     }
 }
 
-impl std::error::Error for WrongCategory {}
+impl std::error::Error for GrantMismatch {}
 
 #[cfg(test)]
 mod tests {

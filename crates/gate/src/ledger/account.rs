@@ -35,7 +35,7 @@ impl MemoryAccount {
 
     /// Makes an account for a holder without a base.
     #[must_use]
-    pub const fn new(ledger: Arc<MemoryLedger>) -> Self {
+    pub const fn without_base(ledger: Arc<MemoryLedger>) -> Self {
         Self { ledger, taken: AtomicUsize::new(0), credit: AtomicUsize::new(0), is_compared: true }
     }
 
@@ -58,7 +58,7 @@ impl MemoryAccount {
     /// Makes an account in its own ledger, without a limit.
     #[must_use]
     pub fn unlimited() -> Self {
-        Self::new(Arc::default())
+        Self::without_base(Arc::default())
     }
 
     /// The ledger.
@@ -80,11 +80,11 @@ impl MemoryAccount {
     /// # Errors
     ///
     /// [`MemoryLimitExceeded`] if the bytes exceed the limit; nothing is charged.
-    pub fn charge(&self, bytes: usize) -> Result<(), MemoryLimitExceeded> {
+    pub fn charge_unguarded(&self, bytes: usize) -> Result<(), MemoryLimitExceeded> {
         if self.try_charge(bytes) { Ok(()) } else { Err(self.ledger.refuse(bytes)) }
     }
 
-    /// Like [`Self::charge`], but for optional memory: a failure does not count as a refusal.
+    /// Like [`Self::charge_unguarded`], but for optional memory: a failure does not count as a refusal.
     pub(super) fn try_charge(&self, bytes: usize) -> bool {
         if bytes < Self::STEP_BYTES {
             let without = |credit: usize| credit.checked_sub(bytes);

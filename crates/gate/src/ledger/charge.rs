@@ -24,7 +24,7 @@ impl MemoryCharge {
     ///
     /// [`MemoryLimitExceeded`] if the bytes exceed the limit.
     pub fn new(account: &Arc<MemoryAccount>, bytes: usize) -> Result<Self, MemoryLimitExceeded> {
-        account.charge(bytes)?;
+        account.charge_unguarded(bytes)?;
         Ok(Self { account: account.clone(), bytes })
     }
 
@@ -53,7 +53,7 @@ impl MemoryCharge {
     /// [`MemoryLimitExceeded`] if an increase exceeds the limit. The charge is then unchanged.
     pub fn set(&mut self, bytes: usize) -> Result<(), MemoryLimitExceeded> {
         match bytes.checked_sub(self.bytes) {
-            Some(more) if more > 0 => self.account.charge(more)?,
+            Some(more) if more > 0 => self.account.charge_unguarded(more)?,
             Some(_) => return Ok(()),
             None => self.account.release(self.bytes.saturating_sub(bytes)),
         }

@@ -27,7 +27,7 @@
 //! use galatea_gate::ledger::{MemoryAccount, MemoryCharge, MemoryLedger};
 //!
 //! let ledger = Arc::new(MemoryLedger::new(Some(1 << 20)));
-//! let connection = Arc::new(MemoryAccount::new(ledger.clone()));
+//! let connection = Arc::new(MemoryAccount::without_base(ledger.clone()));
 //! let body = MemoryCharge::new(&connection, 600_000).unwrap().attach_to(vec![7_u8; 600_000]);
 //! let refused = MemoryCharge::new(&connection, 600_000).unwrap_err();
 //! assert!(refused.to_string().contains("--memory-limit"));

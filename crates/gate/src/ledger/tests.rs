@@ -88,7 +88,7 @@ fn plant(
     ledger: &Arc<MemoryLedger>,
     accounts: &mut Vec<(Arc<MemoryAccount>, Vec<MemoryCharge>)>,
 ) {
-    let account = Arc::new(MemoryAccount::new(ledger.clone()));
+    let account = Arc::new(MemoryAccount::without_base(ledger.clone()));
     let small =
         MemoryCharge::new(&account, 1).unwrap_or_else(|_| MemoryCharge::nothing(account.clone()));
     match bug {
@@ -148,13 +148,13 @@ fn planted_bugs_are_found() {
 #[test]
 fn threads_never_exceed_the_limit_together() {
     let ledger = Arc::new(MemoryLedger::new(Some(LIMIT)));
-    let shared = Arc::new(MemoryAccount::new(ledger.clone()));
+    let shared = Arc::new(MemoryAccount::without_base(ledger.clone()));
     std::thread::scope(|scope| {
         for seed in 1..=4 {
             let (ledger, shared) = (ledger.clone(), shared.clone());
             scope.spawn(move || {
                 let mut random = Random(seed);
-                let own = Arc::new(MemoryAccount::new(ledger.clone()));
+                let own = Arc::new(MemoryAccount::without_base(ledger.clone()));
                 let mut charges = Vec::new();
                 for _ in 0..20_000 {
                     let account = if random.below(2) == 0 { &own } else { &shared };
@@ -175,7 +175,7 @@ fn threads_never_exceed_the_limit_together() {
 #[test]
 fn a_charge_beyond_the_limit_is_refused_and_counted() {
     let ledger = Arc::new(MemoryLedger::new(Some(LIMIT)));
-    let account = Arc::new(MemoryAccount::new(ledger.clone()));
+    let account = Arc::new(MemoryAccount::without_base(ledger.clone()));
     let mut first = MemoryCharge::new(&account, LIMIT - 100).unwrap();
     let refused = MemoryCharge::new(&account, 101).unwrap_err();
     assert_eq!(refused, MemoryLimitExceeded { wanted: 101, limit: LIMIT });
@@ -235,7 +235,7 @@ fn what_a_holder_keeps_is_charged_whatever_the_limit_is() {
 #[test]
 fn memory_stays_charged_as_long_as_it_lives() {
     let ledger = Arc::new(MemoryLedger::new(Some(LIMIT)));
-    let account = Arc::new(MemoryAccount::new(ledger.clone()));
+    let account = Arc::new(MemoryAccount::without_base(ledger.clone()));
     let held = MemoryCharge::new(&account, 100_000).unwrap().attach_to(vec![7_u8; 100_000]);
     // The account is kept alive by its charges.
     drop(account);
@@ -248,7 +248,7 @@ fn memory_stays_charged_as_long_as_it_lives() {
 #[test]
 fn a_sample_has_the_peak_of_its_period() {
     let ledger = Arc::new(MemoryLedger::new(None));
-    let account = Arc::new(MemoryAccount::new(ledger.clone()));
+    let account = Arc::new(MemoryAccount::without_base(ledger.clone()));
     drop(MemoryCharge::new(&account, 5 << 20));
     let kept = MemoryCharge::new(&account, 1 << 20);
     assert_eq!(ledger.sample(), MemoryLedgerSample { held: 1 << 20, peak: 5 << 20 });

@@ -74,7 +74,7 @@ impl RequestCharge {
         size: RequestSize,
         kind: CallKind,
     ) -> Result<Self, MemoryLimitExceeded> {
-        budget.account().charge(size.uncharged)?;
+        budget.account().charge_unguarded(size.uncharged)?;
         Ok(Self::begin(budget, size.bytes, size.uncharged, kind))
     }
 

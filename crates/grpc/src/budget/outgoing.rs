@@ -98,7 +98,7 @@ impl Outgoing {
         let bytes = message.remaining().saturating_add(OVERHEAD_BYTES);
         let charged = bytes.saturating_sub(message.charged_bytes());
         let account = budget.connection().account();
-        account.charge(charged).map_err(DroppedResponse::Exhausted)?;
+        account.charge_unguarded(charged).map_err(DroppedResponse::Exhausted)?;
         // Only a counted value may be dropped as an `Outgoing`.
         if !budget.charge(bytes) {
             account.release(charged);

@@ -132,7 +132,7 @@ fn arriving_messages_are_bounded_together_and_not_alone() {
 #[test]
 fn requests_and_responses_are_charged_to_the_account() {
     let ledger = Arc::new(MemoryLedger::new(Some(100_000)));
-    let account = Arc::new(MemoryAccount::new(ledger.clone()));
+    let account = Arc::new(MemoryAccount::without_base(ledger.clone()));
     let waker = Waker::noop().clone();
     let budget = Arc::new(MemoryBudget::new(LIMITS, account.clone(), waker));
     let begin = |bytes| {
@@ -149,8 +149,8 @@ fn requests_and_responses_are_charged_to_the_account() {
     assert!(matches!(dropped, DroppedResponse::Exhausted(_)));
     let failure = Failure::from(dropped);
     assert!(failure.retry_after_secs.is_some() && failure.message.contains("--memory-limit"));
-    let other = MemoryAccount::new(ledger.clone());
-    other.charge(100_000 - ledger.held()).unwrap();
+    let other = MemoryAccount::without_base(ledger.clone());
+    other.charge_unguarded(100_000 - ledger.held()).unwrap();
     // The remainder is the connection's credit.
     let last = begin(10_000).unwrap();
     assert!(begin(10_000).is_err());

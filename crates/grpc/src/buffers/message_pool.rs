@@ -547,7 +547,7 @@ mod tests {
     #[test]
     fn kept_memory_gives_way_near_the_limit() {
         let ledger = Arc::new(MemoryLedger::new(Some(40 * MIB)));
-        let account = Arc::new(MemoryAccount::new(ledger.clone()));
+        let account = Arc::new(MemoryAccount::without_base(ledger.clone()));
         let pool = Arc::new(MessagePool::new(ledger.clone()));
         let memory = MessageMemory { pool: pool.clone(), account: account.clone() };
         let send = |length| {
@@ -572,7 +572,7 @@ mod tests {
     #[test]
     fn a_message_is_charged_before_its_memory_is_allocated() {
         let ledger = Arc::new(MemoryLedger::new(Some(10 * MIB)));
-        let account = Arc::new(MemoryAccount::new(ledger.clone()));
+        let account = Arc::new(MemoryAccount::without_base(ledger.clone()));
         let memory = MessageMemory { pool: Arc::new(MessagePool::new(ledger.clone())), account };
         let begin = |there: usize| {
             let mut part = PartialMessage::new(8 * MIB, &memory);

@@ -9,7 +9,7 @@ use galatea_codec_grpc::stream::{
     RequestNames, encode_empty_final_response, encode_stream_failure, encode_stream_response,
     encode_unrouted_error,
 };
-use galatea_control::FrontendTracePoint;
+use galatea_control::DoorTracePoint;
 use galatea_explain::LatencyExplanation;
 use galatea_infer::{
     Code, Finality, InferenceResponse, Parameter, ParameterValue, Reply, ResponseSink, Status,
@@ -190,7 +190,7 @@ impl ResponseSink for StreamSink {
         // As in Triton, only the first reply counts.
         let is_first = !std::mem::replace(&mut self.has_replied, true);
         if let Some(trace) = self.trace.as_ref().filter(|_| is_first) {
-            trace.record(FrontendTracePoint::ResponseComplete);
+            trace.record(DoorTracePoint::ResponseComplete);
         }
         let is_final = reply.is_final();
         match (&mut self.replies, reply) {

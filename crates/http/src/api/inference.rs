@@ -10,7 +10,7 @@ use galatea_codec_http::{
     DecodeContext, OutputFormatMap, TargetModel, check_compressed_body_end, decode_infer,
     decode_raw_infer, encode_infer_response,
 };
-use galatea_control::{FrontendTraceSink, RequestShmRegions, RequestTraceParts, ServedModel};
+use galatea_control::{DoorTraceSink, RequestShmRegions, RequestTraceParts, ServedModel};
 use galatea_explain::{LatencyExplanation, Milestone};
 use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{
@@ -51,7 +51,7 @@ struct StartedInference {
     result: oneshot::Receiver<InferenceResult>,
     cancel: CancelOnDrop,
     /// The door's half of the request's trace.
-    trace: Option<Arc<dyn FrontendTraceSink>>,
+    trace: Option<Arc<dyn DoorTraceSink>>,
 }
 
 impl Api {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_codec_http::{decode_trace_change, encode_trace_settings};
-use galatea_control::{FrontendTracePoint, RequestTraceParts, TraceControl};
+use galatea_control::{DoorTracePoint, RequestTraceParts, TraceControl};
 use galatea_gate::access::AccessGrant;
 use galatea_infer::{AccessPass, Status, api};
 
@@ -77,8 +77,8 @@ impl Received {
         model: &str,
     ) -> Option<RequestTraceParts> {
         let trace = self.arrival.tracing.begin(pass, model, head.trace)?;
-        trace.door.record(FrontendTracePoint::HttpReceiveStart, self.arrival.start);
-        trace.door.record(FrontendTracePoint::HttpReceiveEnd, self.end);
+        trace.door.record(DoorTracePoint::HttpReceiveStart, self.arrival.start);
+        trace.door.record(DoorTracePoint::HttpReceiveEnd, self.end);
         Some(trace)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use galatea_control::{
-    ActivityMonitor, ActivityRecording, ActivitySnapshot, ModelStatistics, VersionActivity,
+    ActivityMonitor, ActivityReading, ActivityRecording, ModelStatistics, VersionActivity,
 };
 use galatea_dashboard::WATCHERS_MAX;
 use galatea_gate::access::{AccessGate, AccessRules};
@@ -42,11 +42,11 @@ impl ActivityMonitor for FakeWatch {
 }
 
 impl ActivityRecording for FakeRecording {
-    fn read(&mut self) -> ActivitySnapshot {
+    fn read(&mut self) -> ActivityReading {
         let name = "m".repeat(self.0.name_length).into();
         let statistics = ModelStatistics { name, ..Default::default() };
         let version = VersionActivity { statistics, ..Default::default() };
-        ActivitySnapshot { versions: vec![version], ..ActivitySnapshot::default() }
+        ActivityReading { versions: vec![version], ..ActivityReading::default() }
     }
 }
 

@@ -167,8 +167,8 @@ fn an_unread_response_stays_charged() {
 #[test]
 fn small_requests_are_served_when_nothing_is_left() {
     let (server, ledger) = limited();
-    let account = MemoryAccount::new(ledger.clone());
-    account.charge(LIMIT).unwrap();
+    let account = MemoryAccount::without_base(ledger.clone());
+    account.charge_unguarded(LIMIT).unwrap();
     let mut client = server.connect();
     client.request("POST", INFER, "", infer_body(5).as_bytes());
     assert_eq!(client.response().code, 200);

@@ -39,10 +39,10 @@ fn open_connections_are_served_while_the_door_drains() {
 
     let mut drained = Box::pin(server.door.drained());
     assert_eq!(drained.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
-    assert_eq!(server.door.connection_count(), 3);
+    assert_eq!(server.door.draining_connection_count(), 3);
     drop((idle, busy, silent));
     check_drains(&server);
-    assert_eq!(server.door.connection_count(), 0);
+    assert_eq!(server.door.draining_connection_count(), 0);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn new_connections_are_closed_while_the_door_drains() {
 
 /// Waits until the door has accepted this many connections.
 fn wait_for_connections(server: &Server, count: usize) {
-    while server.door.connection_count() < count {
+    while server.door.draining_connection_count() < count {
         std::thread::yield_now();
     }
 }

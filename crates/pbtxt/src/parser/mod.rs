@@ -257,7 +257,7 @@ impl<'a> Parser<'a> {
             return self.skip_value();
         };
         let path = join(&partial.path, name);
-        self.spans.add(&path, &name_token.span);
+        self.spans.add_if_absent(&path, &name_token.span);
         if field.arity == FieldCardinality::One {
             self.check_set_once(partial, field, &name_token.span, &path);
         }

@@ -59,7 +59,7 @@ impl<'a> Parser<'a> {
         self.advance();
         let bracket = OpenBracket { closer, span: token.span.clone(), container };
         let element = element_path(path, field, partial.message.len(field));
-        self.spans.add(&element, &token.span);
+        self.spans.add_if_absent(&element, &token.span);
         let message = self.message(inner, &element, Some(&bracket));
         if field.arity == FieldCardinality::Map {
             self.insert_entry(partial, field, message, path, &token.span);
@@ -82,7 +82,7 @@ impl<'a> Parser<'a> {
             MapKey::String(text) => format!("\"{}\"", short(text)),
             MapKey::U64(number) => number.to_string(),
         };
-        self.spans.add(&format!("{path}[{shown}]"), span);
+        self.spans.add_if_absent(&format!("{path}[{shown}]"), span);
         partial.message.insert(field, key, value);
     }
 

@@ -211,7 +211,7 @@ impl World {
         loop {
             let wakeup = self.timed.scheduler.next_wakeup();
             ensure!(wakeup.is_none_or(|time| time > self.timed.now), "it wakes in the past");
-            let next = self.timed.next_moment();
+            let next = self.timed.peek_next_event();
             let Some(next) = next.filter(|(time, _)| *time <= until) else { break };
             self.pass(next)?;
         }

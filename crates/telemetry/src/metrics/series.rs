@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::ops::Deref;
 
 use galatea_control::{
-    DurationStatistic, HistogramReading, InferenceStatistics, LatencySummaries, ModelMeasurements,
-    ModelStatistics, PerGpuStatistics,
+    DurationStatistic, HistogramReading, InferenceStatistics, LatencySummaries, ModelGpuStatistics,
+    ModelMeasurements, ModelStatistics,
 };
 
 /// The values that the model families show in one series.
@@ -32,7 +32,7 @@ pub(super) fn all<'a>(
     let mut all = Vec::new();
     for model in statistics {
         let gpus = model.gpus.iter().filter_map(|gpu| Some((uuid_of(gpu.gpu)?, gpu)));
-        let gpus: Vec<(&str, &PerGpuStatistics)> = gpus.collect();
+        let gpus: Vec<(&str, &ModelGpuStatistics)> = gpus.collect();
         if gpus.is_empty() {
             all.push(Series { gpu_uuid: None, statistics: Cow::Borrowed(model) });
             continue;
@@ -48,7 +48,7 @@ pub(super) fn all<'a>(
 }
 
 /// A version's counts excluding executions on this GPU.
-fn without(model: ModelStatistics, gpu: &PerGpuStatistics) -> ModelStatistics {
+fn without(model: ModelStatistics, gpu: &ModelGpuStatistics) -> ModelStatistics {
     let minus = |all: DurationStatistic, part: DurationStatistic| DurationStatistic {
         // The two counts are read one after the other while both grow.
         count: all.count.saturating_sub(part.count),
@@ -98,7 +98,7 @@ fn take_away(all: &mut LatencySummaries, part: &LatencySummaries) {
 
 /// A version's counts of executions on this GPU. As in Triton, its gauges and its histogram are
 /// present, with value 0.
-fn of_gpu(model: &ModelStatistics, gpu: &PerGpuStatistics) -> ModelStatistics {
+fn of_gpu(model: &ModelStatistics, gpu: &ModelGpuStatistics) -> ModelStatistics {
     let first_response_ms = model.measurements.first_response_ms.as_ref();
     let first_response_ms = first_response_ms.map(|all| HistogramReading {
         bounds: all.bounds.clone(),
@@ -142,7 +142,7 @@ mod tests {
     fn model() -> ModelStatistics {
         let success =
             |count| InferenceStatistics { success: duration(count), ..Default::default() };
-        let gpu = |gpu, count| PerGpuStatistics {
+        let gpu = |gpu, count| ModelGpuStatistics {
             gpu,
             inference_count: count,
             execution_count: count,

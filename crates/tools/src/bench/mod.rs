@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use galatea_load::{
-    InputShapes, LoadLevel, LoadMeasurement, ModelInputs, Protocol, SampleRequest, Target,
-    fetch_model_inputs, ready_models, run_closed_loop,
+    InputShapes, LoadLevel, LoadMeasurement, Protocol, SampleRequest, ServedModelInterface, Target,
+    fetch_model_interface, ready_models, run_closed_loop,
 };
 
 use self::local::LocalServer;
@@ -180,7 +180,7 @@ fn measured(options: &BenchOptions, colours: ColourMode) -> Result<BenchReport, 
 fn sample(
     options: &BenchOptions,
     targets: &[Target],
-) -> Result<(ModelInputs, SampleRequest), String> {
+) -> Result<(ServedModelInterface, SampleRequest), String> {
     let target = targets.first().ok_or("the server has no endpoint")?;
     let asked = |reason: String| {
         format!("can't ask {} at {}: {reason}", target.protocol.name(), target.address)
@@ -199,7 +199,7 @@ fn sample(
             }
         }
     };
-    let interface = fetch_model_inputs(target, &model).map_err(asked)?;
+    let interface = fetch_model_interface(target, &model).map_err(asked)?;
     if interface.is_decoupled {
         return Err(format!(
             "model '{model}' is decoupled, and only models that send one response are measured"

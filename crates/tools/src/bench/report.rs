@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use galatea_load::{LoadMeasurement, ModelInputs, Protocol, SampleRequest};
+use galatea_load::{LoadMeasurement, Protocol, SampleRequest, ServedModelInterface};
 use serde_json::{Value, json};
 
 use super::BenchOptions;
@@ -69,7 +69,11 @@ impl Row {
 }
 
 impl BenchReport {
-    pub(super) fn new(model: &ModelInputs, sample: &SampleRequest, options: &BenchOptions) -> Self {
+    pub(super) fn new(
+        model: &ServedModelInterface,
+        sample: &SampleRequest,
+        options: &BenchOptions,
+    ) -> Self {
         let inputs = sample
             .inputs
             .iter()

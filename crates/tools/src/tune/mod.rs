@@ -20,7 +20,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use galatea_load::{InputShapes, ModelInputs, SampleRequest, fetch_model_inputs};
+use galatea_load::{InputShapes, SampleRequest, ServedModelInterface, fetch_model_interface};
 use serde_json::Value;
 
 use self::candidate::{Candidate, Resources, instances, resources};
@@ -183,7 +183,7 @@ fn tune(
     let file = options.file()?;
     let mut server = TunedServer::start(&options.model, &options.flags)?;
     edit::forget_completed(&mut server.config, file.as_deref());
-    let model = fetch_model_inputs(&server.target, &server.model)?;
+    let model = fetch_model_interface(&server.target, &server.model)?;
     check(&model, options)?;
     let sample = SampleRequest::new(&model, u64::from(options.rows), &options.shapes)?;
     let measured = measure_all(options, &server, &model, console)?;
@@ -203,7 +203,7 @@ fn tune(
 }
 
 /// The input shapes of a request, without the row dimension.
-fn row_shapes(model: &ModelInputs, sample: &SampleRequest) -> InputShapes {
+fn row_shapes(model: &ServedModelInterface, sample: &SampleRequest) -> InputShapes {
     let rows = usize::from(model.has_batches);
     let row = |shape: &[u64]| shape.iter().skip(rows).copied().collect();
     sample.inputs.iter().map(|input| (input.name.clone(), row(&input.shape))).collect()
@@ -221,7 +221,7 @@ struct TuningResult {
     file: Option<String>,
 }
 
-fn check(model: &ModelInputs, options: &TuneOptions) -> Result<(), String> {
+fn check(model: &ServedModelInterface, options: &TuneOptions) -> Result<(), String> {
     let name = &model.name;
     if model.is_decoupled {
         return Err(format!("model '{name}' is decoupled, and can't be tuned"));
@@ -243,7 +243,7 @@ fn processors() -> u32 {
 fn measure_all(
     options: &TuneOptions,
     server: &TunedServer,
-    model: &ModelInputs,
+    model: &ServedModelInterface,
     console: Console,
 ) -> Result<Vec<MeasuredResources>, String> {
     let processors = processors();

@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_outbound::{CertificateError, CertificateFiles, Client, ConnectionReuse};
+use galatea_outbound::{CertificateFileError, CertificateFiles, Client, ConnectionReuse};
 use http::header::{CONNECTION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::Full;
@@ -53,7 +53,7 @@ impl CollectorClient {
     pub fn new(
         address: CollectorAddress,
         connection: CollectorSettings,
-    ) -> Result<Self, CertificateError> {
+    ) -> Result<Self, CertificateFileError> {
         let CollectorSettings { headers, time_max, certificates } = connection;
         let client = Client::new(certificates, ConnectionReuse::Never);
         if address.is_tls {

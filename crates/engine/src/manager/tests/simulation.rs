@@ -7,7 +7,7 @@
 
 use std::sync::Mutex;
 
-use galatea_dispatch::{Loader, LoaderOptions, ModelMetricOptions};
+use galatea_dispatch::{LoaderOptions, ModelMetricOptions, VersionLoader};
 use galatea_policy::{LifecycleStatus, LoadReason, ModelId, ModelIdsByName, model_id};
 
 use super::agents::{LOADED_TOO_LATE, with_agents};
@@ -94,7 +94,7 @@ impl Simulation {
             known.version_destroyed(id, version, model);
         };
         let reaper = Reaper::start(Box::new(on_destroyed), log.clone()).unwrap();
-        let loader = Loader::new(LoaderOptions {
+        let loader = VersionLoader::new(LoaderOptions {
             log: log.clone(),
             cache: None,
             hold_until_queued: 0,

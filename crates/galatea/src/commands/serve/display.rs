@@ -11,7 +11,7 @@ use galatea_control::{ModelMetadata, ModelState, RepositoryEntry, ServerControl}
 use galatea_engine::Server;
 use galatea_gate::access::AccessRules;
 use galatea_infer::AccessPass;
-use galatea_load::{ModelInputs, curl_command};
+use galatea_load::{ServedModelInterface, curl_command};
 use galatea_repository::ScanProblem;
 use galatea_telemetry::Logger;
 use galatea_tools::console::{ColourMode, Console, ReportFormat, Style, print_line};
@@ -297,7 +297,7 @@ fn progress(entries: &[RepositoryEntry], elapsed: Duration) -> String {
     format!("loading {} ({ready} ready, {seconds:.1} s)", loading.join(", "))
 }
 
-fn interface(server: &Server, model: &str) -> Option<ModelInputs> {
+fn interface(server: &Server, model: &str) -> Option<ServedModelInterface> {
     let metadata = server.model_metadata(AccessPass::in_process(), model, None).ok()?;
     let config = server.model_config(AccessPass::in_process(), model, None).ok()?;
     let ModelMetadata { name, inputs, outputs, .. } = metadata;
@@ -313,7 +313,7 @@ fn interface(server: &Server, model: &str) -> Option<ModelInputs> {
     };
     let metadata =
         json!({ "name": name, "inputs": tensors(&inputs), "outputs": tensors(&outputs) });
-    ModelInputs::from_json(&metadata, &serde_json::from_str(&config.json).ok()?).ok()
+    ServedModelInterface::from_json(&metadata, &serde_json::from_str(&config.json).ok()?).ok()
 }
 
 /// A hint about the flag that selects another port, if a port is already in use.
