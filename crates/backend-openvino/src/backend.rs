@@ -1,7 +1,7 @@
 //! The backend, which all models share.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_backend::{
@@ -66,13 +66,14 @@ impl OpenVinoBackend {
         let Some(path) = path.filter(|path| !path.is_empty()) else {
             return Ok(self.library.clone());
         };
+        // One file has many paths, and clients may send any of them.
+        let file = std::fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path));
         let mut named = self.named.lock("find or open a library");
-        if let Some(library) = named.get(Path::new(path)) {
+        if let Some(library) = named.get(&file) {
             return Ok(library.clone());
         }
-        let path = PathBuf::from(path);
-        let library = Library::open(&path)?;
-        named.insert(path, library.clone());
+        let library = Library::open(&file)?;
+        named.insert(file, library.clone());
         Ok(library)
     }
 }

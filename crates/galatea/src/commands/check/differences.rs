@@ -33,7 +33,7 @@ enum Condition {
 
 use Condition::{Model, Settings as Flags};
 
-const DIFFERENCES: [Difference; 12] = [
+const DIFFERENCES: [Difference; 14] = [
     Difference {
         row: "| several instances of one ONNX model on the CPU |",
         text: "instances of one ONNX model share a session per processor, whose runs overlap; in \
@@ -57,6 +57,24 @@ const DIFFERENCES: [Difference; 12] = [
         text: "the backend onnxruntime is built in: a library of it in the directory of backends \
                is not used",
         matters: Model(|spec| spec.backend == ONNXRUNTIME),
+    },
+    Difference {
+        row: "| a batch of fewer than `max_batch_size` rows for a model of `openvino` |",
+        text: "batches of any size are executed as they are; Triton's backend openvino refuses or \
+               pads those with fewer than max_batch_size rows",
+        matters: Model(|spec| spec.backend == OPENVINO && spec.max_batch_size > 1),
+    },
+    Difference {
+        row: "| several instances of a model of `openvino` without `NUM_STREAMS`",
+        text: "instances of an OpenVINO model have a stream each; in Triton they wait for each \
+               other, unless NUM_STREAMS is given",
+        matters: Model(|spec| {
+            let instances = spec.instance_groups.iter().map(|group| group.count).sum::<u32>();
+            let given = ["NUM_STREAMS", "PERFORMANCE_HINT"];
+            spec.backend == OPENVINO
+                && instances > 1
+                && !given.iter().any(|key| spec.parameters.contains_key(*key))
+        }),
     },
     Difference {
         row: "| a Python model whose process ends |",
@@ -122,6 +140,7 @@ const DIFFERENCES: [Difference; 12] = [
 ];
 
 const ONNXRUNTIME: &str = "onnxruntime";
+const OPENVINO: &str = "openvino";
 const PYTHON: &str = "python";
 
 /// The messages for the differences that matter. Each lists the models that it concerns, or none if
