@@ -703,11 +703,11 @@ fn header_patterns_are_regular_expressions() {
         &["--http-header-forward-pattern=^my_", "--grpc-header-forward-pattern=^x_"],
         &[
             "http_header_forward: Some(",
-            "HeaderForward {",
+            "HeaderForwardPattern {",
             "pattern: Regex(",
             "\"^my_\"",
             "grpc_header_forward: Some(",
-            "HeaderForward {",
+            "HeaderForwardPattern {",
             "pattern: Regex(",
             "\"^x_\"",
         ],
