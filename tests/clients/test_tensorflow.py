@@ -121,7 +121,7 @@ def test_variables_last_from_request_to_request(server: Server, model: str) -> N
         check_equal(ask(server, "http", model, exchange["inputs"]), exchange["outputs"])
 
 
-# row: BE-05
+# row: BE-05 CFG-25
 def test_configurations_are_completed_as_in_triton(server: Server) -> None:
     """Names, types, dimensions, and the batch size."""
     config = server.request("GET", "/v2/models/mlp/config").json()

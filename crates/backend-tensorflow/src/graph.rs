@@ -37,10 +37,13 @@ impl NodeNames {
     }
 }
 
-/// The beginnings of the names of operators that may wait for another run, or call other code.
-const WAITING: [&str; 12] = [
+/// Operators that gather the inputs of several runs.
+const GATHERING: [&str; 2] = ["Batch", "BatchFunction"];
+
+/// The beginnings of the names of other operators that may wait for another run, or call other
+/// code.
+const WAITING: [&str; 11] = [
     "Barrier",
-    "Batch",
     "ConditionalAccumulator",
     "EagerPyFunc",
     "FIFOQueue",
@@ -65,7 +68,9 @@ fn operators(graph: &GraphDef) -> impl Iterator<Item = &str> {
 
 /// The guarantee for executing a graph. Reading from a queue waits for a run that writes to it.
 pub(crate) fn guarantee(graph: &GraphDef) -> ExecutionPredictability {
-    let may_wait = |name: &str| WAITING.iter().any(|start| name.starts_with(start));
+    let may_wait = |name: &str| {
+        GATHERING.contains(&name) || WAITING.iter().any(|start| name.starts_with(start))
+    };
     if operators(graph).any(may_wait) {
         ExecutionPredictability::Unspecified
     } else {
@@ -100,13 +105,14 @@ mod tests {
 
     #[test]
     fn operators_decide_about_waiting_and_about_memory() {
-        let pure = graph(&["Placeholder", "MatMul", "VarHandleOp"], &["Relu", "ReadVariableOp"]);
+        let pure =
+            graph(&["Placeholder", "BatchMatMulV2", "VarHandleOp"], &["Relu", "ReadVariableOp"]);
         assert_eq!(guarantee(&pure), ExecutionPredictability::NonBlocking);
         assert_eq!(output_memory(&pure), OutputStability::Stable);
-        assert_eq!(
-            guarantee(&graph(&["Placeholder"], &["QueueDequeueV2"])),
-            ExecutionPredictability::Unspecified
-        );
+        for waiting in ["QueueDequeueV2", "BatchFunction", "PyFunc", "IteratorGetNext"] {
+            let graph = graph(&["Placeholder"], &[waiting]);
+            assert_eq!(guarantee(&graph), ExecutionPredictability::Unspecified, "{waiting}");
+        }
         assert_eq!(output_memory(&graph(&["VariableV2"], &[])), OutputStability::MayChange);
     }
 

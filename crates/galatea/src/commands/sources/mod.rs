@@ -156,6 +156,12 @@ fn no_model(argument: &str, path: &Path) -> String {
              forest with treelite.sklearn.import_model and serialize"
         );
     }
+    if matches!(ending, "keras" | "h5" | "hdf5") {
+        return format!(
+            "'{argument}' is a file of Keras: write a SavedModel with model.export, and serve its \
+             directory"
+        );
+    }
     if tensorflow::is_graph(path) {
         return format!(
             "'{argument}' is a graph of TensorFlow, which doesn't say its inputs and outputs: save \
