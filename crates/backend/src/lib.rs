@@ -12,6 +12,7 @@
 mod agents;
 mod batching;
 mod cache;
+mod empty_library;
 mod files;
 mod fingerprint;
 mod shared_library;
@@ -27,6 +28,7 @@ use galatea_infer::{ExecutionTimes, InferenceService, MemoryUsage, PendingReques
 pub use agents::ModelRepositoryAgents;
 pub use batching::CustomBatchStrategy;
 pub use cache::{CacheKey, ResponseCache};
+pub use empty_library::empty_library;
 pub use files::{FileFingerprint, FileReadLimit, ModelFiles, misnamed_file_hint_in};
 pub use fingerprint::BackendFingerprint;
 pub use galatea_infer::LogLevel;

@@ -77,6 +77,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["devices", "tensor", "config", "infer", "backend", "runtime", "gate"],
     ),
     ("backend-openvino", &["devices", "tensor", "config", "infer", "backend", "runtime", "gate"]),
+    ("backend-pytorch", &["devices", "tensor", "config", "infer", "backend", "runtime", "gate"]),
     ("backend-tensorflow", &["devices", "tensor", "config", "infer", "backend", "runtime", "gate"]),
     (
         "backend-python",
@@ -149,6 +150,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "backend-openvino",
             "backend-plugin",
             "backend-python",
+            "backend-pytorch",
             "backend-tensorflow",
             "runtime",
             "c-objects",
@@ -234,6 +236,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "backend-onnxruntime",
     "backend-openvino",
     "backend-plugin",
+    "backend-pytorch",
     "backend-tensorflow",
     "c-objects",
     "capi",

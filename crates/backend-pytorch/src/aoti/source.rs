@@ -1,0 +1,147 @@
+//! The sessions of a compiled model.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use galatea_backend::{ExecutionPredictability, LogLevel, ModelHost};
+use galatea_config::ModelSpec;
+use galatea_infer::Status;
+use galatea_runtime::{CpuOrGpu, OpenedModel, SessionSource, TensorInfo};
+
+use super::interface::ModelTensors;
+use super::session::AotiSession;
+use super::shared::SharedModel;
+use crate::api::{Container, Library};
+use crate::call_spec;
+use crate::package::{CompiledInput, Package};
+use crate::parameters::ModelParameters;
+
+/// Opens the sessions of a version of a compiled model.
+pub(crate) struct AotiSource {
+    pub(crate) library: Arc<Library>,
+    pub(crate) path: PathBuf,
+    pub(crate) spec: Arc<ModelSpec>,
+    pub(crate) parameters: ModelParameters,
+    pub(crate) host: Arc<dyn ModelHost>,
+    /// The processors that the process may use.
+    pub(crate) processors: usize,
+    /// The directory in which the model's library is opened.
+    pub(crate) temporary_folder: PathBuf,
+}
+
+impl SessionSource for AotiSource {
+    type Shared = Arc<SharedModel>;
+    type Session = AotiSession;
+
+    fn open_shared(&self) -> Result<OpenedModel<Self::Shared>, Status> {
+        let mut package = Package::open(&self.path)?;
+        self.check(&mut package)?;
+        let compiled = package.compiled_inputs()?;
+        let instances = CpuOrGpu::Cpu.sharing_instance_count(&self.spec);
+        let extracted = package.extract(&self.temporary_folder)?;
+        let container = Container::load(self.library.clone(), &extracted.path, instances);
+        let container = Arc::new(container.map_err(|status| {
+            status.prefixed(format!("failed to load '{}': ", self.path.display()))
+        })?);
+        let interface =
+            self.tensors(&container, &compiled, |tensors| tensors.interface(&self.spec))?;
+        if compiled.len() != container.input_count() {
+            self.warn(
+                "the package doesn't state the shapes that the model was compiled for: a request \
+                 with another shape may end the server",
+            );
+        }
+        let names = |tensors: &[TensorInfo]| -> Vec<String> {
+            tensors.iter().map(|tensor| tensor.name.clone()).collect()
+        };
+        let (input_names, output_names) = (names(&interface.inputs), names(&interface.outputs));
+        let session = Arc::new(SharedModel {
+            library: self.library.clone(),
+            container,
+            name: self.spec.name.clone(),
+            input_names,
+            output_names,
+            compiled,
+            threads: self.threads(instances),
+        });
+        Ok(OpenedModel { session, interface, guarantee: ExecutionPredictability::NonBlocking })
+    }
+
+    fn session(&self, shared: Self::Shared) -> Result<AotiSession, Status> {
+        Ok(AotiSession::new(shared))
+    }
+}
+
+impl AotiSource {
+    /// Refuses a package that can't run here, before its code is loaded.
+    fn check(&self, package: &mut Package) -> Result<(), Status> {
+        let refuse = |reason: String| {
+            let (name, path) = (&self.spec.name, self.path.display());
+            Status::unsupported(format!("unable to load model '{name}', '{path}': {reason}"))
+        };
+        // Where the CPU is unknown, nothing is refused.
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        if let Some(reason) = package.metadata()?.refusal(std::env::consts::ARCH, &cpuinfo) {
+            return Err(refuse(reason));
+        }
+        let operations = package.proxy_operations()?;
+        if operations.is_empty() {
+            return Ok(());
+        }
+        Err(refuse(format!(
+            "its operations {} have no C interface in PyTorch, so only a program in Python can \
+             execute them: serve the model with the backend 'python'",
+            operations.join(", ")
+        )))
+    }
+
+    /// Passes the model's tensors on, whose names come from its call specification.
+    fn tensors<T>(
+        &self,
+        container: &Container,
+        compiled: &[CompiledInput],
+        use_tensors: impl FnOnce(&ModelTensors<'_>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let (arguments, results) = container.call_spec()?;
+        let wrong = |what: &str, reason: &str| {
+            Status::internal(format!(
+                "Failed to parse {what} call specification for model \"{}\": {reason}.",
+                self.spec.name
+            ))
+        };
+        let inputs =
+            call_spec::input_names(&arguments).map_err(|reason| wrong("input", &reason))?;
+        let outputs =
+            call_spec::output_names(&results).map_err(|reason| wrong("output", &reason))?;
+        let (input_count, output_count) = (container.input_count(), container.output_count());
+        // The specification also lists arguments that are no tensors, which the model lacks.
+        use_tensors(&ModelTensors {
+            input_names: Some(&*inputs).filter(|names| names.len() == input_count),
+            output_names: Some(&*outputs).filter(|names| names.len() == output_count),
+            input_count,
+            output_count,
+            compiled,
+        })
+    }
+
+    /// The number of threads in an operation: as many as the first model with that setting asks
+    /// for, or else as many as keep the processors busy if all instances execute.
+    fn threads(&self, instances: u32) -> i32 {
+        let wanted = self.parameters.intra_op_threads;
+        if let Some(decided) = self.library.intra_op_threads(wanted) {
+            if let Some(wanted) = wanted.filter(|&wanted| wanted != decided) {
+                self.warn(&format!(
+                    "INTRA_OP_THREAD_COUNT is {wanted}, and {decided} is used: the first model that \
+                     sets it decides for all"
+                ));
+            }
+            return decided;
+        }
+        let instances = usize::try_from(instances.max(1)).unwrap_or(1);
+        i32::try_from(self.processors / instances).unwrap_or(i32::MAX).max(1)
+    }
+
+    fn warn(&self, text: &str) {
+        self.host.log(LogLevel::Warning, &format!("model '{}': {text}", self.spec.name));
+    }
+}

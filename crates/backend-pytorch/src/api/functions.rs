@@ -1,0 +1,103 @@
+//! The functions that this crate calls, each found once, when its library is opened.
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// The status of a call; 0 means success.
+pub(super) type TorchStatus = i32;
+
+/// A tensor of the library.
+#[repr(C)]
+pub(super) struct RawTensor([u8; 0]);
+
+/// A compiled model.
+#[repr(C)]
+pub(super) struct RawContainer([u8; 0]);
+
+/// Declares a table of functions with the names that a library exports.
+macro_rules! functions {
+    ($struct:tt $table:ident, $about:literal { $($name:ident $symbol:literal: $signature:ty;)* }) => {
+        #[doc = $about]
+        #[derive(Copy, Clone)]
+        pub(super) $struct $table {
+            $(pub(super) $name: $signature,)*
+        }
+
+        impl $table {
+            /// Finds all functions.
+            ///
+            /// # Safety
+            ///
+            /// The library exports functions with these signatures under these names, if it exports
+            /// the names, and stays loaded as long as the table is used.
+            pub(super) unsafe fn of(library: &libloading::Library) -> Result<Self, libloading::Error> {
+                Ok(Self {
+                    $($name: {
+                        // SAFETY: by this function's own contract.
+                        unsafe { *library.get::<$signature>($symbol.as_bytes())? }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    struct TorchFunctions,
+    "The functions of `libtorch_cpu.so`: the interface for compiled models, and the number of \
+     threads, which has no other name than its C++ one." {
+        tensor_from_blob "aoti_torch_create_tensor_from_blob": unsafe extern "C" fn(
+            *mut c_void, i64, *const i64, *const i64, i64, i32, i32, i32, *mut *mut RawTensor,
+        ) -> TorchStatus;
+        empty_strided "aoti_torch_empty_strided": unsafe extern "C" fn(
+            i64, *const i64, *const i64, i32, i32, i32, *mut *mut RawTensor,
+        ) -> TorchStatus;
+        copy "aoti_torch_copy_":
+            unsafe extern "C" fn(*mut RawTensor, *mut RawTensor, i32) -> TorchStatus;
+        new_handle "aoti_torch_new_tensor_handle":
+            unsafe extern "C" fn(*mut RawTensor, *mut *mut RawTensor) -> TorchStatus;
+        delete_tensor "aoti_torch_delete_tensor_object":
+            unsafe extern "C" fn(*mut RawTensor) -> TorchStatus;
+        data_ptr "aoti_torch_get_data_ptr":
+            unsafe extern "C" fn(*mut RawTensor, *mut *mut c_void) -> TorchStatus;
+        dim "aoti_torch_get_dim": unsafe extern "C" fn(*mut RawTensor, *mut i64) -> TorchStatus;
+        sizes "aoti_torch_get_sizes":
+            unsafe extern "C" fn(*mut RawTensor, *mut *mut i64) -> TorchStatus;
+        strides "aoti_torch_get_strides":
+            unsafe extern "C" fn(*mut RawTensor, *mut *mut i64) -> TorchStatus;
+        dtype "aoti_torch_get_dtype":
+            unsafe extern "C" fn(*mut RawTensor, *mut i32) -> TorchStatus;
+        device_type "aoti_torch_get_device_type":
+            unsafe extern "C" fn(*mut RawTensor, *mut i32) -> TorchStatus;
+        set_num_threads "_ZN2at15set_num_threadsEi": unsafe extern "C" fn(c_int);
+    }
+}
+
+functions! {
+    struct ModelFunctions, "The functions of a compiled model's library." {
+        create "AOTInductorModelContainerCreateWithDevice": unsafe extern "C" fn(
+            *mut *mut RawContainer, usize, *const c_char, *const c_char,
+        ) -> TorchStatus;
+        delete "AOTInductorModelContainerDelete":
+            unsafe extern "C" fn(*mut RawContainer) -> TorchStatus;
+        run "AOTInductorModelContainerRun": unsafe extern "C" fn(
+            *mut RawContainer,
+            *mut *mut RawTensor,
+            usize,
+            *mut *mut RawTensor,
+            usize,
+            *mut c_void,
+            *mut c_void,
+        ) -> TorchStatus;
+        num_inputs "AOTInductorModelContainerGetNumInputs":
+            unsafe extern "C" fn(*mut RawContainer, *mut usize) -> TorchStatus;
+        num_outputs "AOTInductorModelContainerGetNumOutputs":
+            unsafe extern "C" fn(*mut RawContainer, *mut usize) -> TorchStatus;
+        call_spec "AOTInductorModelContainerGetCallSpec": unsafe extern "C" fn(
+            *mut RawContainer, *mut *const c_char, *mut *const c_char,
+        ) -> TorchStatus;
+    }
+}
+
+/// The message of a model's last error on this thread, which libraries of PyTorch 2.12 and later
+/// keep. The name in the library is `AOTInductorGetLastError`.
+pub(super) type LastError = unsafe extern "C" fn(*mut *const c_char) -> TorchStatus;

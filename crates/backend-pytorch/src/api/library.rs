@@ -1,0 +1,235 @@
+//! The shared library itself.
+
+use std::error::Error;
+use std::ffi::{CStr, c_char};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::IntoRawFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use galatea_backend::{FileFingerprint, empty_library, is_library_truncated};
+use galatea_infer::Status;
+use galatea_runtime::LibrarySearchSpec;
+use libloading::os::unix::{Library as UnixLibrary, RTLD_LOCAL, RTLD_NOW};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::functions::TorchFunctions;
+
+/// The largest number of libraries that may be missing.
+const MISSING_MAX: usize = 32;
+
+/// The beginnings of the names of libraries that only models on GPUs need. PyTorch's library for
+/// the CPU names some of them, and calls none of their functions for models on the CPU.
+const FOR_GPUS: [&str; 4] = ["libcu", "libnv", "libnccl", "librocm"];
+
+/// PyTorch's library for the CPU, open for the rest of the process's life.
+///
+/// Never unloaded, because its threads and static objects would not survive it.
+pub struct Library {
+    functions: TorchFunctions,
+    version: String,
+    path: PathBuf,
+    fingerprint: Option<FileFingerprint>,
+    /// The number of threads in an operation, if a model's configuration has decided on it.
+    intra_op_threads: OnceLock<i32>,
+}
+
+impl Library {
+    /// The words in which the library is searched for.
+    pub const NAME: LibrarySearchSpec = LibrarySearchSpec {
+        framework: "PyTorch",
+        file: "libtorch_cpu.so",
+        package: "--no-deps torch",
+        folder: "torch/lib",
+        flag: "--torch-library",
+        variable: "GALATEA_TORCH_LIBRARY",
+    };
+
+    /// Opens the library at `path`.
+    ///
+    /// The library names libraries for GPUs. Each of them that isn't installed is replaced by an
+    /// empty library, so `pip install --no-deps torch` is sufficient.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the library can't be used: it does not exist, it is not PyTorch, or it lacks a
+    /// function.
+    pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
+        let unusable = |reason: String| {
+            Status::unavailable(format!(
+                "can't use '{}' as PyTorch's library: {reason}",
+                path.display()
+            ))
+        };
+        if is_library_truncated(path) {
+            return Err(unusable(String::from("the file is cut short")));
+        }
+        let fingerprint = FileFingerprint::of(path);
+        let library = open_without_gpus(path).map_err(unusable)?;
+        // A model's library names it, and takes nothing from it.
+        provide("libtorch.so").map_err(unusable)?;
+        // SAFETY: the library is PyTorch's if it has these functions. It is never closed.
+        let functions = unsafe { TorchFunctions::of(&library) };
+        let functions = functions.map_err(|error| unusable(with_causes(&error)))?;
+        std::mem::forget(library);
+        let version = installed_version(path).unwrap_or_default();
+        let (path, intra_op_threads) = (path.to_path_buf(), OnceLock::new());
+        Ok(Arc::new(Self { functions, version, path, fingerprint, intra_op_threads }))
+    }
+
+    /// The library's version, such as `2.15.0+cu130`; empty if it is unknown.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The path that the library was opened with.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The fingerprint of the file before it was opened; `None` if it is unknown.
+    #[must_use]
+    pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
+        self.fingerprint.as_ref()
+    }
+
+    /// The number of threads in an operation, for all models. The first model that sets it decides,
+    /// as in Triton; `None` if no model has done so.
+    pub(crate) fn intra_op_threads(&self, wanted: Option<i32>) -> Option<i32> {
+        match wanted {
+            Some(wanted) => Some(*self.intra_op_threads.get_or_init(|| wanted)),
+            None => self.intra_op_threads.get().copied(),
+        }
+    }
+
+    /// Sets the number of threads in operations that the calling thread executes. The library keeps
+    /// a number for each thread.
+    pub(crate) fn set_threads(&self, count: i32) {
+        // SAFETY: the function takes any number above 0, and concerns the calling thread.
+        unsafe { (self.functions.set_num_threads)(count.max(1)) };
+    }
+
+    pub(super) const fn functions(&self) -> &TorchFunctions {
+        &self.functions
+    }
+}
+
+impl std::fmt::Debug for Library {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Library(PyTorch {} at '{}')", self.version, self.path.display())
+    }
+}
+
+/// Opens a library for this crate's functions alone.
+///
+/// # Safety
+///
+/// The operator trusts the library, whose initialisers run.
+pub(super) unsafe fn open_local(path: &Path) -> Result<libloading::Library, libloading::Error> {
+    // SAFETY: by this function's own contract.
+    unsafe { UnixLibrary::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Into::into)
+}
+
+/// Opens PyTorch's library with empty libraries in place of missing ones for GPUs.
+fn open_without_gpus(path: &Path) -> Result<libloading::Library, String> {
+    use libloading::os::unix::RTLD_LAZY;
+    for _ in 0..MISSING_MAX {
+        // Functions of an empty library are missing, so they must not be looked up before a call.
+        // SAFETY: the operator named this file as PyTorch's library, whose initialisers are meant to
+        // run.
+        let opened = unsafe { UnixLibrary::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
+        let message = match opened {
+            Ok(library) => return Ok(library.into()),
+            Err(error) => with_causes(&error),
+        };
+        let missing = missing_library(&message).filter(|name| is_for_gpus(name));
+        let Some(missing) = missing else { return Err(message) };
+        provide(missing)?;
+    }
+    Err(String::from("too many libraries are missing"))
+}
+
+/// The library that the loader didn't find, by its message: `NAME: cannot open shared object file:
+/// No such file or directory`.
+fn missing_library(message: &str) -> Option<&str> {
+    let (before, _) = message.split_once(": cannot open shared object file")?;
+    let name = before.rsplit([' ', '\'', '"']).next()?;
+    (!name.is_empty() && !name.contains('/')).then_some(name)
+}
+
+fn is_for_gpus(name: &str) -> bool {
+    FOR_GPUS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Permanently loads an empty library named `soname`.
+fn provide(soname: &str) -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| {
+        format!("can't provide an empty library '{soname}': {error}")
+    };
+    let descriptor =
+        memfd_create("empty library", MemfdFlags::CLOEXEC).map_err(|error| failed(&error))?;
+    let mut file = File::from(descriptor);
+    file.write_all(&empty_library(soname)).map_err(|error| failed(&error))?;
+    // The file is left open: the loader identifies libraries by path, so no path may be reused.
+    let path = format!("/proc/self/fd/{}", file.into_raw_fd());
+    // SAFETY: the library has no code, so opening it runs none.
+    let library = unsafe { libloading::Library::new(path) };
+    std::mem::forget(library.map_err(|error| failed(&error))?);
+    Ok(())
+}
+
+/// The version of the Python package that contains the library, from its file `version.py`.
+fn installed_version(library: &Path) -> Option<String> {
+    let file = library.parent()?.parent()?.join("version.py");
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("__version__ = "))?;
+    Some(line.trim().trim_matches(['\'', '"']).to_owned())
+}
+
+/// Copies a text of the library; null becomes the empty text.
+///
+/// # Safety
+///
+/// `text` is null or NUL-terminated.
+pub(super) unsafe fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: as this function's own contract.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// The error's message, followed by those of its causes, which contain the loader's message.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_missing_libraries_for_gpus_are_replaced() {
+        let message = |name: &str| {
+            format!("{name}: cannot open shared object file: No such file or directory")
+        };
+        for name in ["libcudart.so.13", "libcupti.so.12", "libnvrtc.so", "libnccl.so.2"] {
+            let message = format!("can't open: {}", message(name));
+            assert_eq!(missing_library(&message).filter(|name| is_for_gpus(name)), Some(name));
+        }
+        let gomp = message("libgomp.so.1");
+        assert_eq!(missing_library(&gomp).filter(|name| is_for_gpus(name)), None);
+        assert_eq!(missing_library(&message("/a/libcudart.so")), None);
+        assert_eq!(missing_library("undefined symbol: x"), None);
+    }
+}

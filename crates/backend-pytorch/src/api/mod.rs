@@ -1,0 +1,25 @@
+//! A thin safe layer over PyTorch's C interface.
+//!
+//! All of the crate's `unsafe` is here. The blocks rely on these rules:
+//!
+//! - The library is never unloaded, so its functions live forever. A model's library is unloaded
+//!   after its container and the outputs that refer to it.
+//! - A tensor handle is owned by one [`TensorHandle`], or by the library after a call that takes it.
+//! - Functions of the C interface catch C++ exceptions and return a status other than 0.
+//! - Enumerations are passed as plain integers, because a newer library may know values that this
+//!   crate does not.
+//! - Text that the library reads is NUL-terminated and lives during the call. Text that it returns
+//!   lives as long as its container.
+
+#![allow(unsafe_code, reason = "a C interface is called here; each block says why it is sound")]
+
+mod container;
+mod functions;
+mod library;
+mod outputs;
+mod tensor;
+
+pub(crate) use container::Container;
+pub use library::Library;
+pub(crate) use outputs::TorchOutputs;
+pub(crate) use tensor::BorrowedTensor;

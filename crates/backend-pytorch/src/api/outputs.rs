@@ -1,0 +1,132 @@
+//! The outputs of a run.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_infer::Status;
+use galatea_runtime::{OutputData, OwnedRunOutput, SessionOutputs, overlaps_input};
+use galatea_tensor::Shape;
+use smallvec::SmallVec;
+
+use super::container::Container;
+use super::tensor::{BorrowedTensor, CPU, TensorHandle};
+use crate::element;
+
+/// The outputs of a run.
+pub(crate) struct TorchOutputs<'data> {
+    container: Arc<Container>,
+    outputs: SmallVec<[Option<TensorHandle>; 8]>,
+    input_regions: SmallVec<[Range<usize>; 8]>,
+    data: PhantomData<&'data [u8]>,
+}
+
+impl<'data> TorchOutputs<'data> {
+    /// Computes all outputs from all inputs, and keeps those with these indices.
+    pub(crate) fn compute(
+        container: &Arc<Container>,
+        inputs: &[&BorrowedTensor<'data>],
+        wanted: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<Self, Status> {
+        let mut made = container.run(inputs)?;
+        let take = |index: usize| made.get_mut(index).and_then(Option::take);
+        Ok(Self {
+            container: container.clone(),
+            outputs: wanted.map(take).collect(),
+            input_regions: inputs.iter().map(|input| input.region()).collect(),
+            data: PhantomData,
+        })
+    }
+}
+
+impl SessionOutputs for TorchOutputs<'_> {
+    fn string_bytes(&self) -> Result<usize, Status> {
+        Ok(0)
+    }
+
+    fn read(self) -> Result<Vec<Option<OwnedRunOutput>>, Status> {
+        let Self { container, outputs, input_regions, .. } = self;
+        let read = |tensor: Option<TensorHandle>| {
+            tensor.map(|tensor| read(tensor, &container, &input_regions)).transpose()
+        };
+        outputs.into_iter().map(read).collect()
+    }
+}
+
+impl TorchOutputs<'_> {
+    /// The position of the first output without dimensions among those that were wanted.
+    pub(crate) fn first_scalar(&self) -> Result<Option<usize>, Status> {
+        for (position, tensor) in self.outputs.iter().enumerate() {
+            if let Some(tensor) = tensor
+                && tensor.ask(0, tensor.library().functions().dim)? == 0
+            {
+                return Ok(Some(position));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn read(
+    tensor: TensorHandle,
+    container: &Arc<Container>,
+    input_regions: &[Range<usize>],
+) -> Result<OwnedRunOutput, Status> {
+    let library = tensor.library().clone();
+    let functions = library.functions();
+    let number = tensor.ask(0, functions.dtype)?;
+    let datatype = element::of_number(number).ok_or_else(|| {
+        Status::internal(format!(
+            "an output has PyTorch's element type {number}, which is unsupported"
+        ))
+    })?;
+    if tensor.ask(CPU, functions.device_type)? != CPU {
+        return Err(Status::internal("an output is not in the CPU's memory"));
+    }
+    let dims = tensor.list(functions.sizes)?;
+    let tensor = tensor.contiguous(number, &dims)?;
+    let shape = Shape::new(&dims).map_err(|error| Status::internal(error.to_string()))?;
+    let byte_size = shape.byte_size(datatype).and_then(|size| usize::try_from(size).ok());
+    let byte_size = byte_size
+        .ok_or_else(|| Status::internal(format!("an output of shape {shape} is too large")))?;
+    let data = if byte_size == 0 {
+        Bytes::new()
+    } else {
+        let address = tensor.ask(ptr::null_mut(), functions.data_ptr)?;
+        if address.is_null() {
+            return Err(Status::internal("an output has no data"));
+        }
+        let address = address.cast_const().cast::<u8>();
+        let memory =
+            TorchMemory { address, byte_size, _tensor: tensor, _container: container.clone() };
+        let end = address.addr().saturating_add(byte_size);
+        if overlaps_input(&(address.addr()..end), input_regions) {
+            Bytes::copy_from_slice(memory.as_ref())
+        } else {
+            Bytes::from_owner(memory)
+        }
+    };
+    Ok(OwnedRunOutput { datatype, shape, data: OutputData::Fixed(data) })
+}
+
+/// The memory of an output, which the library or the model owns.
+struct TorchMemory {
+    address: *const u8,
+    byte_size: usize,
+    _tensor: TensorHandle,
+    /// A tensor may refer to the model's own memory.
+    _container: Arc<Container>,
+}
+
+// SAFETY: tensors and containers are not bound to a thread; any thread may free them.
+unsafe impl Send for TorchMemory {}
+
+impl AsRef<[u8]> for TorchMemory {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the tensor has this many bytes in one piece. Later runs make outputs of their own.
+        unsafe { slice::from_raw_parts(self.address, self.byte_size) }
+    }
+}

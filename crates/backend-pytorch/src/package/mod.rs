@@ -1,0 +1,198 @@
+//! A package that AOTInductor made (`model.pt2`): a ZIP archive with the model as a shared library,
+//! its source, and a description of the machine that it was compiled for.
+
+mod metadata;
+mod shapes;
+
+use std::fs::{DirBuilder, File};
+use std::io::{BufReader, Read};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use galatea_backend::is_library_truncated;
+use galatea_infer::Status;
+use zip::ZipArchive;
+
+pub(crate) use metadata::{Metadata, proxy_operations};
+pub(crate) use shapes::{CompiledInput, compiled_inputs, mismatch};
+
+/// The directory of the model in the package, as Triton and PyTorch name it.
+const MODEL_FOLDER: &str = "data/aotinductor/model/";
+
+/// The largest text that is read. The source of a large model has some ten megabytes.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+
+/// An open package.
+pub(crate) struct Package {
+    archive: ZipArchive<BufReader<File>>,
+    path: PathBuf,
+    /// The names of the model's files in the archive.
+    files: Vec<String>,
+}
+
+/// A package's library in a directory that is removed with the value.
+pub(crate) struct ExtractedLibrary {
+    folder: PathBuf,
+    pub(crate) path: PathBuf,
+}
+
+impl Package {
+    /// Opens the package at `path`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the file isn't a package with a compiled model.
+    pub(crate) fn open(path: &Path) -> Result<Self, Status> {
+        let file = File::open(path).map_err(|error| unreadable(path, &error.to_string()))?;
+        let archive = ZipArchive::new(BufReader::new(file))
+            .map_err(|error| unreadable(path, &format!("it is no ZIP archive ({error})")))?;
+        let names = archive.file_names().filter_map(Result::ok);
+        let names: Vec<String> = names.map(|name| name.into_owned()).collect();
+        let weights = names.iter().find(|name| is_separate_weights(name));
+        if let Some(name) = weights {
+            let text = format!(
+                "the weights in '{name}' are not in the model's library: compile the model with \
+                 `aot_inductor.package_constants_in_so` on, which is the default"
+            );
+            return Err(unreadable(path, &text));
+        }
+        let is_exported = names.iter().any(|name| name.contains("models/"));
+        let files: Vec<String> = names.into_iter().filter(|name| is_of_model(name)).collect();
+        if !files.iter().any(|name| name.ends_with(".so")) {
+            let reason = if is_exported {
+                "it has an exported program, but no compiled model: make it with \
+                 `torch._inductor.aoti_compile_and_package`"
+            } else {
+                "it has no library of a model in 'data/aotinductor/model'"
+            };
+            return Err(unreadable(path, reason));
+        }
+        Ok(Self { archive, path: path.to_owned(), files })
+    }
+
+    /// The description of the machine that the model was compiled for; empty if there is none.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if it can't be read.
+    pub(crate) fn metadata(&mut self) -> Result<Metadata, Status> {
+        let Some(text) = self.text("_metadata.json")? else { return Ok(Metadata::default()) };
+        Metadata::parse(&text)
+            .map_err(|error| unreadable(&self.path, &format!("its metadata is wrong ({error})")))
+    }
+
+    /// The operations that the model's library leaves to PyTorch's dispatcher, which has no C
+    /// interface.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the list can't be read.
+    pub(crate) fn proxy_operations(&mut self) -> Result<Vec<String>, Status> {
+        let Some(text) = self.text(".wrapper.json")? else { return Ok(Vec::new()) };
+        proxy_operations(&text).map_err(|error| {
+            unreadable(&self.path, &format!("its list of operations is wrong ({error})"))
+        })
+    }
+
+    /// The inputs that the model was compiled for; empty if the package doesn't tell.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the source can't be read.
+    pub(crate) fn compiled_inputs(&mut self) -> Result<Vec<CompiledInput>, Status> {
+        let source = match self.text(".wrapper.cpp")? {
+            Some(source) => Some(source),
+            // Packages of PyTorch before 2.7 have one source file.
+            None => self.text(".cpp")?,
+        };
+        Ok(source.map_or_else(Vec::new, |source| compiled_inputs(&source)))
+    }
+
+    /// Writes the model's library to a new directory in `parent`, which only this user can read.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the library can't be read or written.
+    pub(crate) fn extract(&mut self, parent: &Path) -> Result<ExtractedLibrary, Status> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Status::unavailable(format!("can't extract '{}': {error}", self.path.display()))
+        };
+        let name = self.files.iter().find(|name| name.ends_with(".so")).cloned();
+        let name = name.ok_or_else(|| failed(&"there is no library"))?;
+        let folder = private_folder(parent).map_err(|error| {
+            failed(&format_args!("no directory in '{}' ({error})", parent.display()))
+        })?;
+        let path = folder.join("model.so");
+        let extracted = ExtractedLibrary { folder, path };
+        let mut entry = self.archive.by_name(&name).map_err(|error| failed(&error))?;
+        let mut file = File::create_new(&extracted.path).map_err(|error| failed(&error))?;
+        std::io::copy(&mut entry, &mut file).map_err(|error| failed(&error))?;
+        if is_library_truncated(&extracted.path) {
+            return Err(failed(&"the model's library is cut short"));
+        }
+        Ok(extracted)
+    }
+
+    /// The text of the model's file whose name ends with `ending`, if there is one.
+    fn text(&mut self, ending: &str) -> Result<Option<String>, Status> {
+        let Some(name) = self.files.iter().find(|name| name.ends_with(ending)) else {
+            return Ok(None);
+        };
+        let mut text = String::new();
+        let read =
+            self.archive.by_name(name).map_err(|error| error.to_string()).and_then(|entry| {
+                let limited = entry.take(TEXT_BYTES_MAX).read_to_string(&mut text);
+                limited.map_err(|error| error.to_string())
+            });
+        read.map_err(|error| unreadable(&self.path, &format!("'{name}' is unreadable ({error})")))?;
+        Ok(Some(text))
+    }
+}
+
+impl Drop for ExtractedLibrary {
+    fn drop(&mut self) {
+        // What can't be removed is left to the system, which clears its temporary directory.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn unreadable(path: &Path, reason: &str) -> Status {
+    let path = path.display();
+    Status::invalid_argument(format!("'{path}' is no package of a compiled model: {reason}"))
+}
+
+/// Returns true if the archive's file belongs to the model. Newer packages have all files in a
+/// directory.
+fn is_of_model(name: &str) -> bool {
+    let (before, file) = name.rsplit_once(MODEL_FOLDER).unwrap_or(("no", ""));
+    (before.is_empty() || before.ends_with('/')) && !file.is_empty()
+}
+
+/// Returns true if the archive's file has weights that the model's library lacks.
+fn is_separate_weights(name: &str) -> bool {
+    is_of_model(name) && name.ends_with(".blob")
+        || name.contains("data/constants/")
+        || name.contains("data/weights/")
+}
+
+/// Creates a directory whose path was never used before: the loader takes a library for one that is
+/// loaded if their paths are the same, even if the file is gone.
+fn private_folder(parent: &Path) -> std::io::Result<PathBuf> {
+    /// The number of names that are tried.
+    const TRIALS: u32 = 1000;
+    let mut last = std::io::ErrorKind::AlreadyExists.into();
+    for _ in 0..TRIALS {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let folder = parent.join(format!("galatea-pytorch-{}-{time}", std::process::id()));
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! The shapes that a model was compiled for, from the source of its library.
+//!
+//! AOTInductor's generated source contains checks of the inputs, which run only if the environment
+//! variable `AOTI_RUNTIME_CHECK_INPUTS` is set, and which refuse a size of 1 in most variable
+//! dimensions although it computes correctly. Without them, a wrong shape makes the code read
+//! memory that is not the input's. Packages contain the source, so this module reads the checks,
+//! and the server performs them.
+//!
+//! The source is generated, one statement on a line, and the statements have been the same since
+//! PyTorch 2.6. A statement that this module doesn't recognise adds no check.
+
+use galatea_tensor::DataType;
+
+use crate::element;
+
+/// An input that a model was compiled for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CompiledInput {
+    /// The name of the input in the source.
+    name: String,
+    /// The type of the elements; `None` if it is unknown.
+    pub(crate) datatype: Option<DataType>,
+    /// The sizes.
+    pub(crate) dims: Vec<CompiledDim>,
+    /// The strides that are fixed, by dimension.
+    strides: Vec<Option<i64>>,
+}
+
+/// A size that a model was compiled for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CompiledDim {
+    /// The only size, if the dimension isn't variable.
+    pub(crate) fixed: Option<i64>,
+    /// The smallest size.
+    min: Option<i64>,
+    /// The largest size.
+    max: Option<i64>,
+    /// The name that dimensions of the same size have in common.
+    symbol: Option<String>,
+}
+
+/// The largest number of inputs and of dimensions.
+const COUNT_MAX: usize = 4096;
+
+/// The inputs of the model with this source. Empty if the source contains no checks.
+pub(crate) fn compiled_inputs(source: &str) -> Vec<CompiledInput> {
+    let mut inputs: Vec<CompiledInput> = Vec::new();
+    let mut current = None;
+    for line in source.lines() {
+        let line = line.trim();
+        if let Some((name, index)) = section(line) {
+            if inputs.len() <= index {
+                inputs.resize(index + 1, CompiledInput::default());
+            }
+            current = Some(index);
+            if let Some(input) = inputs.get_mut(index) {
+                *input = CompiledInput { name: name.to_owned(), ..CompiledInput::default() };
+            }
+        } else if line.starts_with("void ") || line.contains("output_handles[") {
+            current = None;
+        } else if line.contains("assert_size_stride(") {
+            add_symbols(line, &mut inputs);
+        } else if let Some(input) = current.and_then(|index| inputs.get_mut(index)) {
+            input.read_check(line);
+        }
+    }
+    // Inputs without checks are unknown, and so are the others then.
+    if inputs.iter().any(|input| input.name.is_empty()) { Vec::new() } else { inputs }
+}
+
+/// The name and the index in `ConstantHandle arg0_1 = ConstantHandle(input_handles[0]);`.
+fn section(line: &str) -> Option<(&str, usize)> {
+    let (name, rest) = line.strip_prefix("ConstantHandle ")?.split_once(" = ")?;
+    let index = rest.strip_prefix("ConstantHandle(input_handles[")?.strip_suffix("]);")?;
+    let index = index.parse().ok().filter(|&index| index < COUNT_MAX)?;
+    Some((name, index))
+}
+
+impl CompiledInput {
+    fn read_check(&mut self, line: &str) {
+        if let Some((_, rest)) = line.split_once("_expected_dtype = aoti_torch_dtype_") {
+            self.datatype = rest.strip_suffix("();").and_then(element::of_name);
+            return;
+        }
+        let Some(condition) = line.strip_prefix("if (").and_then(|rest| rest.strip_suffix(") {"))
+        else {
+            return;
+        };
+        let (size, stride) = (format!("{}_size", self.name), format!("{}_stride", self.name));
+        if let Some((value, tensor)) = condition.split_once(" != ") {
+            let value = integer(value);
+            if let Some(dim) = indexed(tensor, &size).and_then(|index| self.dim(index)) {
+                dim.fixed = value;
+            } else if let Some(index) = indexed(tensor, &stride) {
+                if self.strides.len() <= index {
+                    self.strides.resize(index + 1, None);
+                }
+                if let Some(stride) = self.strides.get_mut(index) {
+                    *stride = value;
+                }
+                // The last dimension's stride shows how many dimensions there are.
+                self.dim(index);
+            }
+        } else if let Some((tensor, value)) = condition.split_once(" < ") {
+            if let Some(dim) = indexed(tensor, &size).and_then(|index| self.dim(index)) {
+                dim.min = integer(value);
+            }
+        } else if let Some((tensor, value)) = condition.split_once(" > ")
+            && let Some(dim) = indexed(tensor, &size).and_then(|index| self.dim(index))
+        {
+            dim.max = integer(value);
+        }
+    }
+
+    fn dim(&mut self, index: usize) -> Option<&mut CompiledDim> {
+        if self.dims.len() <= index {
+            self.dims.resize(index + 1, CompiledDim::default());
+        }
+        self.dims.get_mut(index)
+    }
+
+    /// Returns true if the model was compiled for elements in the order of rows, which is the only
+    /// one that requests have.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        let mut expected = Some(1_i64);
+        for (index, dim) in self.dims.iter().enumerate().rev() {
+            let stride = self.strides.get(index).copied().flatten();
+            let matters = dim.fixed != Some(1);
+            if let (Some(stride), Some(expected), true) = (stride, expected, matters)
+                && stride != expected
+            {
+                return false;
+            }
+            expected = match (expected, dim.fixed) {
+                (Some(expected), Some(size)) => expected.checked_mul(size.max(1)),
+                _ => None,
+            };
+        }
+        true
+    }
+
+    /// The sizes; -1 is variable.
+    pub(crate) fn sizes(&self) -> Vec<i64> {
+        self.dims.iter().map(|dim| dim.fixed.unwrap_or(-1)).collect()
+    }
+
+    fn accepts(&self, dims: &[i64]) -> bool {
+        self.dims.len() == dims.len()
+            && self.dims.iter().zip(dims).all(|(dim, &size)| dim.accepts(size))
+    }
+}
+
+impl CompiledDim {
+    /// Returns true if the model computes correctly with this size. A minimum of 2 is that of every
+    /// variable dimension in PyTorch, whose compiler treats 0 and 1 as constants; code for larger
+    /// sizes is correct for those, too.
+    fn accepts(&self, size: i64) -> bool {
+        self.fixed.is_none_or(|fixed| fixed == size)
+            && self.min.is_none_or(|min| min <= 2 || size >= min)
+            && self.max.is_none_or(|max| size <= max)
+    }
+}
+
+/// The index in `NAME[3]`.
+fn indexed(text: &str, name: &str) -> Option<usize> {
+    let index = text.strip_prefix(name)?.strip_prefix('[')?.strip_suffix(']')?;
+    index.parse().ok().filter(|&index| index < COUNT_MAX)
+}
+
+/// A number with or without C's suffix.
+fn integer(text: &str) -> Option<i64> {
+    text.trim_end_matches('L').parse().ok()
+}
+
+/// Reads the names of sizes in `assert_size_stride(arg0_1, {s17, 3L}, {3L, 1L}, "input");`.
+fn add_symbols(line: &str, inputs: &mut [CompiledInput]) {
+    let Some((_, rest)) = line.split_once("assert_size_stride(") else { return };
+    let Some((name, rest)) = rest.split_once(", {") else { return };
+    let Some((sizes, _)) = rest.split_once('}') else { return };
+    let Some(input) = inputs.iter_mut().find(|input| input.name == name) else { return };
+    let sizes: Vec<&str> = sizes.split(", ").collect();
+    if sizes.len() != input.dims.len() {
+        return;
+    }
+    for (dim, size) in input.dims.iter_mut().zip(sizes) {
+        let is_name = size.starts_with(|one: char| one.is_ascii_alphabetic())
+            && size.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        if is_name {
+            dim.symbol = Some(size.to_owned());
+        }
+    }
+}
+
+/// The first input whose shape the model wasn't compiled for, with the reason. `shapes` are those
+/// of all inputs in the model's order.
+pub(crate) fn mismatch<'a>(
+    inputs: &[CompiledInput],
+    shapes: impl Iterator<Item = &'a [i64]>,
+) -> Option<(usize, String)> {
+    let mut sizes: smallvec::SmallVec<[(&str, i64); 8]> = smallvec::SmallVec::new();
+    for (index, (input, dims)) in inputs.iter().zip(shapes).enumerate() {
+        if !input.accepts(dims) {
+            return Some((index, format!("the model was compiled for {}", display(input))));
+        }
+        for (dim, &size) in input.dims.iter().zip(dims) {
+            let Some(symbol) = dim.symbol.as_deref() else { continue };
+            match sizes.iter().find(|(known, _)| *known == symbol) {
+                Some(&(_, known)) if known != size => {
+                    let text = format!(
+                        "the model was compiled for a size that is equal to another one, which is \
+                         {known}"
+                    );
+                    return Some((index, text));
+                }
+                Some(_) => {}
+                None => sizes.push((symbol, size)),
+            }
+        }
+    }
+    None
+}
+
+/// The sizes as text, such as `[2..1024,4]`; -1 stands for any.
+fn display(input: &CompiledInput) -> String {
+    let size = |dim: &CompiledDim| match (dim.fixed, dim.min.filter(|&min| min > 2), dim.max) {
+        (Some(fixed), ..) => fixed.to_string(),
+        (None, None, None | Some(i64::MAX)) => String::from("-1"),
+        (None, min, max) => {
+            let max = max.filter(|&max| max < i64::MAX);
+            format!("{}..{}", min.unwrap_or(0), max.map_or_else(String::new, |max| max.to_string()))
+        }
+    };
+    let sizes: Vec<String> = input.dims.iter().map(size).collect();
+    format!("[{}]", sizes.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Statements as PyTorch generates them.
+    const SOURCE: &str = r#"
+    AOTI_NOINLINE static void check_input_0(
+        ConstantHandle arg2_1 = ConstantHandle(input_handles[0]);
+        int32_t arg2_1_expected_dtype = aoti_torch_dtype_float32();
+        if (arg2_1_expected_dtype != arg2_1_dtype) {
+        if (arg2_1_size[0] < 2) {
+        if (arg2_1_size[0] > 1024) {
+        if (4 != arg2_1_size[1]) {
+        if (4 != arg2_1_stride[0]) {
+        if (1 != arg2_1_stride[1]) {
+    }
+        ConstantHandle arg3_1 = ConstantHandle(input_handles[1]);
+        int32_t arg3_1_expected_dtype = aoti_torch_dtype_int64();
+        if (arg3_1_size[0] < 5) {
+        if (1 != arg3_1_stride[0]) {
+    void AOTInductorModel::run_impl(
+        if (9 != arg3_1_size[0]) {
+        if (_check_aoti_runtime_check_inputs_env()) { assert_size_stride(arg2_1, {s17, 4L}, {4L, 1L}, "input"); }
+        if (_check_aoti_runtime_check_inputs_env()) { assert_size_stride(arg3_1, {s17}, {1L}, "input"); }
+        if (_check_aoti_runtime_check_inputs_env()) { assert_size_stride(buf3, {s17}, {1L}, "input"); }
+    "#;
+
+    fn refused(shapes: [&[i64]; 2]) -> Option<(usize, String)> {
+        mismatch(&compiled_inputs(SOURCE), shapes.into_iter())
+    }
+
+    #[test]
+    fn the_checks_in_the_source_are_read() {
+        let inputs = compiled_inputs(SOURCE);
+        let sizes: Vec<Vec<i64>> = inputs.iter().map(CompiledInput::sizes).collect();
+        assert_eq!(sizes, [vec![-1, 4], vec![-1]]);
+        let types: Vec<_> = inputs.iter().map(|input| input.datatype).collect();
+        assert_eq!(types, [Some(DataType::Fp32), Some(DataType::Int64)]);
+        assert!(inputs.iter().all(CompiledInput::is_contiguous));
+    }
+
+    #[test]
+    fn shapes_that_the_model_was_not_compiled_for_are_found() {
+        assert_eq!(refused([&[7, 4], &[7]]), None);
+        for shape in [&[7, 5][..], &[7], &[7, 4, 1], &[1025, 4]] {
+            let (index, text) = refused([shape, &[7]]).unwrap();
+            assert_eq!((index, &*text), (0, "the model was compiled for [0..1024,4]"));
+        }
+        assert_eq!(refused([&[4, 4], &[4]]).unwrap().1, "the model was compiled for [5..]");
+        let (index, text) = refused([&[7, 4], &[8]]).unwrap();
+        assert!(index == 1 && text.ends_with("which is 7"), "{text}");
+    }
+
+    #[test]
+    fn a_size_of_one_is_correct_in_a_variable_dimension() {
+        let source = SOURCE.replace("arg3_1_size[0] < 5", "arg3_1_size[0] < 2");
+        let inputs = compiled_inputs(&source);
+        assert_eq!(mismatch(&inputs, [&[1, 4][..], &[1]].into_iter()), None);
+    }
+
+    #[test]
+    fn another_order_of_elements_is_found() {
+        let source = SOURCE.replace("(4 != arg2_1_stride[0])", "(1 != arg2_1_stride[0])");
+        let inputs = compiled_inputs(&source);
+        assert!(!inputs[0].is_contiguous() && inputs[1].is_contiguous());
+    }
+
+    #[test]
+    fn a_source_without_checks_says_nothing() {
+        for source in ["", "void run();", "ConstantHandle a = ConstantHandle(input_handles[1]);"] {
+            assert!(compiled_inputs(source).is_empty());
+        }
+        let huge = "ConstantHandle a = ConstantHandle(input_handles[99999999999]);";
+        assert!(compiled_inputs(huge).is_empty());
+    }
+}

@@ -1,0 +1,174 @@
+//! Compiled models, executed by PyTorch itself. `tests/pytorch/compiled.py` makes them.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail in any line")]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use galatea_backend_pytorch::{Library, WithoutNativeModels};
+use galatea_infer::Code;
+
+use support::goldens::{Golden, floats, request};
+use support::{Files, TestModel, backend, execute, library_and_models, spec, try_load};
+
+const PACKAGE: &str = "model.pt2";
+
+fn load(
+    library: &Arc<Library>,
+    models: &Path,
+    name: &str,
+    more: &str,
+) -> Result<TestModel, String> {
+    let golden = Golden::read(&models.join(format!("{name}.json")));
+    load_with(library, models, name, &format!("{more}\n{}", golden.config))
+}
+
+fn load_with(
+    library: &Arc<Library>,
+    models: &Path,
+    name: &str,
+    config: &str,
+) -> Result<TestModel, String> {
+    let files = Files::new(&[(PACKAGE, &models.join(format!("{name}.pt2")))]);
+    let backend = backend(library.clone());
+    let loaded = try_load(&backend, &files, spec(config, PACKAGE));
+    loaded.map_err(|status| status.message().to_owned())
+}
+
+#[test]
+fn answers_are_those_of_pytorch() {
+    let Some((library, models)) = library_and_models() else { return };
+    let mut count = 0;
+    for name in [
+        "mlp", "fixed", "types", "bfloat", "nested", "lengths", "passed", "picture", "words",
+        "best", "missing",
+    ] {
+        let golden = Golden::read(&models.join(format!("{name}.json")));
+        let mut model = load(&library, &models, name, "").unwrap();
+        assert!(model.warnings.is_empty(), "{name}: {:?}", model.warnings);
+        for case in &golden.cases {
+            let response = model.execute(vec![case.request()]).remove(0);
+            case.check(&response.unwrap_or_else(|status| panic!("{name}: {status}")), name);
+            count += 1;
+        }
+        if model.spec.max_batch_size == 0 {
+            continue;
+        }
+        let requests = golden.cases.iter().map(support::goldens::Case::request).collect();
+        let responses = model.execute(requests);
+        for (case, response) in golden.cases.iter().zip(responses) {
+            case.check(&response.unwrap(), &format!("{name} in a batch"));
+        }
+    }
+    assert!(count >= 20, "{count}");
+}
+
+#[test]
+fn responses_keep_their_outputs_after_later_runs_and_the_model() {
+    let Some((library, models)) = library_and_models() else { return };
+    for name in ["passed", "missing"] {
+        let golden = Golden::read(&models.join(format!("{name}.json")));
+        let mut model = load(&library, &models, name, "").unwrap();
+        let first = model.execute(vec![golden.cases[0].request()]).remove(0).unwrap();
+        for _ in 0..3 {
+            let last = golden.cases.last().unwrap();
+            last.check(&model.execute(vec![last.request()]).remove(0).unwrap(), name);
+        }
+        drop(model);
+        golden.cases[0].check(&first, name);
+    }
+}
+
+#[test]
+fn instances_execute_at_the_same_time() {
+    let Some((library, models)) = library_and_models() else { return };
+    let golden = Golden::read(&models.join("words.json"));
+    let more = "instance_group { count: 3 }";
+    let mut model = load(&library, &models, "words", more).unwrap();
+    assert_eq!(model.instances.len(), 3);
+    thread::scope(|scope| {
+        for instance in &mut model.instances {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    for case in &golden.cases {
+                        let result = execute(&mut **instance, true, vec![case.request()]).remove(0);
+                        case.check(&result.unwrap(), "words");
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_shape_that_the_model_was_not_compiled_for_is_refused() {
+    let Some((library, models)) = library_and_models() else { return };
+    let golden = Golden::read(&models.join("mlp.json"));
+    let config = golden.config.replace("dims: [8]", "dims: [-1]");
+    let mut model = load_with(&library, &models, "mlp", &config).unwrap();
+    let wrong = request(&[floats("ARGS[0]", &[1, 7], &[1.; 7])]);
+    let status = model.execute(vec![wrong]).remove(0).unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let expected = "input 'ARGS[0]' of model 'm' has shape [1, 7]: the model was compiled for \
+        [0..1024,8]";
+    assert_eq!(status.message(), expected);
+    // Two inputs whose sizes are the same in the model.
+    let mut model = load(&library, &models, "lengths", "").unwrap();
+    let inputs = [floats("INPUT__0", &[1, 3], &[1.; 3]), floats("INPUT__1", &[1, 2], &[1.; 2])];
+    let status = model.execute(vec![request(&inputs)]).remove(0).unwrap_err();
+    assert!(status.message().contains("equal to another one, which is 3"), "{status}");
+    let golden = Golden::read(&models.join("mlp.json"));
+    let config = golden.config.replace("dims: [8]", "dims: [9]");
+    let error = load_with(&library, &models, "mlp", &config).err().unwrap();
+    assert!(error.contains("the model expects 2 dimensions (shape [-1,8])"), "{error}");
+    let config = golden.config.replacen("TYPE_FP32", "TYPE_INT32", 1);
+    let error = load_with(&library, &models, "mlp", &config).err().unwrap();
+    assert!(error.contains("model provides TYPE_FP32"), "{error}");
+}
+
+#[test]
+fn states_are_tensors_of_the_model() {
+    let Some((library, models)) = library_and_models() else { return };
+    assert!(load(&library, &models, "running", "").is_ok());
+    let golden = Golden::read(&models.join("running.json"));
+    let config = golden.config.replace("\"INPUT__1\"", "\"INPUT__2\"");
+    let error = load_with(&library, &models, "running", &config).err().unwrap();
+    assert!(error.starts_with("Input \"INPUT__2\" for model \"m\" is not found"), "{error}");
+}
+
+#[test]
+fn outputs_without_dimensions_are_refused_as_in_triton() {
+    let Some((library, models)) = library_and_models() else { return };
+    let mut model = load(&library, &models, "scalar", "").unwrap();
+    let inputs = [floats("ARGS[0]", &[4], &[1.; 4])];
+    let status = model.execute(vec![request(&inputs)]).remove(0).unwrap_err();
+    assert!(status.message().ends_with("is a scalar which is not supported."), "{status}");
+}
+
+#[test]
+fn what_can_not_be_executed_here_is_refused_before_its_code_is_loaded() {
+    let Some((library, models)) = library_and_models() else { return };
+    let error = load(&library, &models, "counted", "").err().unwrap();
+    assert!(error.contains("aten::bincount"), "{error}");
+    let files = Files::new(&[(PACKAGE, &models.join("mlp.pt2"))]);
+    let refusing = WithoutNativeModels::new(Arc::new(backend(library)), "which is off");
+    let golden = Golden::read(&models.join("mlp.json"));
+    let status = try_load(&refusing, &files, spec(&golden.config, PACKAGE)).err().unwrap();
+    assert!(status.message().ends_with("is native code, which is off"), "{status}");
+}
+
+#[test]
+fn parameters_without_effect_are_warned_about() {
+    let Some((library, models)) = library_and_models() else { return };
+    let more = "parameters { key: 'DISABLE_CUDNN' value { string_value: 'true' } }
+        parameters { key: 'INTRA_OP_THREAD_COUNT' value { string_value: '1' } }
+        parameters { key: 'ENABLE_JIT_PROFILING' value { string_value: 'true' } }";
+    let warnings = load(&library, &models, "mlp", more).unwrap().warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    let more = "parameters { key: 'INTRA_OP_THREAD_COUNT' value { string_value: '2' } }";
+    let warnings = load(&library, &models, "mlp", more).unwrap().warnings;
+    assert!(warnings[0].contains("the first model that sets it decides"), "{warnings:?}");
+}
