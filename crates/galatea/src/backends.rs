@@ -15,6 +15,7 @@ use galatea_backend_onnxruntime::{BackendOptions, OnnxRuntimeBackend, OrtLibrary
 use galatea_backend_openvino::{self as openvino, OpenVinoBackend};
 use galatea_backend_plugin::{LibrarySearchScope, PluginSettings, Plugins};
 use galatea_backend_python::{PythonBackend, PythonBasedBackend, PythonOptions};
+use galatea_backend_pytorch::{self as pytorch, PyTorchBackend, WithoutNativeModels};
 use galatea_backend_tensorflow::{self as tensorflow, LibraryMessages, TensorFlowBackend};
 use galatea_capi::ReservedServerPointer;
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
@@ -38,13 +39,14 @@ const FIL: &str = "fil";
 const IDENTITY: &str = "identity";
 const OPENVINO: &str = "openvino";
 const PYTHON: &str = "python";
+const PYTORCH: &str = "pytorch";
 const TENSORFLOW: &str = "tensorflow";
 const TOKEN_COUNTER: &str = "token_counter";
 
 /// Built-in backends that give way to a library of the same name in the backend directory.
 /// `onnxruntime` does not: this server uses its built-in version even if Triton's whole backend
 /// directory was copied.
-const REPLACEABLE: [&str; 5] = [FIL, IDENTITY, OPENVINO, TENSORFLOW, TOKEN_COUNTER];
+const REPLACEABLE: [&str; 6] = [FIL, IDENTITY, OPENVINO, PYTORCH, TENSORFLOW, TOKEN_COUNTER];
 
 /// The settings that the `onnxruntime` backend reads.
 const ONNXRUNTIME_SETTINGS: [&str; 4] = [
@@ -61,8 +63,8 @@ const OPENVINO_SETTING: &str = "default-max-batch-size";
 const TENSORFLOW_SETTINGS: [&str; 4] =
     ["allow-soft-placement", "default-max-batch-size", "gpu-memory-fraction", "version"];
 
-const BUILT_IN: [&str; 8] =
-    [ENSEMBLE, FIL, IDENTITY, ONNXRUNTIME, OPENVINO, PYTHON, TENSORFLOW, TOKEN_COUNTER];
+const BUILT_IN: [&str; 9] =
+    [ENSEMBLE, FIL, IDENTITY, ONNXRUNTIME, OPENVINO, PYTHON, PYTORCH, TENSORFLOW, TOKEN_COUNTER];
 
 /// The file that implements a Python-based backend.
 const PYTHON_FILE: &str = "model.py";
@@ -152,11 +154,29 @@ impl Backends {
         Self { ledger, ..self }
     }
 
+    /// Finds the backend that a model requests. Compiled models of PyTorch are native code, which
+    /// clients must not bring, and which the operator may refuse.
+    pub(crate) fn get(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
+        let backend = self.find(request);
+        let reason = if !self.settings.allows_native_models {
+            "which --allow-native-models=false refuses"
+        } else if request.directories.is_none() {
+            "which a load request must not bring"
+        } else {
+            return backend;
+        };
+        if request.backend == PYTORCH {
+            Arc::new(WithoutNativeModels::new(backend, reason))
+        } else {
+            backend
+        }
+    }
+
     /// Finds the backend that a model requests, in this order: a library next to the model or named
     /// by its configuration; a built-in backend that is not replaceable; a library in the backend
     /// directory; a replaceable built-in backend. If none is found, every load with the returned
     /// backend fails with the reason.
-    pub(crate) fn get(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
+    fn find(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
         let name = request.backend;
         if self.is_in_sandbox(request) {
             return self.get_in_sandbox(request);
@@ -220,7 +240,7 @@ impl Backends {
         confinement.map_or(true, |confinement| confinement.sandbox)
     }
 
-    /// Same as `get`, for sandboxed models. Such models may write to their version directory, so a
+    /// Same as `find`, for sandboxed models. Such models may write to their version directory, so a
     /// library there is ignored. The sandbox would not confine a library that they request.
     fn get_in_sandbox(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
         let (name, runtime) = (request.backend, request.runtime);
@@ -313,6 +333,7 @@ impl Backends {
             PYTHON => return self.python(PYTHON, None),
             ONNXRUNTIME => return self.onnxruntime(),
             OPENVINO => return self.openvino(),
+            PYTORCH => return self.pytorch(),
             TENSORFLOW => return self.tensorflow(),
             _ => return Err(Status::internal(format!("backend '{name}' is not built in"))),
         };
@@ -406,6 +427,22 @@ impl Backends {
         };
         let library = openvino::Library::open(&path)?;
         let backend = Arc::new(OpenVinoBackend::new(library, options)?);
+        Ok(BuiltInBackend { backend, library: Some(path) })
+    }
+
+    fn pytorch(&self) -> Result<BuiltInBackend, Status> {
+        let path = self.runtime_library(
+            &pytorch::Library::NAME,
+            self.settings.torch_library.as_deref(),
+            self.environment.torch_library.as_deref(),
+        )?;
+        let options = pytorch::TorchOptions {
+            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
+            temporary_folder: self.environment.temporary_folder.clone(),
+            devices: self.devices.clone(),
+            account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),
+        };
+        let backend = Arc::new(PyTorchBackend::new(pytorch::Library::open(&path)?, options));
         Ok(BuiltInBackend { backend, library: Some(path) })
     }
 
@@ -509,7 +546,7 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
         TENSORFLOW if !is_replaced(TENSORFLOW, settings) => {
             !TENSORFLOW_SETTINGS.contains(&setting.key.as_str())
         }
-        name @ (FIL | IDENTITY | TOKEN_COUNTER) => !is_replaced(name, settings),
+        name @ (FIL | IDENTITY | PYTORCH | TOKEN_COUNTER) => !is_replaced(name, settings),
         _ => false,
     })
 }

@@ -32,6 +32,8 @@ pub(crate) struct Environment {
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// `GALATEA_OPENVINO_LIBRARY`.
     pub(crate) openvino_library: Option<PathBuf>,
+    /// `GALATEA_TORCH_LIBRARY`.
+    pub(crate) torch_library: Option<PathBuf>,
     /// `GALATEA_TENSORFLOW_LIBRARY`.
     pub(crate) tensorflow_library: Option<PathBuf>,
     /// True if `TF_CPP_MIN_LOG_LEVEL` is set.
@@ -261,6 +263,7 @@ impl Environment {
             cpu_only: variable("TRITON_SERVER_CPU_ONLY").is_some(),
             onnxruntime_library: path("GALATEA_ONNXRUNTIME_LIBRARY"),
             openvino_library: path("GALATEA_OPENVINO_LIBRARY"),
+            torch_library: path("GALATEA_TORCH_LIBRARY"),
             tensorflow_library: path("GALATEA_TENSORFLOW_LIBRARY"),
             tensorflow_log_level_is_set: variable("TF_CPP_MIN_LOG_LEVEL").is_some(),
             library_path: variable("LD_LIBRARY_PATH"),
@@ -353,6 +356,7 @@ mod tests {
             ("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "7"),
             ("GALATEA_ONNXRUNTIME_LIBRARY", "/a/b.so"),
             ("GALATEA_OPENVINO_LIBRARY", "/a/c.so"),
+            ("GALATEA_TORCH_LIBRARY", "/a/e.so"),
             ("GALATEA_TENSORFLOW_LIBRARY", "/a/d.so"),
             ("VIRTUAL_ENV", ""),
             ("PATH", "/x:/y"),
@@ -360,6 +364,7 @@ mod tests {
         assert_eq!((environment.delay_scheduler, environment.backlog_delay_scheduler), (5, 7));
         assert_eq!(environment.onnxruntime_library, Some(PathBuf::from("/a/b.so")));
         assert_eq!(environment.openvino_library, Some(PathBuf::from("/a/c.so")));
+        assert_eq!(environment.torch_library, Some(PathBuf::from("/a/e.so")));
         assert_eq!(environment.tensorflow_library, Some(PathBuf::from("/a/d.so")));
         assert_eq!(environment.virtual_environment, None);
         assert_eq!(environment.program_folders, [PathBuf::from("/x"), PathBuf::from("/y")]);

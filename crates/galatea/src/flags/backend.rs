@@ -37,6 +37,22 @@ pub(super) const GROUP: Group = Group {
              then an installed Python package tensorflow-cpu or tensorflow.",
             |settings, value| library(&mut settings.tensorflow_library, value),
         ),
+        Flag::other(
+            "torch-library",
+            "path",
+            no_default,
+            "PyTorch's shared library (libtorch_cpu.so), needed by models of the pytorch backend. \
+             Otherwise the variable GALATEA_TORCH_LIBRARY counts, and then an installed Python \
+             package torch.",
+            |settings, value| library(&mut settings.torch_library, value),
+        ),
+        Flag::boolean(
+            "allow-native-models",
+            "Whether the pytorch backend may load compiled models (model.pt2), which are native \
+             code in the server's process. Load requests that bring files can't bring such models \
+             in any case. Not one of Triton's flags.",
+            |settings| &mut settings.allows_native_models,
+        ),
         Flag::directory(
             "backend-directory",
             "Where to find backends that are not built in: the library of backend NAME is \

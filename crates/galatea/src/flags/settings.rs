@@ -123,6 +123,10 @@ pub(crate) struct Settings {
     pub(crate) onnxruntime_library: Option<PathBuf>,
     /// The path of the OpenVINO library.
     pub(crate) openvino_library: Option<PathBuf>,
+    /// The path of PyTorch's library.
+    pub(crate) torch_library: Option<PathBuf>,
+    /// False if compiled models of PyTorch, which are native code, are refused.
+    pub(crate) allows_native_models: bool,
     /// The path of the TensorFlow library.
     pub(crate) tensorflow_library: Option<PathBuf>,
     /// The tracing flags.
@@ -280,6 +284,8 @@ impl Default for Settings {
             backend_settings: Vec::new(),
             onnxruntime_library: None,
             openvino_library: None,
+            torch_library: None,
+            allows_native_models: true,
             tensorflow_library: None,
             trace: TraceFlags::default(),
             strict_model_config: None,

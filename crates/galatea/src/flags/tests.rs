@@ -136,6 +136,8 @@ fn a_flag_changes_its_setting_alone() {
     check(&["--onnxruntime-library=x"], &["onnxruntime_library: Some(", "\"x\""]);
     check(&["--openvino-library=x"], &["openvino_library: Some(", "\"x\""]);
     check(&["--tensorflow-library=x"], &["tensorflow_library: Some(", "\"x\""]);
+    check(&["--torch-library=x"], &["torch_library: Some(", "\"x\""]);
+    check(&["--allow-native-models=false"], &["allows_native_models: false"]);
 }
 
 #[test]
@@ -530,6 +532,7 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     let known: BTreeSet<&str> = flags().map(|flag| flag.name).collect();
     let mut expected: BTreeSet<&str> = TRITON_FLAGS.split_whitespace().collect();
     expected.extend(["onnxruntime-library", "openvino-library", "tensorflow-library"]);
+    expected.extend(["torch-library", "allow-native-models"]);
     expected.insert("memory-limit");
     expected.insert("repository-symlinks");
     expected.insert("allow-dashboard");
