@@ -236,6 +236,17 @@ def lite_file() -> OpenVinoModel:
     return OpenVinoModel(lite_relu, rows((1, 3), (4, 3)), config, "model.tflite")
 
 
+def unnamed_input() -> OpenVinoModel:
+    """Its input has no name, unlike all tensors that OpenVINO itself writes."""
+    return OpenVinoModel(
+        lambda path: lite_relu(path, name=""),
+        rows((2, 3), name="INPUT__0"),
+        'backend: "openvino" default_model_filename: "model.tflite"',
+        "model.tflite",
+        compute=lambda given: {"y": numpy.maximum(given["INPUT__0"], 0)},
+    )
+
+
 CONVERTED = """\
 backend: "openvino"
 max_batch_size: 4
@@ -356,6 +367,7 @@ SUITE: dict[str, Callable[[], OpenVinoModel]] = {
         frozen_graph,
         saved_model,
         lite_file,
+        unnamed_input,
         converted,
         reshaped,
         hard_coded_batch,

@@ -118,8 +118,8 @@ class FlatBuffer:
                 self._refer(first + 4 * index, value)
 
 
-def lite_relu(path: pathlib.Path) -> None:
-    """Writes a TensorFlow Lite file."""
+def lite_relu(path: pathlib.Path, name: str = "x") -> None:
+    """Writes a TensorFlow Lite file whose input has this name."""
     relu = 19
 
     def tensor(name: str) -> dict[int, Any]:
@@ -128,6 +128,6 @@ def lite_relu(path: pathlib.Path) -> None:
 
     code = {0: relu, 2: 1, 3: relu}
     operator = {0: 0, 1: [0], 2: [1]}
-    graph = {0: [tensor("x"), tensor("y")], 1: [0], 2: [1], 3: [operator], 4: "main"}
+    graph = {0: [tensor(name), tensor("y")], 1: [0], 2: [1], 3: [operator], 4: "main"}
     model = {0: 3, 1: [code], 2: [graph], 3: "relu", 4: [{}]}
     path.write_bytes(FlatBuffer(b"TFL3", model).data)

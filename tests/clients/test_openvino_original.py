@@ -33,7 +33,8 @@ LIBRARIES = pathlib.Path(openvino.__file__).parent / "libs"
 #: completed itself, -1, with those of the model; it has neither FP64 nor such changes of shapes.
 ADDED = {
     "elements", "frozen_graph", "converted", "double", "half", "lite_file", "onnx_file", "perceptron",
-    "reshaped", "saved_model", "several_outputs", "shapes_by_contents", "without_names",
+    "reshaped", "saved_model", "several_outputs", "shapes_by_contents", "unnamed_input",
+    "without_names",
 }  # fmt: skip
 FULL_BATCH = "expected requests with batch size '"
 
