@@ -3,8 +3,7 @@
 use galatea_config::OWN_PARAMETERS;
 use serde_json::{Map, Value, json};
 
-/// The parameter for the threads of ONNX models, and the parameter for the latency objective.
-pub(super) const THREADS: &str = "intra_op_thread_count";
+/// The parameter for the latency objective.
 pub(super) const OBJECTIVE: &str = "latency_objective_us";
 
 /// Fields of `dynamic_batching`.
@@ -28,6 +27,38 @@ pub(super) struct Candidate {
     pub(super) delay_us: u64,
     /// The latency objective; with one, the delay has no effect.
     pub(super) objective_us: Option<u64>,
+}
+
+/// The parameter for the threads of a backend's models.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ThreadsParameter {
+    backend: &'static str,
+    pub(super) name: &'static str,
+    /// True if the number is that of all instances together.
+    is_of_model: bool,
+}
+
+/// The backends whose models have such a parameter.
+const THREADS_PARAMETERS: [ThreadsParameter; 2] = [
+    ThreadsParameter { backend: "onnxruntime", name: "intra_op_thread_count", is_of_model: false },
+    ThreadsParameter { backend: "openvino", name: "INFERENCE_NUM_THREADS", is_of_model: true },
+];
+
+impl ThreadsParameter {
+    /// The parameter of a model with this configuration; `None` if its backend has none.
+    pub(super) fn of(config: &Value) -> Option<&'static Self> {
+        THREADS_PARAMETERS.iter().find(|one| config["backend"] == one.backend)
+    }
+
+    /// Returns true if a parameter with this name determines threads.
+    pub(super) fn is_name(name: &str) -> bool {
+        THREADS_PARAMETERS.iter().any(|one| one.name == name)
+    }
+
+    /// The value for instances with this number of threads each.
+    pub(super) const fn value(&self, instances: u32, threads: u32) -> u32 {
+        if self.is_of_model { instances.saturating_mul(threads) } else { threads }
+    }
 }
 
 impl Candidate {
@@ -138,7 +169,7 @@ pub(super) fn with_resources(config: &Value, resources: Resources, max_batch: u3
 
 /// Sets the number of instances and threads. If there are several groups, only the first is kept.
 fn set_resources(config: &mut Value, resources: Resources) {
-    let usual = instances(config);
+    let (usual, parameter) = (instances(config), ThreadsParameter::of(config));
     let Some(fields) = config.as_object_mut() else { return };
     if usual != resources.instances || fields.get("instance_group").is_none() {
         let own = fields.get("instance_group").and_then(|groups| groups.get(0)).cloned();
@@ -146,9 +177,10 @@ fn set_resources(config: &mut Value, resources: Resources) {
         group["count"] = json!(resources.instances);
         fields.insert(String::from("instance_group"), json!([group]));
     }
-    if let Some(threads) = resources.threads {
-        let value = json!({ "string_value": threads.to_string() });
-        parameters(fields).insert(String::from(THREADS), value);
+    if let (Some(threads), Some(parameter)) = (resources.threads, parameter) {
+        let value = parameter.value(resources.instances, threads);
+        let value = json!({ "string_value": value.to_string() });
+        parameters(fields).insert(String::from(parameter.name), value);
     }
 }
 
@@ -190,8 +222,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_threads_of_openvino_are_those_of_all_instances() {
+        let resources = Resources { instances: 3, threads: Some(2) };
+        for (backend, parameter, value) in [
+            ("onnxruntime", "intra_op_thread_count", json!("2")),
+            ("openvino", "INFERENCE_NUM_THREADS", json!("6")),
+            ("identity", "intra_op_thread_count", json!(null)),
+        ] {
+            let mut config = json!({ "backend": backend });
+            set_resources(&mut config, resources);
+            assert_eq!(config["parameters"][parameter]["string_value"], value, "{backend}");
+        }
+    }
+
+    #[test]
     fn settings_replace_those_of_the_configuration_and_the_rest_stays() {
         let config = json!({
+            "backend": "onnxruntime",
             "max_batch_size": 4,
             "parameters": { "latency_objective_us": { "string_value": "5" }, "a": { "string_value": "b" } },
             "instance_group": [{ "count": 7, "kind": "KIND_GPU", "gpus": [1] }],

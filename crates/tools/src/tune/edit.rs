@@ -7,8 +7,8 @@ use galatea_pbtxt::{PbtxtEditor, parse_config_draft};
 use serde_json::Value;
 
 use super::candidate::{
-    Candidate, DELAY, OBJECTIVE, PREFERRED, THREADS, instances, joins, max_batch_size,
-    needs_batching,
+    Candidate, DELAY, OBJECTIVE, PREFERRED, Resources, ThreadsParameter, instances, joins,
+    max_batch_size, needs_batching,
 };
 
 /// The text of a configuration, and a description of its changes.
@@ -76,7 +76,7 @@ impl Settings {
         let batching = &config["dynamic_batching"];
         let preferred = batching[PREFERRED].as_array().cloned().unwrap_or_default();
         let delay = batching[DELAY].as_u64().unwrap_or(0);
-        let is_tuned = |name: &str| name == THREADS || needs_batching(name);
+        let is_tuned = |name: &str| ThreadsParameter::is_name(name) || needs_batching(name);
         let parameters = config["parameters"].as_object().into_iter().flatten();
         let parameters = parameters.filter(|(name, _)| is_tuned(name));
         let text = |value: &Value| value["string_value"].as_str().unwrap_or_default().to_owned();
@@ -125,9 +125,11 @@ impl Edit<'_> {
         }
         self.instances();
         self.batching();
-        if let Some(threads) = candidate.resources.threads {
-            self.text.set_parameter(THREADS, threads.into());
-            self.changes.push(format!("{THREADS}: {threads}"));
+        let Resources { instances, threads } = candidate.resources;
+        if let (Some(threads), Some(parameter)) = (threads, ThreadsParameter::of(self.config)) {
+            let threads = parameter.value(instances, threads);
+            self.text.set_parameter(parameter.name, threads.into());
+            self.changes.push(format!("{}: {threads}", parameter.name));
         }
         if let Some(objective_us) = candidate.objective_us {
             self.text.set_parameter(OBJECTIVE, objective_us);

@@ -23,7 +23,7 @@ use std::time::Duration;
 use galatea_load::{InputShapes, SampleRequest, ServedModelInterface, fetch_model_interface};
 use serde_json::Value;
 
-use self::candidate::{Candidate, Resources, instances, resources};
+use self::candidate::{Candidate, Resources, ThreadsParameter, instances, resources};
 use self::measure::{MeasuredResources, measure, sizes};
 use self::objective::Objective;
 use self::report::TuneReport;
@@ -247,7 +247,7 @@ fn measure_all(
     console: Console,
 ) -> Result<Vec<MeasuredResources>, String> {
     let processors = processors();
-    let has_threads = server.config["backend"] == "onnxruntime";
+    let has_threads = ThreadsParameter::of(&server.config).is_some();
     let most = options.instances.unwrap_or(processors);
     let mut all = resources(most, processors, has_threads);
     let usual = usual_resources(&server.config);
