@@ -79,7 +79,7 @@ pub(crate) fn guarantee(graph: &GraphDef) -> ExecutionPredictability {
 }
 
 /// The memory of the outputs of a graph's runs.
-pub(crate) fn output_memory(graph: &GraphDef) -> OutputStability {
+pub(crate) fn output_stability(graph: &GraphDef) -> OutputStability {
     if operators(graph).any(|name| REFERENCE_VARIABLES.contains(&name)) {
         OutputStability::MayChange
     } else {
@@ -108,12 +108,12 @@ mod tests {
         let pure =
             graph(&["Placeholder", "BatchMatMulV2", "VarHandleOp"], &["Relu", "ReadVariableOp"]);
         assert_eq!(guarantee(&pure), ExecutionPredictability::NonBlocking);
-        assert_eq!(output_memory(&pure), OutputStability::Stable);
+        assert_eq!(output_stability(&pure), OutputStability::Stable);
         for waiting in ["QueueDequeueV2", "BatchFunction", "PyFunc", "IteratorGetNext"] {
             let graph = graph(&["Placeholder"], &[waiting]);
             assert_eq!(guarantee(&graph), ExecutionPredictability::Unspecified, "{waiting}");
         }
-        assert_eq!(output_memory(&graph(&["VariableV2"], &[])), OutputStability::MayChange);
+        assert_eq!(output_stability(&graph(&["VariableV2"], &[])), OutputStability::MayChange);
     }
 
     #[test]

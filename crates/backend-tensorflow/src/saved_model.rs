@@ -128,8 +128,11 @@ pub(crate) fn decode_meta_graph(message: &[u8]) -> Result<MetaGraphDef, Status> 
 
 #[cfg(test)]
 mod tests {
+    use galatea_config::ConfigDraft;
+
     use super::*;
     use crate::messages::{Dim, MetaInfoDef, TensorShapeProto};
+    use crate::{completion, graph};
 
     fn info(name: &str, datatype: i32, dims: &[i64]) -> TensorInfo {
         let dims = dims.iter().map(|&size| Dim { size }).collect();
@@ -205,5 +208,47 @@ mod tests {
             assert_eq!(read_meta_graph(&directory, "serve"), None, "{length}");
         }
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    /// Damages a message: cuts it, or changes some of its bytes.
+    fn mutate(bytes: &mut Vec<u8>, next: &mut impl FnMut(usize) -> usize) {
+        if next(4) == 0 {
+            bytes.truncate(next(bytes.len()));
+        } else {
+            for _ in 0..=next(6) {
+                let place = next(bytes.len());
+                bytes[place] = next(256).to_le_bytes()[0];
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_messages_are_read_or_refused() {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tensorflow/models");
+        let mut state = 27_u64;
+        let mut next = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(state >> 33).unwrap() % below.max(1)
+        };
+        let mut signatures = 0;
+        for model in ["mlp", "types", "strings", "ragged"] {
+            let file = models.join(model).join("1/model.savedmodel").join(FILE);
+            let whole = std::fs::read(file).unwrap();
+            for _ in 0..500 {
+                let mut bytes = whole.clone();
+                mutate(&mut bytes, &mut next);
+                let Ok(message) = SavedModel::decode(bytes.as_slice()) else { continue };
+                for graph in message.meta_graphs {
+                    let facts = graph.graph.clone().unwrap_or_default();
+                    let _ = (graph::guarantee(&facts), graph::output_stability(&facts));
+                    let Ok((signature, _)) = signature(&graph, "", "m") else { continue };
+                    let mut draft = ConfigDraft::empty();
+                    let _ = completion::complete(&mut draft, &signature, 4);
+                    signatures += 1;
+                }
+            }
+        }
+        // Most changes are in the graph.
+        assert!(signatures > 200, "{signatures}");
     }
 }

@@ -165,7 +165,7 @@ impl TensorFlowSource {
 }
 
 fn facts(graph: &GraphDef) -> (ExecutionPredictability, OutputStability) {
-    (graph::guarantee(graph), graph::output_memory(graph))
+    (graph::guarantee(graph), graph::output_stability(graph))
 }
 
 /// The tensors that a configuration names, for a graph without signatures.

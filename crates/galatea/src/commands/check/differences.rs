@@ -33,7 +33,7 @@ enum Condition {
 
 use Condition::{Model, Settings as Flags};
 
-const DIFFERENCES: [Difference; 14] = [
+const DIFFERENCES: [Difference; 15] = [
     Difference {
         row: "| several instances of one ONNX model on the CPU |",
         text: "instances of one ONNX model share a session per processor, whose runs overlap; in \
@@ -75,6 +75,12 @@ const DIFFERENCES: [Difference; 14] = [
                 && instances > 1
                 && !given.iter().any(|key| spec.parameters.contains_key(*key))
         }),
+    },
+    Difference {
+        row: "| the backend `tensorflow` |",
+        text: "the backend tensorflow is built in, on CPUs, with the library of an installed \
+               package; Triton has it up to release 25.02",
+        matters: Model(|spec| spec.backend == TENSORFLOW),
     },
     Difference {
         row: "| a Python model whose process ends |",
@@ -141,6 +147,7 @@ const DIFFERENCES: [Difference; 14] = [
 
 const ONNXRUNTIME: &str = "onnxruntime";
 const OPENVINO: &str = "openvino";
+const TENSORFLOW: &str = "tensorflow";
 const PYTHON: &str = "python";
 
 /// The messages for the differences that matter. Each lists the models that it concerns, or none if
