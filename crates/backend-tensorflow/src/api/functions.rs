@@ -108,7 +108,6 @@ functions! {
     TF_AllocateTensor:
         unsafe extern "C" fn(c_int, *const i64, c_int, usize) -> *mut RawTensor;
     TF_DeleteTensor: unsafe extern "C" fn(*mut RawTensor);
-    TF_TensorDefaultAlignment: unsafe extern "C" fn() -> usize;
     TF_TensorType: unsafe extern "C" fn(*const RawTensor) -> c_int;
     TF_NumDims: unsafe extern "C" fn(*const RawTensor) -> c_int;
     TF_Dim: unsafe extern "C" fn(*const RawTensor, c_int) -> i64;

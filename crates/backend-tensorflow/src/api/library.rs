@@ -10,6 +10,10 @@ use galatea_runtime::LibrarySearchSpec;
 use super::functions::Functions;
 use super::status::{CallStatus, c_string, missing, text};
 
+/// The alignment of memory that a tensor can refer to without a copy. Older versions, such as 2.16,
+/// have no function that returns it. A library that needs more copies the elements.
+pub(super) const ALIGNMENT: usize = 64;
+
 /// TensorFlow's shared library. It stays open for the rest of the process's lifetime.
 ///
 /// The library is never unloaded, because its threads and static objects wouldn't survive that.
@@ -18,7 +22,6 @@ pub struct Library {
     version: String,
     path: PathBuf,
     fingerprint: Option<FileFingerprint>,
-    alignment: usize,
 }
 
 /// The messages that the library writes to the standard error output.
@@ -74,11 +77,10 @@ impl Library {
         let functions = unsafe { Functions::of(&library) };
         let functions = functions.map_err(|error| unusable(with_causes(&error)))?;
         std::mem::forget(library);
-        // SAFETY: the version is a static string; neither function takes arguments.
-        let (version, alignment) =
-            unsafe { (text((functions.TF_Version)()), (functions.TF_TensorDefaultAlignment)()) };
+        // SAFETY: the version is a static string, and the function takes no arguments.
+        let version = unsafe { text((functions.TF_Version)()) };
         let path = path.to_path_buf();
-        Ok(Arc::new(Self { functions, version, path, fingerprint, alignment: alignment.max(1) }))
+        Ok(Arc::new(Self { functions, version, path, fingerprint }))
     }
 
     /// The library's version, such as `2.21.0`.
@@ -97,11 +99,6 @@ impl Library {
     #[must_use]
     pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
         self.fingerprint.as_ref()
-    }
-
-    /// The alignment of memory that a tensor can refer to without a copy.
-    pub(super) const fn alignment(&self) -> usize {
-        self.alignment
     }
 
     pub(super) const fn functions(&self) -> &Functions {

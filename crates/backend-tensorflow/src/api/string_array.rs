@@ -10,7 +10,7 @@ use galatea_tensor::Shape;
 use galatea_tensor::elements::BytesElements;
 
 use super::functions::RawString;
-use super::library::Library;
+use super::library::{ALIGNMENT, Library};
 
 /// The size of a string object of the library.
 pub(super) const OBJECT_BYTES: usize = size_of::<RawString>();
@@ -34,9 +34,8 @@ impl StringArray {
         let too_large = || Status::invalid_argument(format!("shape {shape} is too large"));
         let count = usize::try_from(shape.element_count()).map_err(|_| too_large())?;
         let byte_size = count.checked_mul(OBJECT_BYTES).ok_or_else(too_large)?;
-        let alignment = library.alignment().max(align_of::<RawString>());
         // A tensor without elements has an address too.
-        let layout = Layout::from_size_align(byte_size.max(OBJECT_BYTES), alignment)
+        let layout = Layout::from_size_align(byte_size.max(OBJECT_BYTES), ALIGNMENT)
             .map_err(|_| too_large())?;
         // SAFETY: the size isn't zero.
         let start = NonNull::new(unsafe { alloc(layout) }.cast::<RawString>());

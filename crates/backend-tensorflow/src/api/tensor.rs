@@ -10,7 +10,7 @@ use galatea_runtime::ByteRegion;
 use galatea_tensor::{DataType, Shape};
 
 use super::functions::{Deallocator, RawTensor};
-use super::library::Library;
+use super::library::{ALIGNMENT, Library};
 use super::status::missing;
 use super::string_array::StringArray;
 use crate::element;
@@ -40,7 +40,7 @@ impl TfTensor {
         let number = number.ok_or_else(|| {
             Status::internal(format!("{byte_size} bytes are no {datatype} of shape {shape}"))
         })?;
-        let fits = byte_size > 0 && data.is_aligned(library.alignment());
+        let fits = byte_size > 0 && data.is_aligned(ALIGNMENT);
         match fits.then(|| data.owner()).flatten() {
             Some(owner) => Self::in_place(library, number, shape, owner),
             None => Self::copied(library, number, shape, data),
