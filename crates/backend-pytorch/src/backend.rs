@@ -12,14 +12,19 @@ use galatea_devices::Devices;
 use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::Status;
 use galatea_runtime::{CpuOrGpu, MachineResources, ModelFilesByProcessor, RuntimeModel};
+use galatea_stdx::Lock;
 
 use crate::aoti::AotiSource;
-use crate::api::Library;
-use crate::native_models::{COMPILED, is_compiled};
+use crate::api::{Library, Shim};
+use crate::native_models::is_compiled;
 use crate::parameters::ModelParameters;
+use crate::torchscript::{ShimFolder, TorchScriptSource, compiled_shim};
 
 /// The name of a compiled model's file.
 const COMPILED_FILE: &str = "model.pt2";
+
+/// The name of the file of a model of TorchScript.
+const TORCHSCRIPT_FILE: &str = "model.pt";
 
 /// The backend's options.
 pub struct TorchOptions {
@@ -27,6 +32,9 @@ pub struct TorchOptions {
     pub processors: usize,
     /// The directory in which the libraries of compiled models are opened.
     pub temporary_folder: PathBuf,
+    /// The directory of what later servers use again: the connection to PyTorch's interpreter for
+    /// TorchScript, which is compiled for the installed release.
+    pub cache_folder: PathBuf,
     /// The GPUs from which inputs are copied.
     pub devices: Devices,
     /// The account for the memory of strings.
@@ -39,15 +47,19 @@ pub struct PyTorchBackend {
     machine: MachineResources,
     processors: usize,
     temporary_folder: PathBuf,
+    shim_folder: ShimFolder,
+    /// The shim, once a model of TorchScript has needed it.
+    shim: Lock<Option<Arc<Shim>>>,
 }
 
 impl PyTorchBackend {
     /// Creates the backend from an open library.
     #[must_use]
     pub fn new(library: Arc<Library>, options: TorchOptions) -> Self {
-        let TorchOptions { processors, temporary_folder, devices, account } = options;
+        let TorchOptions { processors, temporary_folder, cache_folder, devices, account } = options;
         let machine = MachineResources { devices, account };
-        Self { library, machine, processors, temporary_folder }
+        let (shim_folder, shim) = (ShimFolder(cache_folder), Lock::default());
+        Self { library, machine, processors, temporary_folder, shim_folder, shim }
     }
 
     fn load_compiled(
@@ -70,6 +82,40 @@ impl PyTorchBackend {
             temporary_folder: self.temporary_folder.clone(),
         };
         Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?))
+    }
+}
+
+impl PyTorchBackend {
+    fn load_torchscript(
+        &self,
+        spec: Arc<ModelSpec>,
+        path: &Path,
+        host: Arc<dyn ModelHost>,
+    ) -> Result<Box<dyn Model>, Status> {
+        let parameters = ModelParameters::parse(&spec.parameters)?;
+        for warning in parameters.warnings() {
+            host.log(LogLevel::Warning, &format!("model '{}': {warning}", spec.name));
+        }
+        let source = TorchScriptSource {
+            library: self.library.clone(),
+            shim: self.shim()?,
+            path: path.to_owned(),
+            spec: spec.clone(),
+            parameters,
+            host: host.clone(),
+            processors: self.processors,
+        };
+        Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?))
+    }
+
+    /// The shim, compiled if no server has done so. Other loads that need it wait.
+    fn shim(&self) -> Result<Arc<Shim>, Status> {
+        let mut shim = self.shim.lock("find or compile the shim");
+        if let Some(shim) = &*shim {
+            return Ok(shim.clone());
+        }
+        let path = compiled_shim(&self.library, &self.shim_folder)?;
+        Ok(shim.insert(Shim::open(self.library.clone(), &path)?).clone())
     }
 }
 
@@ -97,16 +143,15 @@ impl Backend for PyTorchBackend {
         files: &dyn ModelFiles,
         host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
-        if !is_compiled(&spec.platform, &spec.default_model_filename) {
-            return Err(Status::unsupported(format!(
-                "unable to load model '{}': the backend pytorch executes only models of the \
-                 platform '{COMPILED}' (model.pt2): compile the model with \
-                 `torch._inductor.aoti_compile_and_package`, or serve it with the backend 'python'",
-                spec.name
-            )));
+        let is_compiled = is_compiled(&spec.platform, &spec.default_model_filename);
+        let usual = if is_compiled { COMPILED_FILE } else { TORCHSCRIPT_FILE };
+        let paths = ModelFilesByProcessor::new(&spec, files, usual)?;
+        let path = paths.for_processor(CpuOrGpu::Cpu)?;
+        if is_compiled {
+            self.load_compiled(spec, path, host)
+        } else {
+            self.load_torchscript(spec, path, host)
         }
-        let paths = ModelFilesByProcessor::new(&spec, files, COMPILED_FILE)?;
-        self.load_compiled(spec, paths.for_processor(CpuOrGpu::Cpu)?, host)
     }
 
     fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {

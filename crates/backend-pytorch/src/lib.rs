@@ -7,6 +7,8 @@
 //!   [`WithoutNativeModels`] refuses compiled models, which are native code.
 //! - `aoti` executes compiled models (`model.pt2`). `package` reads their files, `call_spec` the
 //!   names of their tensors, and `isa` compares the CPU with the one that a model was compiled for.
+//! - `torchscript` executes models of TorchScript (`model.pt`), through a shim in C++ that is compiled
+//!   for the installed release of PyTorch.
 //! - `configured` lists the tensors of a configuration, which describes them in place of the model.
 //! - `parameters` are those of Triton's backend.
 //!
@@ -31,6 +33,7 @@ mod isa;
 mod native_models;
 mod package;
 mod parameters;
+mod torchscript;
 
 pub use api::Library;
 pub use backend::{PyTorchBackend, TorchOptions};

@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
@@ -12,9 +12,14 @@ use galatea_backend_pytorch::{Library, WithoutNativeModels};
 use galatea_infer::Code;
 
 use support::goldens::{Golden, floats, request};
-use support::{Files, TestModel, backend, execute, library_and_models, spec, try_load};
+use support::{Files, TestModel, backend, execute, library, spec, try_load, variable};
 
 const PACKAGE: &str = "model.pt2";
+
+/// The library, and the directory of the models that `tests/pytorch/compiled.py` makes.
+fn library_and_models() -> Option<(Arc<Library>, PathBuf)> {
+    Some((library()?, variable("GALATEA_TEST_TORCH_MODELS")?))
+}
 
 fn load(
     library: &Arc<Library>,
@@ -39,6 +44,7 @@ fn load_with(
 }
 
 #[test]
+// row: BE-02
 fn answers_are_those_of_pytorch() {
     let Some((library, models)) = library_and_models() else { return };
     let mut count = 0;
@@ -149,6 +155,7 @@ fn outputs_without_dimensions_are_refused_as_in_triton() {
 }
 
 #[test]
+// row: BE-02
 fn what_can_not_be_executed_here_is_refused_before_its_code_is_loaded() {
     let Some((library, models)) = library_and_models() else { return };
     let error = load(&library, &models, "counted", "").err().unwrap();
@@ -161,6 +168,7 @@ fn what_can_not_be_executed_here_is_refused_before_its_code_is_loaded() {
 }
 
 #[test]
+// row: BE-02
 fn parameters_without_effect_are_warned_about() {
     let Some((library, models)) = library_and_models() else { return };
     let more = "parameters { key: 'DISABLE_CUDNN' value { string_value: 'true' } }

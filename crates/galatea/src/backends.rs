@@ -436,9 +436,12 @@ impl Backends {
             self.settings.torch_library.as_deref(),
             self.environment.torch_library.as_deref(),
         )?;
+        let temporary_folder = self.environment.temporary_folder.clone();
+        let cache_folder = self.environment.cache_folder.as_ref().unwrap_or(&temporary_folder);
         let options = pytorch::TorchOptions {
             processors: std::thread::available_parallelism().map_or(1, NonZero::get),
-            temporary_folder: self.environment.temporary_folder.clone(),
+            cache_folder: cache_folder.join("galatea/pytorch"),
+            temporary_folder,
             devices: self.devices.clone(),
             account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),
         };

@@ -52,6 +52,8 @@ pub(crate) struct Environment {
     pub(crate) buckets: BucketEnvironment,
     /// `TMPDIR`, the directory that holds the files of clients' models while they are loaded.
     pub(crate) temporary_folder: PathBuf,
+    /// `XDG_CACHE_HOME`, or else `.cache` in `HOME`.
+    pub(crate) cache_folder: Option<PathBuf>,
     /// `HOME`.
     pub(crate) home: Option<PathBuf>,
     /// The directories in `PATH`.
@@ -280,6 +282,8 @@ impl Environment {
                 temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
             },
             temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
+            cache_folder: path("XDG_CACHE_HOME")
+                .or_else(|| path("HOME").map(|home| home.join(".cache"))),
             home: path("HOME"),
             program_folders: variable("PATH")
                 .map(|folders| std::env::split_paths(&folders).collect())

@@ -98,6 +98,63 @@ functions! {
     }
 }
 
+/// A model of TorchScript.
+#[repr(C)]
+pub(super) struct RawModule([u8; 0]);
+
+/// The results of a model of TorchScript.
+#[repr(C)]
+pub(super) struct RawResults([u8; 0]);
+
+/// The way in which a model of TorchScript is executed; -1 leaves PyTorch's default.
+#[derive(Copy, Clone)]
+#[repr(C)]
+pub(super) struct RawOptions {
+    pub(super) optimized: c_int,
+    pub(super) inference_mode: c_int,
+    pub(super) profiling: c_int,
+    pub(super) executor: c_int,
+    pub(super) fuser: c_int,
+}
+
+/// An input: a tensor, or strings if it is null.
+#[repr(C)]
+pub(super) struct RawInput {
+    pub(super) tensor: *mut RawTensor,
+    pub(super) texts: *const *const c_char,
+    pub(super) lengths: *const usize,
+    pub(super) count: usize,
+    pub(super) key: *const c_char,
+}
+
+functions! {
+    struct ShimFunctions, "The functions of `torchscript/shim.cpp`." {
+        error "galatea_torch_error": unsafe extern "C" fn() -> *const c_char;
+        load "galatea_torch_load":
+            unsafe extern "C" fn(*const c_char, c_int, *mut *mut RawModule) -> c_int;
+        free "galatea_torch_free": unsafe extern "C" fn(*mut RawModule);
+        argument_count "galatea_torch_argument_count":
+            unsafe extern "C" fn(*const RawModule) -> usize;
+        argument "galatea_torch_argument": unsafe extern "C" fn(
+            *const RawModule, usize, *mut *const c_char, *mut *const c_char,
+        ) -> c_int;
+        inter_op_threads "galatea_torch_inter_op_threads": unsafe extern "C" fn(c_int);
+        run "galatea_torch_run": unsafe extern "C" fn(
+            *mut RawModule, *const RawOptions, *const RawInput, usize, *mut *mut RawResults,
+        ) -> c_int;
+        free_results "galatea_torch_free_results": unsafe extern "C" fn(*mut RawResults);
+        result_count "galatea_torch_result_count":
+            unsafe extern "C" fn(*const RawResults) -> usize;
+        result_tensor "galatea_torch_result_tensor":
+            unsafe extern "C" fn(*const RawResults, usize) -> *mut RawTensor;
+        string_count "galatea_torch_string_count":
+            unsafe extern "C" fn(*const RawResults, usize) -> usize;
+        string "galatea_torch_string": unsafe extern "C" fn(
+            *const RawResults, usize, usize, *mut *const c_char, *mut usize,
+        );
+    }
+}
+
 /// The message of a model's last error on this thread, which libraries of PyTorch 2.12 and later
 /// keep. The name in the library is `AOTInductorGetLastError`.
 pub(super) type LastError = unsafe extern "C" fn(*mut *const c_char) -> TorchStatus;

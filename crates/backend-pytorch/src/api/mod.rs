@@ -16,10 +16,12 @@
 mod container;
 mod functions;
 mod library;
+mod module;
 mod outputs;
 mod tensor;
 
 pub(crate) use container::Container;
 pub use library::Library;
+pub(crate) use module::{Argument, ArgumentKind, InputValue, ScriptModule, Shim};
 pub(crate) use outputs::TorchOutputs;
 pub(crate) use tensor::BorrowedTensor;

@@ -1,5 +1,6 @@
 //! The outputs of a run.
 
+use std::any::Any;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
@@ -8,8 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_infer::Status;
-use galatea_runtime::{OutputData, OwnedRunOutput, SessionOutputs, overlaps_input};
-use galatea_tensor::Shape;
+use galatea_runtime::{
+    OutputData, OwnedRunOutput, PackedStrings, STRING_BYTES, SessionOutputs, overlaps_input,
+};
+use galatea_tensor::{DataType, Shape};
 use smallvec::SmallVec;
 
 use super::container::Container;
@@ -18,13 +21,29 @@ use crate::element;
 
 /// The outputs of a run.
 pub(crate) struct TorchOutputs<'data> {
-    container: Arc<Container>,
-    outputs: SmallVec<[Option<TensorHandle>; 8]>,
+    /// Keeps the model's memory, to which outputs may refer.
+    owner: Arc<dyn Any + Send + Sync>,
+    outputs: SmallVec<[Option<OutputValue>; 8]>,
     input_regions: SmallVec<[Range<usize>; 8]>,
     data: PhantomData<&'data [u8]>,
 }
 
+/// An output of a model.
+pub(super) enum OutputValue {
+    Tensor(TensorHandle),
+    /// Strings, and their number.
+    Strings(PackedStrings, usize, usize),
+}
+
 impl<'data> TorchOutputs<'data> {
+    pub(super) fn new(
+        owner: Arc<dyn Any + Send + Sync>,
+        outputs: SmallVec<[Option<OutputValue>; 8]>,
+        input_regions: SmallVec<[Range<usize>; 8]>,
+    ) -> Self {
+        Self { owner, outputs, input_regions, data: PhantomData }
+    }
+
     /// Computes all outputs from all inputs, and keeps those with these indices.
     pub(crate) fn compute(
         container: &Arc<Container>,
@@ -32,35 +51,58 @@ impl<'data> TorchOutputs<'data> {
         wanted: impl ExactSizeIterator<Item = usize>,
     ) -> Result<Self, Status> {
         let mut made = container.run(inputs)?;
-        let take = |index: usize| made.get_mut(index).and_then(Option::take);
-        Ok(Self {
-            container: container.clone(),
-            outputs: wanted.map(take).collect(),
-            input_regions: inputs.iter().map(|input| input.region()).collect(),
-            data: PhantomData,
-        })
+        let take =
+            |index: usize| made.get_mut(index).and_then(Option::take).map(OutputValue::Tensor);
+        let outputs = wanted.map(take).collect();
+        let regions = inputs.iter().map(|input| input.region()).collect();
+        Ok(Self::new(container.clone(), outputs, regions))
     }
 }
 
 impl SessionOutputs for TorchOutputs<'_> {
     fn string_bytes(&self) -> Result<usize, Status> {
-        Ok(0)
+        let sizes = self.outputs.iter().flatten().map(|output| match output {
+            OutputValue::Tensor(_) => 0,
+            OutputValue::Strings(_, count, bytes) => {
+                bytes.saturating_add(count.saturating_mul(STRING_BYTES))
+            }
+        });
+        Ok(sizes.fold(0, usize::saturating_add))
     }
 
     fn read(self) -> Result<Vec<Option<OwnedRunOutput>>, Status> {
-        let Self { container, outputs, input_regions, .. } = self;
-        let read = |tensor: Option<TensorHandle>| {
-            tensor.map(|tensor| read(tensor, &container, &input_regions)).transpose()
+        let Self { owner, outputs, input_regions, .. } = self;
+        let read = |output: Option<OutputValue>| match output {
+            None => Ok(None),
+            Some(OutputValue::Tensor(tensor)) => read(tensor, &owner, &input_regions).map(Some),
+            Some(OutputValue::Strings(strings, count, _)) => {
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                let shape = Shape::new(&[count]);
+                let shape = shape.map_err(|error| Status::internal(error.to_string()))?;
+                let data = OutputData::Strings(strings);
+                Ok(Some(OwnedRunOutput { datatype: DataType::Bytes, shape, data }))
+            }
         };
         outputs.into_iter().map(read).collect()
     }
 }
 
 impl TorchOutputs<'_> {
+    /// The type of the output at a position among those that were wanted.
+    pub(crate) fn datatype(&self, position: usize) -> Result<Option<DataType>, Status> {
+        match self.outputs.get(position).and_then(Option::as_ref) {
+            None => Ok(None),
+            Some(OutputValue::Strings(..)) => Ok(Some(DataType::Bytes)),
+            Some(OutputValue::Tensor(tensor)) => {
+                Ok(element::of_number(tensor.ask(0, tensor.library().functions().dtype)?))
+            }
+        }
+    }
+
     /// The position of the first output without dimensions among those that were wanted.
     pub(crate) fn first_scalar(&self) -> Result<Option<usize>, Status> {
         for (position, tensor) in self.outputs.iter().enumerate() {
-            if let Some(tensor) = tensor
+            if let Some(OutputValue::Tensor(tensor)) = tensor
                 && tensor.ask(0, tensor.library().functions().dim)? == 0
             {
                 return Ok(Some(position));
@@ -72,7 +114,7 @@ impl TorchOutputs<'_> {
 
 fn read(
     tensor: TensorHandle,
-    container: &Arc<Container>,
+    owner: &Arc<dyn Any + Send + Sync>,
     input_regions: &[Range<usize>],
 ) -> Result<OwnedRunOutput, Status> {
     let library = tensor.library().clone();
@@ -100,8 +142,7 @@ fn read(
             return Err(Status::internal("an output has no data"));
         }
         let address = address.cast_const().cast::<u8>();
-        let memory =
-            TorchMemory { address, byte_size, _tensor: tensor, _container: container.clone() };
+        let memory = TorchMemory { address, byte_size, _tensor: tensor, _owner: owner.clone() };
         let end = address.addr().saturating_add(byte_size);
         if overlaps_input(&(address.addr()..end), input_regions) {
             Bytes::copy_from_slice(memory.as_ref())
@@ -118,7 +159,7 @@ struct TorchMemory {
     byte_size: usize,
     _tensor: TensorHandle,
     /// A tensor may refer to the model's own memory.
-    _container: Arc<Container>,
+    _owner: Arc<dyn Any + Send + Sync>,
 }
 
 // SAFETY: tensors and containers are not bound to a thread; any thread may free them.

@@ -120,6 +120,10 @@ impl TensorHandle {
         handle.filter(|_| status == 0).ok_or_else(|| Status::internal("PyTorch made no tensor"))
     }
 
+    pub(super) const fn as_ptr(&self) -> *mut RawTensor {
+        self.raw
+    }
+
     pub(super) const fn library(&self) -> &Arc<Library> {
         &self.library
     }

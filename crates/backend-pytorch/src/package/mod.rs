@@ -178,7 +178,7 @@ fn is_separate_weights(name: &str) -> bool {
 
 /// Creates a directory whose path was never used before: the loader takes a library for one that is
 /// loaded if their paths are the same, even if the file is gone.
-fn private_folder(parent: &Path) -> std::io::Result<PathBuf> {
+pub(crate) fn private_folder(parent: &Path) -> std::io::Result<PathBuf> {
     /// The number of names that are tried.
     const TRIALS: u32 = 1000;
     let mut last = std::io::ErrorKind::AlreadyExists.into();

@@ -31,12 +31,8 @@ pub(crate) fn library() -> Option<Arc<Library>> {
     LIBRARY.clone()
 }
 
-/// The library, and the directory of the models that `tests/pytorch/compiled.py` makes.
-pub(crate) fn library_and_models() -> Option<(Arc<Library>, PathBuf)> {
-    Some((library()?, variable("GALATEA_TEST_TORCH_MODELS")?))
-}
-
-fn variable(name: &str) -> Option<PathBuf> {
+/// The path in an environment variable.
+pub(crate) fn variable(name: &str) -> Option<PathBuf> {
     #[allow(clippy::disallowed_methods, reason = "a test has no caller that could pass it in")]
     let value = std::env::var_os(name);
     #[allow(clippy::print_stderr, reason = "a skipped test says why")]
@@ -50,6 +46,7 @@ pub(crate) fn backend(library: Arc<Library>) -> PyTorchBackend {
     let options = TorchOptions {
         processors: 2,
         temporary_folder: std::env::temp_dir(),
+        cache_folder: std::env::temp_dir().join("galatea-pytorch-test-cache"),
         devices: Devices::default(),
         account: Arc::new(MemoryAccount::of_server(Arc::default())),
     };

@@ -1,0 +1,10 @@
+//! Models of TorchScript (`pytorch_libtorch`), through a shim that is compiled for the installed
+//! PyTorch.
+
+mod compile;
+mod interface;
+mod session;
+mod source;
+
+pub(crate) use compile::{ShimFolder, compiled_shim};
+pub(crate) use source::TorchScriptSource;

@@ -1,0 +1,254 @@
+// The C interface through which the server executes models of TorchScript. PyTorch has only a C++
+// one, whose binary interface changes with every release, so this file is compiled on the machine
+// that serves the model, against the headers of the installed PyTorch.
+//
+// A tensor handle is a pointer to a tensor, as in PyTorch's own C interface for compiled models.
+
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/passes/inliner.h>
+#include <torch/csrc/jit/passes/tensorexpr_fuser.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+thread_local std::string last_error;
+
+// An argument of `forward`: its name, and whether the model writes to it.
+struct Argument {
+  std::string name;
+  std::string type;
+  int kind;
+  bool is_written;
+};
+
+struct Model {
+  torch::jit::Module module;
+  std::vector<Argument> arguments;
+  bool takes_dictionary = false;
+};
+
+struct Results {
+  std::vector<c10::IValue> values;
+};
+
+template <typename Action>
+int guarded(Action action) noexcept {
+  try {
+    action();
+    return 0;
+  } catch (const c10::Error& error) {
+    try {
+      last_error = error.what_without_backtrace();
+    } catch (...) {
+    }
+  } catch (const std::exception& error) {
+    try {
+      last_error = error.what();
+    } catch (...) {
+    }
+  } catch (...) {
+    last_error.clear();
+  }
+  return 1;
+}
+
+void find_arguments(Model& model) {
+  const torch::jit::Method method = model.module.get_method("forward");
+  const auto& arguments = method.function().getSchema().arguments();
+  const size_t first =
+      !arguments.empty() && arguments[0].type()->kind() == c10::TypeKind::ClassType ? 1 : 0;
+  auto graph = method.graph()->copy();
+  torch::jit::Inline(*graph);
+  torch::jit::AliasDb aliases(graph);
+  for (size_t i = first; i < arguments.size(); ++i) {
+    const auto kind = arguments[i].type()->kind();
+    const int number = kind == c10::TypeKind::TensorType ? 0
+        : kind == c10::TypeKind::ListType                ? 1
+        : kind == c10::TypeKind::DictType                ? 2
+                                                         : 3;
+    const bool is_written =
+        i >= graph->inputs().size() || aliases.hasWriters(graph->inputs()[i]);
+    model.arguments.push_back(
+        {arguments[i].name(), arguments[i].type()->str(), number, is_written});
+  }
+  model.takes_dictionary = model.arguments.size() == 1 && model.arguments[0].kind == 2;
+}
+
+void check_strings(const c10::IValue& value, const std::string& place) {
+  const auto element = value.toList().elementType();
+  if (element->kind() != c10::TypeKind::StringType) {
+    throw std::invalid_argument(
+        place + " must be of type Tensor or List[str], received List[" + element->str() + "]");
+  }
+}
+
+void keep(Results& results, c10::IValue value) {
+  if (value.isTuple()) {
+    size_t index = 0;
+    for (const auto& element : value.toTuple()->elements()) {
+      if (element.isList()) {
+        check_strings(element, "output at index " + std::to_string(index));
+      } else {
+        element.toTensor();
+      }
+      results.values.push_back(element);
+      ++index;
+    }
+  } else if (value.isTensor()) {
+    results.values.push_back(std::move(value));
+  } else if (value.isList()) {
+    check_strings(value, "output");
+    results.values.push_back(std::move(value));
+  } else {
+    throw std::invalid_argument(
+        "output must be of type Tensor, List[str] or Tuple containing one of these two types. It "
+        "should not be a List / Dictionary of Tensors or a Scalar");
+  }
+}
+
+} // namespace
+
+extern "C" {
+
+// How the model is executed; -1 leaves PyTorch's default.
+struct galatea_torch_options {
+  int optimized;
+  int inference_mode;
+  int profiling;
+  int executor;
+  int fuser;
+};
+
+// An input: a tensor, or strings if it is null.
+struct galatea_torch_input {
+  at::Tensor* tensor;
+  const char* const* texts;
+  const size_t* lengths;
+  size_t count;
+  const char* key;
+};
+
+const char* galatea_torch_error() {
+  return last_error.c_str();
+}
+
+int galatea_torch_load(const char* path, int inference_mode, Model** out) {
+  return guarded([&] {
+    c10::InferenceMode guard(inference_mode != 0);
+    auto model = std::make_unique<Model>();
+    model->module = torch::jit::load(std::string(path), at::Device(at::kCPU));
+    find_arguments(*model);
+    *out = model.release();
+  });
+}
+
+void galatea_torch_free(Model* model) {
+  delete model;
+}
+
+size_t galatea_torch_argument_count(const Model* model) {
+  return model->arguments.size();
+}
+
+// The name, the type and the kind of an argument: 0 for a tensor, 1 for a list, 2 for a dictionary,
+// 3 for anything else.
+int galatea_torch_argument(const Model* model, size_t index, const char** name, const char** type) {
+  const Argument& argument = model->arguments.at(index);
+  *name = argument.name.c_str();
+  *type = argument.type.c_str();
+  return argument.kind;
+}
+
+void galatea_torch_inter_op_threads(int count) {
+  guarded([&] { at::set_num_interop_threads(count); });
+}
+
+int galatea_torch_run(
+    Model* model,
+    const galatea_torch_options* options,
+    const galatea_torch_input* inputs,
+    size_t input_count,
+    Results** out) {
+  return guarded([&] {
+    torch::jit::setGraphExecutorOptimize(options->optimized != 0);
+    if (options->profiling >= 0) {
+      torch::jit::getProfilingMode() = options->profiling != 0;
+    }
+    if (options->executor >= 0) {
+      torch::jit::getExecutorMode() = options->executor != 0;
+    }
+    if (options->fuser >= 0) {
+      torch::jit::setTensorExprFuserEnabled(options->fuser != 0);
+    }
+    c10::InferenceMode guard(options->inference_mode != 0);
+    at::NoGradGuard no_grad;
+    std::vector<c10::IValue> values;
+    c10::Dict<std::string, at::Tensor> dictionary;
+    for (size_t i = 0; i < input_count; ++i) {
+      const galatea_torch_input& input = inputs[i];
+      if (input.tensor == nullptr) {
+        c10::List<std::string> list;
+        list.reserve(input.count);
+        for (size_t j = 0; j < input.count; ++j) {
+          list.push_back(std::string(input.texts[j], input.lengths[j]));
+        }
+        values.emplace_back(std::move(list));
+        continue;
+      }
+      // The memory is the request's, so a model that writes to an input gets a copy.
+      const size_t argument = model->takes_dictionary ? 0 : i;
+      const bool is_written =
+          argument >= model->arguments.size() || model->arguments[argument].is_written;
+      at::Tensor tensor = is_written ? input.tensor->clone() : *input.tensor;
+      if (model->takes_dictionary) {
+        dictionary.insert(std::string(input.key), std::move(tensor));
+      } else {
+        values.emplace_back(std::move(tensor));
+      }
+    }
+    if (model->takes_dictionary) {
+      values.clear();
+      values.emplace_back(std::move(dictionary));
+    }
+    auto results = std::make_unique<Results>();
+    keep(*results, model->module.forward(std::move(values)));
+    *out = results.release();
+  });
+}
+
+void galatea_torch_free_results(Results* results) {
+  delete results;
+}
+
+size_t galatea_torch_result_count(const Results* results) {
+  return results->values.size();
+}
+
+// A new handle of the tensor at `index`; null if the result is a list of strings.
+at::Tensor* galatea_torch_result_tensor(const Results* results, size_t index) {
+  const c10::IValue& value = results->values.at(index);
+  return value.isTensor() ? new at::Tensor(value.toTensor()) : nullptr;
+}
+
+size_t galatea_torch_string_count(const Results* results, size_t index) {
+  return results->values.at(index).toListRef().size();
+}
+
+void galatea_torch_string(
+    const Results* results, size_t index, size_t element, const char** text, size_t* length) {
+  const std::string& string = results->values.at(index).toListRef()[element].toStringRef();
+  *text = string.data();
+  *length = string.size();
+}
+
+} // extern "C"
