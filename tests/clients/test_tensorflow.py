@@ -234,6 +234,11 @@ REFUSED = {
         "parameter 'MAX_SESSION_SHARE_COUNT' must be positive number for TensorFlow model "
         "'sharing'",
     ),
+    "operators": (
+        "mlp\n" + SAVED + 'model_operations { op_library_filename: "/no/such/library.so" }',
+        "'/no/such/library.so' of model_operations.op_library_filename: /no/such/library.so: "
+        "cannot open shared object file",
+    ),
     "accelerator": (
         "mlp\n" + SAVED + "optimization { execution_accelerators { cpu_execution_accelerator { "
         'name: "openvino" } } }',
@@ -275,7 +280,9 @@ def test_parameters_take_effect(start_server: StartServer, tmp_path: pathlib.Pat
         for key, value in parameters.items()
     )
     config_of(tmp_path, "threads", f"mlp\n{SAVED}{text}")
-    config_of(tmp_path, "level", f"mlp\n{SAVED}optimization {{ graph {{ level: -1 }} }}")
+    for level in (-1, 1, 2):
+        graph = f"optimization {{ graph {{ level: {level} }} }}"
+        config_of(tmp_path, f"level_{level}", f"mlp\n{SAVED}{graph}")
     share = 'parameters { key: "MAX_SESSION_SHARE_COUNT" value { string_value: "4" } }\n'
     config_of(tmp_path, "shared", f"counter\n{SAVED}{share}instance_group {{ count: 4 }}")
     add = {"x": {"datatype": "FP32", "shape": [2], "data": [1.0, 0.0]}}
@@ -285,7 +292,7 @@ def test_parameters_take_effect(start_server: StartServer, tmp_path: pathlib.Pat
         concurrent.futures.ThreadPoolExecutor(8) as threads,
     ):
         running.wait_until_ready()
-        for model in ("threads", "level"):
+        for model in ("threads", "level_-1", "level_1", "level_2"):
             config = running.request("GET", f"/v2/models/{model}/config").json()
             assert config["max_batch_size"] == 7
             exchange = ANSWERS["mlp"][1]
