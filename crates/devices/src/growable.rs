@@ -40,7 +40,7 @@ impl Device {
         self.reserve_growable(chosen.unwrap_or(GrowableBuffer::BYTES_MAX_DEFAULT))
     }
 
-    /// Reserves addresses for memory that may grow to at most this length. Allocates no memory.
+    /// Reserves address space for memory that can grow up to this length. Allocates no memory.
     ///
     /// # Errors
     ///

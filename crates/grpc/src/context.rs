@@ -42,7 +42,7 @@ pub(crate) struct RegisteredConnection {
 /// The phase in which a connection was accepted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AcceptPhase {
-    /// The connection is counted and ends when the door drains.
+    /// The connection counts towards the door's connections, and ends when the door drains.
     Serving,
     /// The connection may stay open until the door is closed.
     Draining,

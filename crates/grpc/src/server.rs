@@ -114,7 +114,7 @@ impl ConnectionHandler for Grpc {
     }
 }
 
-/// Frees unused long-message memory until the door is closed.
+/// Periodically frees unused buffers for long messages, until the door is closed.
 async fn shrink_message_pool(context: Arc<DoorContext>) {
     let mut phase = context.phase.clone();
     tokio::select! {

@@ -1,7 +1,8 @@
 //! Opens files below a directory.
 //!
-//! Callers check that paths only lead down. [`SymlinkPolicy`] controls links: an operator's links in a
-//! repository are followed anywhere, but links in files that came with a request never lead out.
+//! Callers ensure that paths don't contain `..`. [`SymlinkPolicy`] decides about links: links that an
+//! operator put in a repository may point anywhere, but links in files that came with a request must
+//! stay inside the directory.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -104,7 +104,7 @@ struct Sequence {
     arrived_at: Time,
 }
 
-/// Backlog → Slot, never back.
+/// The place of a sequence. It may move from the backlog to a slot, but never back.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Placement {
     /// The sequence waits for a slot, with this number in the backlog.

@@ -65,7 +65,7 @@ struct SharingWorld {
     lateness_max: u64,
 }
 
-/// The numbers of batches that two busy models execute while contending.
+/// The number of batches that each of two busy models executes while they contend for a resource.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct ContendedBatchCounts(pub u64, pub u64);
 

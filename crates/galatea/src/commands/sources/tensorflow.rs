@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub(super) const USUAL: &str = "model.savedmodel";
 /// The files of which a `SavedModel` has one.
 const GRAPH_FILES: [&str; 2] = ["saved_model.pb", "saved_model.pbtxt"];
-/// Usual endings of the names of directories.
+/// Common suffixes of directory names.
 const ENDINGS: [&str; 2] = ["savedmodel", "saved_model"];
 /// Endings of files with a graph alone.
 const GRAPH_ENDINGS: [&str; 2] = ["graphdef", "pb"];

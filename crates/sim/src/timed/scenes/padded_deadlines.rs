@@ -11,7 +11,7 @@ use super::super::{Costs, Kind, World, settings};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// Batches that pay off compete with one urgent request of another length, which is served before
+/// Well-filled batches compete with one urgent request of another length, which is served before
 /// they would make it late.
 pub(super) fn check_order(random: &mut Random) -> Check {
     let mut world =
