@@ -141,6 +141,14 @@ class Scalar(nn.Module):
         return x.sum()
 
 
+class Writing(nn.Module):
+    """Writes to an input."""
+
+    def forward(self, x):
+        x.add_(1)
+        return x * 2
+
+
 class Counted(nn.Module):
     """An operation that has no C interface."""
 
@@ -275,6 +283,11 @@ def models():
     yield (
         "scalar", Scalar(), (torch.randn(4),), {}, None,
         config([("ARGS[0]", "FP32", [4])], [("RESULT", "FP32", [1])]),
+        [],
+    )
+    yield (
+        "writing", Writing(), (torch.randn(4),), {}, None,
+        config([("ARGS[0]", "FP32", [4])], [("RESULT", "FP32", [4])]),
         [],
     )
     yield (

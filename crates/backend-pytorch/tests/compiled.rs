@@ -160,6 +160,8 @@ fn what_can_not_be_executed_here_is_refused_before_its_code_is_loaded() {
     let Some((library, models)) = library_and_models() else { return };
     let error = load(&library, &models, "counted", "").err().unwrap();
     assert!(error.contains("aten::bincount"), "{error}");
+    let error = load(&library, &models, "writing", "").err().unwrap();
+    assert!(error.contains("writes to its input 'ARGS[0]'"), "{error}");
     let files = Files::new(&[(PACKAGE, &models.join("mlp.pt2"))]);
     let refusing = WithoutNativeModels::new(Arc::new(backend(library)), "which is off");
     let golden = Golden::read(&models.join("mlp.json"));

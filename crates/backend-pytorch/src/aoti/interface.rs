@@ -120,6 +120,13 @@ impl ModelTensors<'_> {
                 spec.name
             )));
         }
+        if compiled.is_written {
+            return Err(Status::unsupported(format!(
+                "unable to load model '{}', the model writes to its input '{name}', whose memory is \
+                 the request's: export a model that leaves its inputs as they are",
+                spec.name
+            )));
+        }
         let element = ElementKind::Known(compiled.datatype.unwrap_or(*datatype));
         let mut sizes = compiled.sizes();
         // A configuration may leave open what the model fixes, as in Triton. Requests are compared
@@ -277,6 +284,9 @@ mod tests {
         assert_eq!(found.inputs[0].dims, [-1, 4, -1]);
         assert_eq!(found.inputs[0].element.datatype(), Some(DataType::Fp16));
         assert_eq!(found.outputs[0].dims, [-1, 1]);
+        let writing = format!("{source}\nf((float*)(a.data_ptr()));");
+        let error = tensors(&writing).unwrap_err();
+        assert!(error.message().contains("writes to its input 'INPUT__0'"), "{}", error.message());
         let error = tensors(&source.replace("3 != a_stride[1]", "1 != a_stride[1]")).unwrap_err();
         assert!(error.message().contains("another order of elements"), "{}", error.message());
     }

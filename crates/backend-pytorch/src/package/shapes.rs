@@ -24,6 +24,8 @@ pub(crate) struct CompiledInput {
     pub(crate) dims: Vec<CompiledDim>,
     /// The strides that are fixed, by dimension.
     strides: Vec<Option<i64>>,
+    /// True if the model writes to the input.
+    pub(crate) is_written: bool,
 }
 
 /// A size that a model was compiled for.
@@ -58,6 +60,10 @@ pub(crate) fn compiled_inputs(source: &str) -> Vec<CompiledInput> {
             }
         } else if line.starts_with("void ") || line.contains("output_handles[") {
             current = None;
+        } else if line.contains(".data_ptr())") || line.contains("aoti_torch_copy_(") {
+            for input in inputs.iter_mut().filter(|input| is_written_in(line, &input.name)) {
+                input.is_written = true;
+            }
         } else if line.contains("assert_size_stride(") {
             add_symbols(line, &mut inputs);
         } else if let Some(input) = current.and_then(|index| inputs.get_mut(index)) {
@@ -170,6 +176,19 @@ fn indexed(text: &str, name: &str) -> Option<usize> {
 /// A number with or without C's suffix.
 fn integer(text: &str) -> Option<i64> {
     text.trim_end_matches('L').parse().ok()
+}
+
+/// Returns true if a statement passes the input to code that may write to it:
+/// `(float*)(arg0_1.data_ptr())`, without `const`, or as the first argument of a copy.
+fn is_written_in(line: &str, name: &str) -> bool {
+    if line.contains(&format!("aoti_torch_copy_({name},")) {
+        return true;
+    }
+    let pointer = format!("*)({name}.data_ptr())");
+    line.match_indices(&pointer).any(|(start, _)| {
+        let kind = line.get(..start).and_then(|before| before.rsplit('(').next());
+        kind.is_some_and(|kind| !kind.starts_with("const "))
+    })
 }
 
 /// Reads the names of sizes in `assert_size_stride(arg0_1, {s17, 3L}, {3L, 1L}, "input");`.
@@ -292,6 +311,20 @@ mod tests {
         let source = SOURCE.replace("arg3_1_size[0] < 5", "arg3_1_size[0] < 2");
         let inputs = compiled_inputs(&source);
         assert_eq!(mismatch(&inputs, [&[1, 4][..], &[1]].into_iter()), None);
+    }
+
+    #[test]
+    fn inputs_that_the_model_writes_to_are_found() {
+        let written = |statement: &str| -> Vec<bool> {
+            let inputs = compiled_inputs(&format!("{SOURCE}\n{statement}"));
+            inputs.iter().map(|input| input.is_written).collect()
+        };
+        let read = "f((const float*)(arg2_1.data_ptr()), (float*)(buf0.data_ptr()));";
+        assert_eq!(written(read), [false, false]);
+        let write = "f((const float*)(arg2_1.data_ptr()), (float*)(arg2_1.data_ptr()));";
+        assert_eq!(written(write), [true, false]);
+        let copy = "AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(arg3_1, buf0, 0));";
+        assert_eq!(written(copy), [false, true]);
     }
 
     #[test]
