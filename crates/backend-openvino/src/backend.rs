@@ -19,7 +19,7 @@ use galatea_stdx::Lock;
 use crate::api::{Core, Library};
 use crate::layouts;
 use crate::network::read_network;
-use crate::parameters::{LIBRARY, ModelParameters};
+use crate::parameters::{CPU_EXTENSION, LIBRARY, ModelParameters};
 use crate::signature::Comparison;
 use crate::source::OpenVinoSource;
 
@@ -97,7 +97,10 @@ impl Backend for OpenVinoBackend {
     ) -> Result<(), Status> {
         let path = model_file(files, draft.default_model_filename(), draft.name())?;
         let library = self.library(draft.parameter(LIBRARY))?;
-        let interface = Core::new(library)?.read_model(&path)?.interface()?;
+        let core = Core::new(library)?;
+        // The model may have operators of the extension, without which it can't be read.
+        core.add_extension(draft.parameter(CPU_EXTENSION).unwrap_or_default())?;
+        let interface = core.read_model(&path)?.interface()?;
         auto_complete::complete_config(
             draft,
             &interface,

@@ -13,6 +13,9 @@ const PRECISION_HINT: &str = "INFERENCE_PRECISION_HINT";
 /// Another one: the path of the library that executes this model.
 pub(crate) const LIBRARY: &str = "OPENVINO_LIBRARY_PATH";
 
+/// The path of a library with operators of the model's own.
+pub(crate) const CPU_EXTENSION: &str = "CPU_EXTENSION_PATH";
+
 /// A model's parameters, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelParameters {
@@ -51,7 +54,7 @@ impl ModelParameters {
         }
         Ok(Self {
             target_device: if device.is_empty() { String::from(CPU) } else { device },
-            cpu_extension: text("CPU_EXTENSION_PATH").to_owned(),
+            cpu_extension: text(CPU_EXTENSION).to_owned(),
             reshapes_inputs: is_yes("RESHAPE_IO_LAYERS"),
             skips_dynamic_batches: is_yes("SKIP_OV_DYNAMIC_BATCHSIZE"),
             pads_batches: is_yes("ENABLE_BATCH_PADDING"),

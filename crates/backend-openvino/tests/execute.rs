@@ -152,6 +152,17 @@ fn a_damaged_model_is_an_error() {
 }
 
 #[test]
+fn an_extension_is_loaded_before_the_model_is_read() {
+    let Some(library) = library() else { return };
+    let files = Files::new("model.xml", "damaged");
+    let config = "parameters { key: 'CPU_EXTENSION_PATH' value: { string_value: '/no/such.so' } }";
+    let mut draft = parse_config_draft("config.pbtxt", config).unwrap();
+    draft.resolve_name_and_backend("m", &["model.xml".to_owned()]).unwrap();
+    let refused = backend(library).auto_complete_config(&mut draft, &files).unwrap_err();
+    assert!(refused.message().contains("loading custom CPU extensions"), "{refused:?}");
+}
+
+#[test]
 fn a_long_execution_ends_when_it_is_cancelled() {
     let Some(library) = library() else { return };
     let files = Files::new("model.xml", &long_chain(300));

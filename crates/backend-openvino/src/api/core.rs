@@ -40,7 +40,10 @@ impl CompiledModel {
         // free.
         let value = unsafe {
             let get_property = functions.ov_compiled_model_get_property;
-            let _ = get_property(self.raw.as_ptr(), key.as_ptr(), &raw mut value);
+            let _ = self
+                .library
+                .api()
+                .probe(|| get_property(self.raw.as_ptr(), key.as_ptr(), &raw mut value));
             let copy = text(value);
             if !value.is_null() {
                 (functions.ov_free)(value);
@@ -57,23 +60,26 @@ impl Core {
         let functions = api.functions();
         // SAFETY: the constructor stores a core, which the named function frees.
         let raw = unsafe {
-            Handle::create(api, functions.ov_core_free, "creating a core", |out| {
+            Handle::load(api, functions.ov_core_free, "creating a core", |out| {
                 (functions.ov_core_create)(out)
             })?
         };
         Ok(Self { raw, library })
     }
 
-    /// Adds the operators of a library.
+    /// Adds the operators of a library; none if the path is empty.
     pub(crate) fn add_extension(&self, path: &str) -> Result<(), Status> {
+        if path.is_empty() {
+            return Ok(());
+        }
         let api = self.library.api();
         let path = c_string(path, "CPU_EXTENSION_PATH")?;
         // SAFETY: the core is alive, the path lives during the call. The operator of the server
         // trusts the model's configuration with the name of a library.
-        let status =
-            unsafe { (api.functions().ov_core_add_extension)(self.raw.as_ptr(), path.as_ptr()) };
+        let add =
+            || unsafe { (api.functions().ov_core_add_extension)(self.raw.as_ptr(), path.as_ptr()) };
         // The text has two spaces, as in Triton.
-        api.check(status, " loading custom CPU extensions")
+        api.load(" loading custom CPU extensions", add)
     }
 
     /// Loads the plug-in of a device, so that it checks properties when they are set. An unknown
@@ -87,7 +93,10 @@ impl Core {
         unsafe {
             let get_property = functions.ov_core_get_property;
             let key = c"FULL_DEVICE_NAME".as_ptr();
-            let _ = get_property(self.raw.as_ptr(), device.as_ptr(), key, &raw mut value);
+            let _ = self
+                .library
+                .api()
+                .probe(|| get_property(self.raw.as_ptr(), device.as_ptr(), key, &raw mut value));
             if !value.is_null() {
                 (functions.ov_free)(value);
             }
@@ -102,11 +111,11 @@ impl Core {
         let value = c_string(value, "a property's value")?;
         // SAFETY: the core is alive; the function takes a name and a value, both strings that live
         // during the call.
-        let status = unsafe {
+        let set = || unsafe {
             let set_property = api.functions().ov_core_set_property;
             set_property(self.raw.as_ptr(), device.as_ptr(), key.as_ptr(), value.as_ptr())
         };
-        api.check(status, "configuring openvino core")
+        api.load("configuring openvino core", set)
     }
 
     /// Reads the model at `path`.
@@ -117,7 +126,7 @@ impl Core {
         // SAFETY: the core is alive, the path lives during the call; without a path of weights the
         // library finds them beside the model. The named function frees the model.
         let raw = unsafe {
-            Handle::create(api, functions.ov_model_free, "reading model", |out| {
+            Handle::load(api, functions.ov_model_free, "reading model", |out| {
                 let read_model = functions.ov_core_read_model;
                 read_model(self.raw.as_ptr(), path.as_ptr(), std::ptr::null(), out)
             })?
@@ -139,7 +148,7 @@ impl Core {
         // SAFETY: core and model are alive, the name lives during the call, and two strings follow,
         // as the number says. The named function frees the compiled model.
         let raw = unsafe {
-            Handle::create(api, functions.ov_compiled_model_free, "loading model", |out| {
+            Handle::load(api, functions.ov_compiled_model_free, "loading model", |out| {
                 let compile_model = functions.ov_core_compile_model;
                 let (core, model, device) = (self.raw.as_ptr(), model.as_ptr(), device.as_ptr());
                 let key = c"ALLOW_AUTO_BATCHING".as_ptr();

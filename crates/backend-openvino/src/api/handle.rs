@@ -27,6 +27,26 @@ impl<T> Handle<T> {
     ) -> Result<Self, Status> {
         let mut raw = std::ptr::null_mut();
         api.check(create(&raw mut raw), doing)?;
+        Self::of(raw, free, doing)
+    }
+
+    /// The same for a load, which repeats a call that failed.
+    ///
+    /// # Safety
+    ///
+    /// `create` stores null or an object that `free` frees; nothing if it fails.
+    pub(super) unsafe fn load(
+        api: &Api,
+        free: unsafe extern "C" fn(*mut T),
+        doing: &str,
+        mut create: impl FnMut(*mut *mut T) -> OvStatus,
+    ) -> Result<Self, Status> {
+        let mut raw = std::ptr::null_mut();
+        api.load(doing, || create(&raw mut raw))?;
+        Self::of(raw, free, doing)
+    }
+
+    fn of(raw: *mut T, free: unsafe extern "C" fn(*mut T), doing: &str) -> Result<Self, Status> {
         let raw = NonNull::new(raw)
             .ok_or_else(|| Status::internal(format!("openvino error in {doing} : no object")))?;
         Ok(Self { raw, free })

@@ -1,8 +1,10 @@
 //! The shared library itself.
 
 use std::ffi::{CStr, CString, c_char};
+use std::mem::ManuallyDrop;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use galatea_backend::{FileFingerprint, is_library_truncated};
 use galatea_infer::Status;
@@ -25,8 +27,25 @@ pub struct Library {
 }
 
 /// The library's functions with the conversion of their errors.
-#[derive(Copy, Clone)]
-pub(super) struct Api(Functions);
+///
+/// The library keeps the message of one failure for the whole process, so a message may be that of
+/// another thread's call. A call of a load that fails is therefore repeated while no other load
+/// makes a call, and its error has the library's message alone, as in Triton. Executions wait for
+/// nothing: their errors begin with the description of their own status, and the message behind it
+/// is another's if two calls fail at the same moment.
+pub(super) struct Api {
+    functions: Functions,
+    loads: LoadCalls,
+}
+
+/// The calls of loads: a lock that they share, and that one holds alone while it is repeated for
+/// its message.
+#[derive(Default)]
+struct LoadCalls(RwLock<()>);
+
+/// The statuses of calls that fail without an exception, and so without a message: a wrong
+/// argument, an unknown failure, and a function that does not exist.
+const WITHOUT_MESSAGE: RangeInclusive<OvStatus> = -16..=-14;
 
 impl Library {
     /// The words in which the library is searched for.
@@ -60,6 +79,9 @@ impl Library {
         // to run.
         let library = unsafe { libloading::Library::new(path) }
             .map_err(|error| unusable(with_causes(&error)))?;
+        // A library that is refused below is not closed either: its initialisers have run, and
+        // threads that they started would lose their code.
+        let library = ManuallyDrop::new(library);
         let version = version(&library).map_err(|error| unusable(with_causes(&error)))?;
         if year_and_number(&version).is_none_or(|found| found < VERSION_MIN) {
             let (year, number) = VERSION_MIN;
@@ -69,8 +91,8 @@ impl Library {
         }
         // SAFETY: the library is OpenVINO's, as it has a version. It is never closed.
         let functions = unsafe { Functions::of(&library) };
-        let api = Api(functions.map_err(|error| unusable(with_causes(&error)))?);
-        std::mem::forget(library);
+        let functions = functions.map_err(|error| unusable(with_causes(&error)))?;
+        let api = Api { functions, loads: LoadCalls::default() };
         Ok(Arc::new(Self { api, version, path: path.to_path_buf(), fingerprint }))
     }
 
@@ -105,28 +127,77 @@ impl std::fmt::Debug for Library {
 
 impl Api {
     pub(super) const fn functions(&self) -> &Functions {
-        &self.0
+        &self.functions
     }
 
-    /// Converts a returned status into a result; `doing` describes the call in an error.
+    /// Converts the status of a call by an execution; `doing` describes the call in an error.
     pub(super) fn check(&self, status: OvStatus, doing: &str) -> Result<(), Status> {
-        if status == 0 { Ok(()) } else { Err(self.error(status, doing)) }
+        if status == 0 { Ok(()) } else { Err(self.error(status, doing, Origin::Execution)) }
+    }
+
+    /// Makes a call of a load, again if it fails; `doing` describes it in an error.
+    pub(super) fn load(&self, doing: &str, call: impl FnMut() -> OvStatus) -> Result<(), Status> {
+        self.loads.run(call, |status| self.error(status, doing, Origin::Load))
+    }
+
+    /// Makes a call of a load whose failure is no error, and returns its status.
+    pub(super) fn probe(&self, call: impl FnMut() -> OvStatus) -> OvStatus {
+        self.loads.shared(call)
     }
 
     #[cold]
-    fn error(&self, status: OvStatus, doing: &str) -> Status {
+    fn error(&self, status: OvStatus, doing: &str, origin: Origin) -> Status {
         // SAFETY: the description is static; the message is the caller's to free.
         let (description, message) = unsafe {
-            let description = text((self.0.ov_get_error_info)(status));
-            let raw = (self.0.ov_get_last_err_msg)();
+            let description = text((self.functions.ov_get_error_info)(status));
+            let raw = (self.functions.ov_get_last_err_msg)();
             let message = text(raw);
             if !raw.is_null() {
-                (self.0.ov_free)(raw);
+                (self.functions.ov_free)(raw);
             }
             (description, message)
         };
-        let reason = if message.is_empty() { description } else { message };
+        let reason = reason(status, description, message, origin);
         Status::internal(format!("openvino error in {doing} : {reason}"))
+    }
+}
+
+impl LoadCalls {
+    fn run(
+        &self,
+        mut call: impl FnMut() -> OvStatus,
+        error: impl FnOnce(OvStatus) -> Status,
+    ) -> Result<(), Status> {
+        if self.shared(&mut call) == 0 {
+            return Ok(());
+        }
+        let _alone = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let status = call();
+        if status == 0 { Ok(()) } else { Err(error(status)) }
+    }
+
+    fn shared(&self, mut call: impl FnMut() -> OvStatus) -> OvStatus {
+        let _shared = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        call()
+    }
+}
+
+/// The caller of a function that failed.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Origin {
+    /// A load, while no other load makes a call.
+    Load,
+    Execution,
+}
+
+/// The reason of a failure by the description of its status and the library's last message.
+fn reason(status: OvStatus, description: String, message: String, origin: Origin) -> String {
+    if message.is_empty() || WITHOUT_MESSAGE.contains(&status) {
+        description
+    } else if origin == Origin::Load {
+        message
+    } else {
+        format!("{description}: {message}")
     }
 }
 
@@ -195,6 +266,34 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_message_of_the_call_itself_stands_alone() {
+        let of = |status, message: &str, origin| {
+            reason(status, String::from("description"), message.to_owned(), origin)
+        };
+        assert_eq!(of(-1, "message", Origin::Load), "message");
+        assert_eq!(of(-1, "message", Origin::Execution), "description: message");
+        for origin in [Origin::Load, Origin::Execution] {
+            assert_eq!(of(-14, "another's message", origin), "description");
+            assert_eq!(of(-1, "", origin), "description");
+        }
+    }
+
+    #[test]
+    fn no_load_makes_a_call_between_a_failure_and_its_message() {
+        let (calls, mut count) = (LoadCalls::default(), 0);
+        let failing = || {
+            count += 1;
+            -1
+        };
+        let refused = calls.run(failing, |status| {
+            assert!(calls.0.try_read().is_err(), "another call can overwrite the message");
+            Status::internal(status.to_string())
+        });
+        assert_eq!((refused.unwrap_err().message(), count), ("-1", 2));
+        assert_eq!(calls.run(|| 0, |_| unreachable!()), Ok(()));
+    }
 
     #[test]
     fn versions_are_compared_by_year_and_number() {

@@ -85,8 +85,8 @@ impl Model {
     fn list(&self, functions: &PortFunctions) -> Result<Vec<Port>, Status> {
         let mut count = 0;
         // SAFETY: the model is alive, the out pointer valid.
-        let status = unsafe { (functions.count)(self.as_ptr(), &raw mut count) };
-        self.library.api().check(status, &format!("getting {} infos", functions.side))?;
+        let get = || unsafe { (functions.count)(self.as_ptr(), &raw mut count) };
+        self.library.api().load(&format!("getting {} infos", functions.side), get)?;
         (0..count).map(|index| self.port(functions, index)).collect()
     }
 
@@ -96,36 +96,39 @@ impl Model {
         // SAFETY: the model is alive, the index within the count; the named function frees the
         // port.
         let port = unsafe {
-            Handle::create(api, free, &format!("getting {} infos", functions.side), |out| {
+            Handle::load(api, free, &format!("getting {} infos", functions.side), |out| {
                 (functions.by_index)(self.as_ptr(), index, out)
             })?
         };
         // A tensor may have no name, and then asking for one fails.
         let unnamed = || format!("{}__{index}", functions.side.to_ascii_uppercase());
-        let name = self.name(&port).ok().filter(|name| !name.is_empty()).unwrap_or_else(unnamed);
+        let name = self.name(&port).filter(|name| !name.is_empty()).unwrap_or_else(unnamed);
         let mut number = 0;
         // SAFETY: the port is alive, the out pointer valid for the enumeration's integer.
-        let status =
-            unsafe { (api.functions().ov_port_get_element_type)(port.as_ptr(), &raw mut number) };
-        api.check(status, &format!("getting {} infos", functions.side))?;
+        let get = || unsafe {
+            (api.functions().ov_port_get_element_type)(port.as_ptr(), &raw mut number)
+        };
+        api.load(&format!("getting {} infos", functions.side), get)?;
         let dims = self.dims(&port, functions.side, &name)?.ok_or_else(|| {
             Status::unsupported(format!("tensor '{name}' has a variable number of dimensions"))
         })?;
         Ok(Port { name, number, dims })
     }
 
-    fn name(&self, port: &Handle<RawPort>) -> Result<String, Status> {
+    fn name(&self, port: &Handle<RawPort>) -> Option<String> {
         let api = self.library.api();
         let mut raw: *mut c_char = ptr::null_mut();
         // SAFETY: the port is alive, the out pointer valid; the name is the caller's to free.
         unsafe {
-            let status = (api.functions().ov_port_get_any_name)(port.as_ptr(), &raw mut raw);
-            api.check(status, "getting a name")?;
+            let get = api.functions().ov_port_get_any_name;
+            if api.probe(|| get(port.as_ptr(), &raw mut raw)) != 0 {
+                return None;
+            }
             let name = text(raw);
             if !raw.is_null() {
                 (api.functions().ov_free)(raw);
             }
-            Ok(name)
+            Some(name)
         }
     }
 
@@ -139,8 +142,9 @@ impl Model {
         let mut shape = OvPartialShape::EMPTY;
         // SAFETY: the port is alive, the out pointer valid; the shape is read before it is freed.
         unsafe {
-            let status = (api.functions().ov_port_get_partial_shape)(port.as_ptr(), &raw mut shape);
-            api.check(status, &format!("retrieving original shapes from {side} {name}"))?;
+            let get = api.functions().ov_port_get_partial_shape;
+            let doing = format!("retrieving original shapes from {side} {name}");
+            api.load(&doing, || get(port.as_ptr(), &raw mut shape))?;
             let dims = shape.dims();
             (api.functions().ov_partial_shape_free)(&raw mut shape);
             Ok(dims)
@@ -164,11 +168,11 @@ impl Model {
             dims.iter().map(|dims| OvPartialShape::borrowed(dims)).collect();
         // SAFETY: the model is alive and borrowed exclusively; indices and shapes are arrays of this
         // length, which are only read.
-        let status = unsafe {
+        let set = || unsafe {
             let reshape = api.functions().ov_model_reshape_by_port_indexes;
             reshape(self.as_ptr(), indices.as_ptr(), shapes.as_ptr(), shapes.len())
         };
-        api.check(status, doing)
+        api.load(doing, set)
     }
 
     /// Gives inputs and outputs other types. The library converts the elements.

@@ -30,7 +30,7 @@ pub(super) fn convert(
     // SAFETY: the model is alive; the named function frees what the constructor stores.
     let processor = unsafe {
         let free = functions.ov_preprocess_prepostprocessor_free;
-        Handle::create(api, free, "creating a processor", |out| {
+        Handle::load(api, free, "creating a processor", |out| {
             (functions.ov_preprocess_prepostprocessor_create)(model.as_ptr(), out)
         })?
     };
@@ -74,7 +74,7 @@ pub(super) fn convert(
     }
     // SAFETY: the processor is alive; the named function frees the model.
     unsafe {
-        Handle::create(api, functions.ov_model_free, "apply model input preprocessing", |out| {
+        Handle::load(api, functions.ov_model_free, "apply model input preprocessing", |out| {
             (functions.ov_preprocess_prepostprocessor_build)(processor.as_ptr(), out)
         })
     }
@@ -102,12 +102,12 @@ unsafe fn set_type<Info, Tensor>(
         unsafe extern "C" fn(*mut Tensor),
         unsafe extern "C" fn(*const Info, *mut *mut Tensor) -> OvStatus,
     ),
-    set: impl FnOnce(*mut Tensor) -> OvStatus,
+    mut set: impl FnMut(*mut Tensor) -> OvStatus,
 ) -> Result<(), Status> {
     // SAFETY: by this function's own contract.
-    let info = unsafe { Handle::create(api, free_info, SETTING, get_info)? };
+    let info = unsafe { Handle::load(api, free_info, SETTING, get_info)? };
     // SAFETY: by this function's own contract.
     let tensor =
-        unsafe { Handle::create(api, free_tensor, SETTING, |out| get_tensor(info.as_ptr(), out))? };
-    api.check(set(tensor.as_ptr()), SETTING)
+        unsafe { Handle::load(api, free_tensor, SETTING, |out| get_tensor(info.as_ptr(), out))? };
+    api.load(SETTING, || set(tensor.as_ptr()))
 }

@@ -67,7 +67,7 @@ impl InferRequest {
         // frees.
         let raw = unsafe {
             let free = functions.ov_infer_request_free;
-            Handle::create(library.api(), free, "creating infer request object", |out| {
+            Handle::load(library.api(), free, "creating infer request object", |out| {
                 (functions.ov_compiled_model_create_infer_request)(model.raw.as_ptr(), out)
             })?
         };

@@ -80,17 +80,19 @@ impl<'data> OvTensor<'data> {
 
     /// A copy with this many rows, of which the last are zeros.
     pub(super) fn padded(&self, library: &Library, rows: usize) -> Result<OwnedTensor, Status> {
-        let (own, given) = (self.memory.byte_size(), self.rows().max(1));
-        let mut dims = self.dims.clone();
-        if let Some(first) = dims.first_mut() {
-            *first = i64::try_from(rows).unwrap_or(i64::MAX);
-        }
+        let own = self.memory.byte_size();
+        let (dims, whole) = padded_shape(&self.dims, rows, self.number)
+            .filter(|(_, whole)| *whole >= own)
+            .ok_or_else(|| {
+                let shape = &self.dims;
+                Status::internal(format!("an input of shape {shape:?} can't have {rows} rows"))
+            })?;
         let copy = OwnedTensor::new(library, self.number, &dims)?;
-        let whole = own / given * rows;
         if whole > 0 {
             let address = copy.address(library.api())?.cast_mut();
-            // SAFETY: the new tensor has `whole` bytes, at least as many as are copied, in memory of
-            // its own. The caller's memory has `own` bytes and lives during the call.
+            // SAFETY: the new tensor has `whole` bytes by its shape and type, at least as many as
+            // are copied, in memory of its own. The caller's memory has `own` bytes and lives
+            // during the call.
             unsafe {
                 ptr::copy_nonoverlapping(self.memory.start(), address, own);
                 ptr::write_bytes(address.add(own), 0, whole - own);
@@ -98,6 +100,19 @@ impl<'data> OvTensor<'data> {
         }
         Ok(copy)
     }
+}
+
+/// The dimensions of a tensor with more rows, and its size in bytes; `None` if the tensor has no
+/// rows or already has more.
+fn padded_shape(dims: &[i64], rows: usize, number: c_int) -> Option<(SmallVec<[i64; 6]>, usize)> {
+    let mut dims = SmallVec::from_slice(dims);
+    let (first, rows) = (dims.first_mut()?, i64::try_from(rows).ok()?);
+    if *first <= 0 || *first > rows {
+        return None;
+    }
+    *first = rows;
+    let size = Shape::new(&dims).ok()?.byte_size(element::datatype(number)?)?;
+    Some((dims, usize::try_from(size).ok()?))
 }
 
 /// The rows of each output that belong to a batch.
@@ -266,5 +281,24 @@ impl AsRef<[u8]> for TensorMemory {
         // SAFETY: the tensor owns this many initialised bytes at the address. No run writes to
         // them any more: each run binds tensors of its own to all outputs.
         unsafe { std::slice::from_raw_parts(self.address, self.byte_size) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tensors_with_rows_grow() {
+        let number = element::number(DataType::Fp32).unwrap();
+        let padded = |dims: &[i64], rows| {
+            padded_shape(dims, rows, number).map(|(dims, size)| (dims.to_vec(), size))
+        };
+        assert_eq!(padded(&[3, 2], 8), Some((vec![8, 2], 64)));
+        assert_eq!(padded(&[8], 8), Some((vec![8], 32)));
+        assert_eq!(padded(&[1, 0], 8), Some((vec![8, 0], 0)));
+        for dims in [&[][..], &[0, 2], &[9, 2], &[-1, 2], &[1, i64::MAX]] {
+            assert_eq!(padded(dims, 8), None, "{dims:?}");
+        }
     }
 }
