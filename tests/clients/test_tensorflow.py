@@ -37,7 +37,7 @@ ANSWERS: dict[str, Any] = json.loads((SUITE / "answers.json").read_text())
 #: Requests of these models have tensors that the server adds.
 SENT = sorted(set(ANSWERS) - {"ragged", "sequence"})
 #: Models that remember, so that each server gets their requests once.
-STATEFUL = {"counter", "keeper", "graph_with_init_ops"}
+STATEFUL = {"counter", "keeper", "large_keeper", "graph_with_init_ops"}
 LIBRARIES = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 ERROR_MAX = 2e-6
 FLAG = f"--tensorflow-library={LIBRARY}"

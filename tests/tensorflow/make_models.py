@@ -199,6 +199,35 @@ class Keeper(tf.Module):
         return {"before": before}
 
 
+class LargeKeeper(tf.Module):
+    """Keeps the input of a request of any size, and answers with that of the request before."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = tf.Variable(tf.zeros([1]), shape=[None])
+
+    @tf.function(input_signature=[spec([None])])
+    def serve(self, x):
+        before = tf.identity(self.kept)
+        with tf.control_dependencies([before]):
+            self.kept.assign(x)
+        return {"before": before}
+
+
+class Overwriter(tf.Module):
+    """Writes to the memory of its input."""
+
+    @tf.function(input_signature=[spec([2, 16])])
+    def serve(self, x):
+        return {"y": tf.raw_ops.InplaceAdd(x=x, i=[0], v=tf.ones([1, 16]))}
+
+
+class AnyRank(tf.Module):
+    @tf.function(input_signature=[spec(None)])
+    def serve(self, x):
+        return {"y": tf.identity(x)}
+
+
 class Dynamic(tf.Module):
     @tf.function(input_signature=[spec([None, None])])
     def serve(self, x):
@@ -268,6 +297,14 @@ def modules():
     kept = [random(64), random(64), random(64)]
     saved("keeper", Keeper(), [{"x": value} for value in kept],
           PLATFORM + "instance_group [ { count: 1 } ]\n")
+    saved("large_keeper", LargeKeeper(), [{"x": [1.0, 2.0]}, {"x": [3.0]}],
+          PLATFORM + "max_batch_size: 0 instance_group [ { count: 1 } ]\n"
+          + 'input { name: "x" dims: [ -1 ] }\n')
+    rows = numpy.arange(32, dtype=numpy.float32).reshape(2, 16)
+    saved("overwriter", Overwriter(), [{"x": rows}])
+    saved("any_rank", AnyRank(), [{"x": rows}], PLATFORM
+          + 'input { name: "x" data_type: TYPE_FP32 dims: [ -1, -1 ] }\n'
+          + 'output { name: "y" data_type: TYPE_FP32 dims: [ -1, -1 ] }\n')
     saved("dynamic", Dynamic(), [{"x": random(2, 5)}, {"x": random(1, 3)}], PLATFORM
           + 'input { name: "x" dims: [ -1, -1 ] }\n')
     saved("embedding", Embedding(), [{"ids": numpy.array([[1, 2, 9]], numpy.int64)},

@@ -18,7 +18,9 @@ use crate::messages::MetaGraphDef;
 use crate::model_format::ModelFormat;
 use crate::parameters::{BackendSettings, ModelParameters};
 use crate::source::TensorFlowSource;
-use crate::{accelerators, completion, init_ops, op_libraries, saved_model, session_config};
+use crate::{
+    accelerators, completion, init_ops, op_libraries, saved_model, session_config, validation,
+};
 
 /// Receives log messages about models that are not loaded yet.
 pub type LogFunction = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
@@ -139,6 +141,7 @@ impl Backend for TensorFlowBackend {
         let format = ModelFormat::of_platform(&spec.platform, &spec.name)?;
         op_libraries::open(&self.library, &spec.op_library_filenames, files)?;
         let parameters = ModelParameters::parse(&spec.parameters, &spec.name)?;
+        validation::check_ranks(&spec)?;
         let kinds = spec.instance_groups.iter().map(|group| group.kind);
         for kind in kinds.filter(|kind| *kind != InstanceKind::Gpu) {
             for warning in accelerators::check(&spec, kind)? {

@@ -11,8 +11,38 @@ use crate::messages::{GraphDef, NodeDef};
 pub(crate) enum OutputStability {
     /// It doesn't change as long as an output refers to it.
     Stable,
-    /// It may belong to a reference variable, which other runs overwrite in place.
+    /// It may belong to a reference variable, or be the target of an operator, and other runs
+    /// overwrite it in place.
     MayChange,
+}
+
+/// The memory of inputs that the library receives.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum InputSharing {
+    /// That of the request, if it is aligned.
+    InPlace,
+    /// That of the request if the input is large. A variable may keep an input, and with it the
+    /// memory of the whole request.
+    LargeInPlace,
+    /// A copy. An operator may write to the memory of its inputs.
+    Copied,
+}
+
+/// Facts about a graph that follow from its operators.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GraphFacts {
+    pub(crate) guarantee: ExecutionPredictability,
+    pub(crate) output_memory: OutputStability,
+    pub(crate) input_sharing: InputSharing,
+}
+
+/// The operators that a graph may consist of.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KnownOperators {
+    /// Only those of TensorFlow.
+    Standard,
+    /// Also those of operator libraries, about which nothing is known.
+    FromLibraries,
 }
 
 /// The names of a graph's nodes. A `GraphDef` doesn't say which of them are meant as inputs and
@@ -40,20 +70,43 @@ impl NodeNames {
 /// Operators that gather the inputs of several runs.
 const GATHERING: [&str; 2] = ["Batch", "BatchFunction"];
 
-/// The beginnings of the names of other operators that may wait for another run, or call other
-/// code.
-const WAITING: [&str; 11] = [
+/// Parts of the names of other operators that may wait for another run, for another process, or
+/// for files, or call other code.
+const WAITING: [&str; 17] = [
+    "Accumulator",
     "Barrier",
-    "ConditionalAccumulator",
-    "EagerPyFunc",
-    "FIFOQueue",
+    "Collective",
+    "Dataset",
     "Iterator",
-    "MapUnstage",
     "Mutex",
-    "OrderedMapUnstage",
+    "Nccl",
+    "OutfeedDequeue",
+    "Peek",
     "PyFunc",
     "Queue",
+    "Reader",
+    "Recv",
+    "RemoteCall",
+    "Rendezvous",
+    "Rpc",
     "Unstage",
+];
+
+/// Parts of the names of operators that write to the memory of their inputs, although others refer
+/// to it.
+const OVERWRITING: [&str; 2] = ["Inplace", "ParallelConcatUpdate"];
+
+/// Parts of the names of operators that may keep an input after the run.
+const KEEPING: [&str; 9] = [
+    "Accumulator",
+    "Assign",
+    "Enqueue",
+    "Insert",
+    "ResourceScatter",
+    "SessionHandle",
+    "SetItem",
+    "Stage",
+    "Push",
 ];
 
 /// Operators whose output refers to the memory of a variable that others overwrite in place.
@@ -66,20 +119,50 @@ fn operators(graph: &GraphDef) -> impl Iterator<Item = &str> {
     nodes.map(|node: &NodeDef| node.operator.as_str())
 }
 
+impl GraphFacts {
+    /// The facts about a graph.
+    pub(crate) fn of(graph: &GraphDef, known: KnownOperators) -> Self {
+        if known == KnownOperators::FromLibraries {
+            return Self {
+                guarantee: ExecutionPredictability::Unspecified,
+                output_memory: OutputStability::MayChange,
+                input_sharing: InputSharing::Copied,
+            };
+        }
+        let overwrites = has_any_of(graph, &OVERWRITING);
+        Self {
+            guarantee: guarantee(graph),
+            output_memory: if overwrites {
+                OutputStability::MayChange
+            } else {
+                output_stability(graph)
+            },
+            input_sharing: if overwrites {
+                InputSharing::Copied
+            } else if has_any_of(graph, &KEEPING) {
+                InputSharing::LargeInPlace
+            } else {
+                InputSharing::InPlace
+            },
+        }
+    }
+}
+
+fn has_any_of(graph: &GraphDef, parts: &[&str]) -> bool {
+    operators(graph).any(|name| parts.iter().any(|part| name.contains(part)))
+}
+
 /// The guarantee for executing a graph. Reading from a queue waits for a run that writes to it.
-pub(crate) fn guarantee(graph: &GraphDef) -> ExecutionPredictability {
-    let may_wait = |name: &str| {
-        GATHERING.contains(&name) || WAITING.iter().any(|start| name.starts_with(start))
-    };
-    if operators(graph).any(may_wait) {
+fn guarantee(graph: &GraphDef) -> ExecutionPredictability {
+    let gathers = operators(graph).any(|name| GATHERING.contains(&name));
+    if gathers || has_any_of(graph, &WAITING) {
         ExecutionPredictability::Unspecified
     } else {
         ExecutionPredictability::NonBlocking
     }
 }
 
-/// The memory of the outputs of a graph's runs.
-pub(crate) fn output_stability(graph: &GraphDef) -> OutputStability {
+fn output_stability(graph: &GraphDef) -> OutputStability {
     if operators(graph).any(|name| REFERENCE_VARIABLES.contains(&name)) {
         OutputStability::MayChange
     } else {
@@ -109,11 +192,46 @@ mod tests {
             graph(&["Placeholder", "BatchMatMulV2", "VarHandleOp"], &["Relu", "ReadVariableOp"]);
         assert_eq!(guarantee(&pure), ExecutionPredictability::NonBlocking);
         assert_eq!(output_stability(&pure), OutputStability::Stable);
-        for waiting in ["QueueDequeueV2", "BatchFunction", "PyFunc", "IteratorGetNext"] {
+        for waiting in [
+            "QueueDequeueV2",
+            "BatchFunction",
+            "PyFunc",
+            "IteratorGetNext",
+            "SparseConditionalAccumulator",
+            "AccumulatorTakeGradient",
+            "OrderedMapPeek",
+            "ReaderReadV2",
+            "OneShotIterator",
+            "ReduceDataset",
+            "CollectiveReduceV2",
+            "_HostRecv",
+        ] {
             let graph = graph(&["Placeholder"], &[waiting]);
             assert_eq!(guarantee(&graph), ExecutionPredictability::Unspecified, "{waiting}");
         }
         assert_eq!(output_stability(&graph(&["VariableV2"], &[])), OutputStability::MayChange);
+    }
+
+    #[test]
+    fn operators_decide_about_inputs_in_place() {
+        let sharing = |graph: &GraphDef| GraphFacts::of(graph, KnownOperators::Standard);
+        let pure = graph(&["Placeholder", "MatMul"], &["ReadVariableOp", "ExpandDims"]);
+        assert_eq!(sharing(&pure).input_sharing, InputSharing::InPlace);
+        for keeping in ["AssignVariableOp", "Assign", "TensorListPushBack", "QueueEnqueueV2"] {
+            let graph = graph(&[], &[keeping]);
+            assert_eq!(sharing(&graph).input_sharing, InputSharing::LargeInPlace, "{keeping}");
+        }
+        for writing in ["InplaceUpdate", "InplaceAdd", "InplaceSub", "_ParallelConcatUpdate"] {
+            for graph in [graph(&[writing, "Assign"], &[]), graph(&[], &[writing])] {
+                let facts = sharing(&graph);
+                assert_eq!(facts.input_sharing, InputSharing::Copied, "{writing}");
+                assert_eq!(facts.output_memory, OutputStability::MayChange, "{writing}");
+            }
+        }
+        let unknown = GraphFacts::of(&pure, KnownOperators::FromLibraries);
+        assert_eq!(unknown.input_sharing, InputSharing::Copied);
+        assert_eq!(unknown.output_memory, OutputStability::MayChange);
+        assert_eq!(unknown.guarantee, ExecutionPredictability::Unspecified);
     }
 
     #[test]

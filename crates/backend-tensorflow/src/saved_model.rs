@@ -131,8 +131,9 @@ mod tests {
     use galatea_config::ConfigDraft;
 
     use super::*;
+    use crate::completion;
+    use crate::graph::{GraphFacts, KnownOperators};
     use crate::messages::{Dim, MetaInfoDef, TensorShapeProto};
-    use crate::{completion, graph};
 
     fn info(name: &str, datatype: i32, dims: &[i64]) -> TensorInfo {
         let dims = dims.iter().map(|&size| Dim { size }).collect();
@@ -240,7 +241,7 @@ mod tests {
                 let Ok(message) = SavedModel::decode(bytes.as_slice()) else { continue };
                 for graph in message.meta_graphs {
                     let facts = graph.graph.clone().unwrap_or_default();
-                    let _ = (graph::guarantee(&facts), graph::output_stability(&facts));
+                    let _ = GraphFacts::of(&facts, KnownOperators::Standard);
                     let Ok((signature, _)) = signature(&graph, "", "m") else { continue };
                     let mut draft = ConfigDraft::empty();
                     let _ = completion::complete(&mut draft, &signature, 4);

@@ -9,7 +9,7 @@ use galatea_tensor::{DataType, Shape};
 use smallvec::SmallVec;
 
 use crate::api::{GraphSession, Library, TensorName, TfOutputs, TfTensor};
-use crate::graph::OutputStability;
+use crate::graph::GraphFacts;
 
 /// The number of combinations of inputs and outputs that a session is prepared for, besides those
 /// with all outputs. The library keeps a compiled form of the graph for each combination, and never
@@ -23,7 +23,7 @@ pub(crate) struct LoadedGraph {
     pub(crate) inputs: Vec<TensorName>,
     /// The graph's tensors for the interface's outputs.
     pub(crate) outputs: Vec<TensorName>,
-    pub(crate) output_memory: OutputStability,
+    pub(crate) facts: GraphFacts,
     pub(crate) combinations: Combinations,
 }
 
@@ -98,7 +98,8 @@ impl Session for TensorFlowSession {
         shape: &Shape,
         data: ByteRegion<'data>,
     ) -> Result<Self::Tensor<'data>, Status> {
-        TfTensor::of_elements(&self.library, datatype, shape, data)
+        let sharing = self.graph.facts.input_sharing;
+        TfTensor::of_elements(&self.library, datatype, shape, data, sharing)
     }
 
     fn strings<'data>(
@@ -131,7 +132,8 @@ impl Session for TensorFlowSession {
         let (Some(fed), Some(fetched)) = (fed, fetched) else {
             return Err(Status::internal("a run has a tensor that the model doesn't have"));
         };
-        let run = graph.session.run(fed.into_iter(), fetched.into_iter(), graph.output_memory)?;
+        let run =
+            graph.session.run(fed.into_iter(), fetched.into_iter(), graph.facts.output_memory)?;
         match computed {
             ComputedOutputs::Wanted => Ok(run),
             ComputedOutputs::All => run.select(&wanted),

@@ -15,8 +15,8 @@ use galatea_tensor::DataType;
 use prost::Message as _;
 
 use crate::api::{GraphSession, Library, TensorName};
-use crate::graph::{self, NodeNames, OutputStability};
-use crate::messages::{GraphDef, MetaGraphDef};
+use crate::graph::{GraphFacts, KnownOperators, NodeNames};
+use crate::messages::GraphDef;
 use crate::model_format::ModelFormat;
 use crate::parameters::ModelParameters;
 use crate::saved_model::{self, Signature, SignatureTensor};
@@ -50,8 +50,7 @@ pub(crate) struct SessionPool {
 struct OpenedGraph {
     session: GraphSession,
     signature: Signature,
-    guarantee: ExecutionPredictability,
-    output_memory: OutputStability,
+    facts: GraphFacts,
 }
 
 impl SessionSource for TensorFlowSource {
@@ -80,7 +79,7 @@ impl TensorFlowSource {
     /// Opens a session, and compares the model with its configuration.
     fn open(&self) -> Result<(LoadedGraph, SessionInterface, ExecutionPredictability), Status> {
         let path = self.path.as_path();
-        let OpenedGraph { session, signature, guarantee, output_memory } = match self.format {
+        let OpenedGraph { session, signature, facts } = match self.format {
             ModelFormat::SavedModel => self.open_saved_model(path)?,
             ModelFormat::GraphDef => self.open_graph(path)?,
         };
@@ -95,11 +94,8 @@ impl TensorFlowSource {
         }
         let interface = interface(&signature, &self.spec);
         let combinations = Combinations::default();
-        let graph = LoadedGraph { session, inputs, outputs, output_memory, combinations };
-        // Operators from elsewhere may wait for anything.
-        let guarantee =
-            if self.has_own_operators { ExecutionPredictability::Unspecified } else { guarantee };
-        Ok((graph, interface, guarantee))
+        let graph = LoadedGraph { session, inputs, outputs, facts, combinations };
+        Ok((graph, interface, facts.guarantee))
     }
 
     fn graph_tensor(
@@ -113,6 +109,16 @@ impl TensorFlowSource {
                 self.spec.name, tensor.name, tensor.graph_name
             ))
         })
+    }
+
+    /// Facts about a graph. Operators of a library that another model opened are available too.
+    fn facts(&self, graph: &GraphDef) -> GraphFacts {
+        let known = if self.has_own_operators || self.library.has_opened_operators() {
+            KnownOperators::FromLibraries
+        } else {
+            KnownOperators::Standard
+        };
+        GraphFacts::of(graph, known)
     }
 
     fn config(&self) -> Vec<u8> {
@@ -129,8 +135,10 @@ impl TensorFlowSource {
             Some(meta_graph) => meta_graph,
             None => saved_model::decode_meta_graph(&message.unwrap_or_default())?,
         };
-        let MetaGraphDef { graph, .. } = &meta_graph;
-        let (guarantee, output_memory) = facts(&graph.clone().unwrap_or_default());
+        let facts = meta_graph
+            .graph
+            .as_ref()
+            .map_or(self.facts(&GraphDef::default()), |graph| self.facts(graph));
         let configured = &self.parameters.signature;
         let (signature, warning) = saved_model::signature(&meta_graph, configured, &self.spec.name)
             .map_err(Status::internal)?;
@@ -138,7 +146,7 @@ impl TensorFlowSource {
             self.host.log(LogLevel::Warning, &warning);
         }
         validation::check_signature(&self.spec, &signature)?;
-        Ok(OpenedGraph { session, signature, guarantee, output_memory })
+        Ok(OpenedGraph { session, signature, facts })
     }
 
     fn open_graph(&self, path: &Path) -> Result<OpenedGraph, Status> {
@@ -158,14 +166,10 @@ impl TensorFlowSource {
         let device = (!is_placed).then_some("/cpu:0");
         let session = GraphSession::of_graph(&self.library, &bytes, device, &self.config())?;
         validation::check_graph(&self.spec, &NodeNames::of(&graph))?;
-        let (guarantee, output_memory) = facts(&graph);
+        let facts = self.facts(&graph);
         let signature = configured_signature(&self.spec);
-        Ok(OpenedGraph { session, signature, guarantee, output_memory })
+        Ok(OpenedGraph { session, signature, facts })
     }
-}
-
-fn facts(graph: &GraphDef) -> (ExecutionPredictability, OutputStability) {
-    (graph::guarantee(graph), graph::output_stability(graph))
 }
 
 /// The tensors that a configuration names, for a graph without signatures.

@@ -9,6 +9,27 @@ use galatea_tensor::DataType;
 use crate::graph::NodeNames;
 use crate::saved_model::{Signature, SignatureTensor};
 
+/// The largest number of dimensions. TensorFlow ends the process if a tensor has more.
+pub(crate) const RANK_MAX: usize = 254;
+
+/// Checks that TensorFlow can have tensors with the dimensions of a configuration.
+pub(crate) fn check_ranks(spec: &ModelSpec) -> Result<(), Status> {
+    let batch = usize::from(spec.max_batch_size > 0);
+    let inputs = spec.inputs.iter().map(|one| (&one.name, &one.dims, &one.reshape));
+    let outputs = spec.outputs.iter().map(|one| (&one.name, &one.dims, &one.reshape));
+    let states = spec.sequence_states().iter().map(|one| (&one.input_name, &one.dims, &None));
+    for (name, dims, reshape) in inputs.chain(outputs).chain(states) {
+        let rank = reshape.as_ref().unwrap_or(dims).len() + batch;
+        if rank > RANK_MAX {
+            let reason = format!(
+                "tensor '{name}' has {rank} dimensions, but TensorFlow supports at most {RANK_MAX}"
+            );
+            return Err(refusal(spec, &reason));
+        }
+    }
+    Ok(())
+}
+
 /// Compares a configuration with a graph, of which only the names are known.
 pub(crate) fn check_graph(spec: &ModelSpec, names: &NodeNames) -> Result<(), Status> {
     let (expected, most) = (spec.inputs.len(), names.inputs.len());

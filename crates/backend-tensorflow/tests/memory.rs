@@ -84,21 +84,61 @@ fn an_unaligned_input_is_copied() {
 #[test]
 fn a_variable_may_keep_an_input() {
     let Some(library) = library() else { return };
-    let mut model = load(&library, "keeper");
+    let mut model = load(&library, "large_keeper");
     let mut execute = |number: f32| {
-        let (bytes, freed) = tracked(&[number; 64], 0);
+        let (bytes, freed) = tracked(&[number; 1 << 14], 0);
         let content = bytes.to_vec();
-        let response = model.execute("x", DataType::Fp32, &[64], Buffer::from_bytes(bytes));
+        let response = model.execute("x", DataType::Fp32, &[1 << 14], Buffer::from_bytes(bytes));
         (output(&response, "before").clone(), content, freed)
     };
     let (zero, first, first_freed) = execute(1.0);
     assert!(zero.iter().all(|&byte| byte == 0));
+    assert!(!first_freed.load(Ordering::Relaxed));
     let (before, second, _) = execute(2.0);
     assert_eq!(before[..], first);
     let (again, ..) = execute(3.0);
     assert_eq!(again[..], second);
     drop(before);
     assert!(first_freed.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_variable_keeps_copies_of_small_inputs() {
+    let Some(library) = library() else { return };
+    let mut model = load(&library, "keeper");
+    let (bytes, freed) = tracked(&[1.0; 64], 0);
+    model.execute("x", DataType::Fp32, &[64], Buffer::from_bytes(bytes));
+    // The request's memory may be larger than the input.
+    assert!(freed.load(Ordering::Relaxed));
+}
+
+#[test]
+fn an_operator_that_writes_to_its_input_gets_a_copy() {
+    let Some(library) = library() else { return };
+    let mut model = load(&library, "overwriter");
+    let (bytes, _) = tracked(&[1.5; 32], 0);
+    let before = bytes.to_vec();
+    let response = model.execute("x", DataType::Fp32, &[2, 16], Buffer::from_bytes(bytes.clone()));
+    assert_eq!(bytes[..], before);
+    let changed = [[2.5_f32; 16], [1.5; 16]].concat();
+    let changed: Vec<u8> = changed.iter().flat_map(|number| number.to_le_bytes()).collect();
+    assert_eq!(output(&response, "y")[..], changed);
+}
+
+#[test]
+fn a_tensor_with_too_many_dimensions_is_refused() {
+    let Some(library) = library() else { return };
+    let mut model = load(&library, "any_rank");
+    for (rank, fits) in [(254, true), (255, false), (300, false)] {
+        for offset in [0, 4] {
+            let (bytes, _) = tracked(&[1.5], offset);
+            let found =
+                model.try_execute("x", DataType::Fp32, &vec![1; rank], Buffer::from_bytes(bytes));
+            let message = found.as_ref().err().map_or("", |status| status.message());
+            assert_eq!(found.is_ok(), fits, "{rank} {message}");
+            assert_eq!(message.contains("TensorFlow supports at most 254"), !fits, "{message}");
+        }
+    }
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! The shared library itself.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use galatea_backend::{FileFingerprint, is_library_truncated};
 use galatea_infer::Status;
 use galatea_runtime::LibrarySearchSpec;
+use galatea_stdx::Lock;
 
 use super::functions::Functions;
 use super::status::{CallStatus, c_string, missing, text};
@@ -22,7 +25,14 @@ pub struct Library {
     version: String,
     path: PathBuf,
     fingerprint: Option<FileFingerprint>,
+    /// True once a library of operators may have been opened.
+    has_operator_libraries: AtomicBool,
+    /// The libraries of operators that were opened.
+    operator_libraries: Lock<BTreeMap<String, OperatorLibrary>>,
 }
+
+/// The version of an operator library's file when it was opened; `None` if it is unknown.
+type OperatorLibrary = Option<FileFingerprint>;
 
 /// The messages that the library writes to the standard error output.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -80,7 +90,14 @@ impl Library {
         // SAFETY: the version is a static string, and the function takes no arguments.
         let version = unsafe { text((functions.TF_Version)()) };
         let path = path.to_path_buf();
-        Ok(Arc::new(Self { functions, version, path, fingerprint }))
+        Ok(Arc::new(Self {
+            functions,
+            version,
+            path,
+            fingerprint,
+            has_operator_libraries: AtomicBool::new(false),
+            operator_libraries: Lock::default(),
+        }))
     }
 
     /// The library's version, such as `2.21.0`.
@@ -105,8 +122,30 @@ impl Library {
         &self.functions
     }
 
-    /// Opens a library of operators, which stays open. The library opens each file only once.
+    /// Returns true if a library of operators was opened. Graphs may then have operators that
+    /// TensorFlow doesn't define.
+    pub(crate) fn has_opened_operators(&self) -> bool {
+        self.has_operator_libraries.load(Ordering::SeqCst)
+    }
+
+    /// Opens a library of operators, which stays open. A file is opened once, because TensorFlow
+    /// keeps a description of the operators for each call.
     pub(crate) fn load_operators(&self, path: &str) -> Result<(), Status> {
+        let fingerprint = FileFingerprint::of(Path::new(path));
+        let known = |opened: &BTreeMap<String, OperatorLibrary>| {
+            opened.get(path).is_some_and(|found| *found == fingerprint)
+        };
+        if known(&self.operator_libraries.lock("find an operator library")) {
+            return Ok(());
+        }
+        self.has_operator_libraries.store(true, Ordering::SeqCst);
+        self.open_operators(path)?;
+        let mut opened = self.operator_libraries.lock("add an operator library");
+        opened.insert(path.to_owned(), fingerprint);
+        Ok(())
+    }
+
+    fn open_operators(&self, path: &str) -> Result<(), Status> {
         let status = CallStatus::new(&self.functions)?;
         let name = c_string(path, "the path of an operator library")?;
         // SAFETY: the name lives during the call. The operator named the file, whose initializers

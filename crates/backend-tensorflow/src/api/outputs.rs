@@ -89,8 +89,8 @@ unsafe impl Send for TfMemory {}
 impl AsRef<[u8]> for TfMemory {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the tensor has this many initialized bytes at the address and lives as long as
-        // `self`. The library writes only to memory that it has the last reference to. Memory of
-        // reference variables is an exception, and is copied by `fixed`.
+        // `self`. The library writes only to memory that it has the last reference to. The
+        // outputs of graphs with exceptions, which `GraphFacts` finds, are copied by `fixed`.
         unsafe { std::slice::from_raw_parts(self.data, self.byte_size) }
     }
 }

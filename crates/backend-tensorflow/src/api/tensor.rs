@@ -14,6 +14,12 @@ use super::library::{ALIGNMENT, Library};
 use super::status::missing;
 use super::string_array::StringArray;
 use crate::element;
+use crate::graph::InputSharing;
+use crate::validation::RANK_MAX;
+
+/// The size from which an input that a variable may keep is taken in place. A smaller one is
+/// copied, because it would keep the memory of the whole request.
+const KEPT_BYTES_MIN: usize = 1 << 16;
 
 /// A tensor of the library. Its memory belongs to the library or, for an input in place, to a
 /// request, of which the tensor is one of the owners.
@@ -26,13 +32,15 @@ pub(crate) struct TfTensor {
 unsafe impl Send for TfTensor {}
 
 impl TfTensor {
-    /// Creates a tensor with the elements in `data`. They stay in place if their memory can be
-    /// owned and is aligned as the library requires; otherwise they are copied once.
+    /// Creates a tensor with the elements in `data`. They stay in place if the graph permits it,
+    /// and if their memory can be owned and is aligned as the library requires. Otherwise they are
+    /// copied once.
     pub(crate) fn of_elements(
         library: &Arc<Library>,
         datatype: DataType,
         shape: &Shape,
         data: ByteRegion<'_>,
+        sharing: InputSharing,
     ) -> Result<Self, Status> {
         let byte_size = data.byte_size();
         let expected = shape.byte_size(datatype).and_then(|size| usize::try_from(size).ok());
@@ -40,7 +48,12 @@ impl TfTensor {
         let number = number.ok_or_else(|| {
             Status::internal(format!("{byte_size} bytes are no {datatype} of shape {shape}"))
         })?;
-        let fits = byte_size > 0 && data.is_aligned(ALIGNMENT);
+        let permitted = match sharing {
+            InputSharing::InPlace => byte_size > 0,
+            InputSharing::LargeInPlace => byte_size >= KEPT_BYTES_MIN,
+            InputSharing::Copied => false,
+        };
+        let fits = permitted && data.is_aligned(ALIGNMENT);
         match fits.then(|| data.owner()).flatten() {
             Some(owner) => Self::in_place(library, number, shape, owner),
             None => Self::copied(library, number, shape, data),
@@ -53,6 +66,7 @@ impl TfTensor {
         shape: &Shape,
         parts: &[&[u8]],
     ) -> Result<Self, Status> {
+        rank_of(shape)?;
         let array = StringArray::new(library, shape, parts)?;
         let number = element::STRING;
         let (data, byte_size) = (array.as_ptr().cast::<c_void>(), array.byte_size());
@@ -69,11 +83,13 @@ impl TfTensor {
         shape: &Shape,
         owner: Bytes,
     ) -> Result<Self, Status> {
+        rank_of(shape)?;
         let (data, byte_size) = (owner.as_ptr().cast_mut().cast::<c_void>(), owner.len());
         let argument = Box::into_raw(Box::new(owner)).cast::<c_void>();
         // SAFETY: the bytes are exactly the shape's elements, aligned as the library requires. They
         // never change, and live until the deallocator drops them. The library takes a mutable
-        // pointer but never writes to memory that it didn't allocate.
+        // pointer, but only operators write to memory that it didn't allocate that `GraphFacts`
+        // finds. The inputs of their graphs are copied.
         unsafe { Self::over(library, number, shape, (data, byte_size), (free_bytes, argument)) }
     }
 
@@ -172,8 +188,13 @@ impl Drop for TfTensor {
 }
 
 fn rank_of(shape: &Shape) -> Result<c_int, Status> {
-    c_int::try_from(shape.rank())
-        .map_err(|_| Status::invalid_argument(format!("shape {shape} has too many dimensions")))
+    let rank = Some(shape.rank()).filter(|&rank| rank <= RANK_MAX);
+    rank.and_then(|rank| c_int::try_from(rank).ok()).ok_or_else(|| {
+        let (rank, most) = (shape.rank(), RANK_MAX);
+        Status::invalid_argument(format!(
+            "a tensor has {rank} dimensions, but TensorFlow supports at most {most}"
+        ))
+    })
 }
 
 /// Releases the bytes of an input in place.

@@ -134,3 +134,18 @@ fn a_graph_has_only_names() {
     let expected = "unexpected inference output 'y', allowed outputs are: w, x";
     assert_eq!(check(&["a"], &["x", "w"]), invalid(expected));
 }
+
+#[test]
+fn tensors_with_too_many_dimensions_are_refused() {
+    let with = |batch: &str, rank: usize| {
+        let dims = vec!["1"; rank].join(", ");
+        check_ranks(&spec(&format!("{batch} {}", TENSORS.replace("[ 3 ]", &format!("[ {dims} ]")))))
+            .map_err(|status| (status.code(), status.message().to_owned()))
+    };
+    assert_eq!(with("", 254), Ok(()));
+    assert_eq!(with(BATCHED, 253), Ok(()));
+    let expected = "unable to load model 'm', tensor 'a' has 255 dimensions, but TensorFlow \
+                    supports at most 254";
+    assert_eq!(with("", 255), invalid(expected));
+    assert_eq!(with(BATCHED, 254), invalid(expected));
+}

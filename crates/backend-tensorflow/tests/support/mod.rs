@@ -124,12 +124,31 @@ impl TestModel {
         self.execute_batch(name, vec![(datatype, dims.to_vec(), data)]).remove(0)
     }
 
+    /// Executes a request with one input, which may fail.
+    pub(crate) fn try_execute(
+        &mut self,
+        name: &str,
+        datatype: DataType,
+        dims: &[i64],
+        data: Buffer,
+    ) -> Result<InferenceResponse, Status> {
+        self.results(name, vec![(datatype, dims.to_vec(), data)]).remove(0)
+    }
+
     /// Executes a batch of requests with one input each.
     pub(crate) fn execute_batch(
         &mut self,
         name: &str,
         tensors: Vec<(DataType, Vec<i64>, Buffer)>,
     ) -> Vec<InferenceResponse> {
+        self.results(name, tensors).into_iter().map(Result::unwrap).collect()
+    }
+
+    fn results(
+        &mut self,
+        name: &str,
+        tensors: Vec<(DataType, Vec<i64>, Buffer)>,
+    ) -> Vec<Result<InferenceResponse, Status>> {
         let requests = tensors.into_iter().map(|(datatype, dims, data)| {
             let shape = Shape::new(&dims).unwrap();
             let input = InputTensor { name: name.to_owned(), datatype, shape, data };
@@ -137,7 +156,7 @@ impl TestModel {
         });
         let (pending, replies): (Vec<_>, Vec<_>) = requests.unzip();
         self.instance.execute(pending).unwrap();
-        replies.iter().map(|replies| only_reply(replies).unwrap()).collect()
+        replies.iter().map(only_reply).collect()
     }
 }
 
