@@ -244,6 +244,7 @@ def test_what_can_not_be_served(program: Program, model: pathlib.Path) -> None:
     """Each error names what is wrong."""
     folder = model.parent
     (folder / "notes.txt").write_text("hello")
+    (folder / "model.pt2").write_text("hello")
     (folder / "forest.joblib").write_text("hello")
     (folder / "broken.ubj").write_text("hello")
     (folder / "bad.onnx").write_text("hello")
@@ -253,6 +254,7 @@ def test_what_can_not_be_served(program: Program, model: pathlib.Path) -> None:
     cases: list[tuple[list[object], str]] = [
         ([folder / "nothing.onnx"], f"error: there is no '{folder}/nothing.onnx'"),
         ([folder / "notes.txt"], "is neither an ONNX model (.onnx) nor a model in Python (.py)"),
+        ([folder / "model.pt2"], "is a model of PyTorch, which doesn't say its inputs"),
         ([folder / "forest.joblib"], "is a pickle, which is code: export the model to ONNX"),
         ([folder / "broken.ubj"], "can't use"),
         ([folder / "empty"], "has no model: no .onnx file, no model.py"),

@@ -156,6 +156,13 @@ fn no_model(argument: &str, path: &Path) -> String {
              forest with treelite.sklearn.import_model and serialize"
         );
     }
+    if matches!(ending, "pt" | "pt2" | "pth") {
+        return format!(
+            "'{argument}' is a model of PyTorch, which doesn't say its inputs and outputs: put it \
+             into a directory as NAME/1/model.pt2 (compiled) or NAME/1/model.pt (TorchScript), with \
+             a NAME/config.pbtxt, and serve NAME; docs/pytorch.md has an example"
+        );
+    }
     if matches!(ending, "keras" | "h5" | "hdf5") {
         return format!(
             "'{argument}' is a file of Keras: write a SavedModel with model.export, and serve its \
