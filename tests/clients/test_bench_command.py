@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +22,8 @@ from terminals import Terminal
 pytestmark = pytest.mark.galatea_only
 
 SECONDS_MAX = 120
+#: Files of forests.
+FORESTS = pathlib.Path(__file__).parents[2] / "crates" / "forest" / "tests" / "goldens"
 QUICK = ["--duration=1", "--concurrency=1,3"]
 
 
@@ -98,6 +101,27 @@ def test_a_server_is_started_for_a_file(program: Program, model: pathlib.Path) -
         assert row["inferences_per_second"] == pytest.approx(4 * row["requests_per_second"])
         assert row["server_cpu_seconds"] > 0
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("golden, name, features", [
+    ("xgboost_logistic.json", "xgboost.json", 6),
+    ("lightgbm_regression.txt", "model.txt", 6),
+    ("sklearn_forest_classes.tl", "checkpoint.tl", 6),
+])
+def test_a_forest(
+    program: Program, tmp_path: pathlib.Path, golden: str, name: str, features: int
+) -> None:
+    """The sizes follow from the file, so that none is made up."""
+    shutil.copy(FORESTS / golden, tmp_path / name)
+    document = results(starting(program, *QUICK, tmp_path / name, "--batch=4"))
+    assert document["model"] == pathlib.Path(name).stem and document["assumed"] == []
+    assert document["inputs"] == [
+        {"name": "input__0", "datatype": "FP32", "shape": [4, features]}
+    ]
+    assert len(document["results"]) == 4
+    for row in document["results"]:
+        check_row(row)
+        assert row["inferences_per_second"] == pytest.approx(4 * row["requests_per_second"])
 
 
 def test_a_running_server(

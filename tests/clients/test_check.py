@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 import subprocess
 from typing import Any
 
@@ -18,6 +19,8 @@ from server import Program
 pytestmark = pytest.mark.galatea_only
 
 SECONDS_MAX = 60
+#: Files of forests.
+FORESTS = pathlib.Path(__file__).parents[2] / "crates" / "forest" / "tests" / "goldens"
 
 IDENTITY = """\
 backend: "identity"
@@ -360,6 +363,43 @@ def test_files_and_directories_of_models_are_checked(
     (tmp_path / "notes.txt").write_text("hello")
     done = check(program, tmp_path / "notes.txt")
     assert done.returncode == 1 and "is neither an ONNX model" in done.stderr
+
+
+def test_files_of_forests_are_checked(program: Program, tmp_path: pathlib.Path) -> None:
+    """They are named as they were given, alone, in a directory and in a repository."""
+    folder, models = tmp_path / "files", tmp_path / "models"
+    folder.mkdir()
+    given = {
+        "xgboost_logistic.json": "xgboost.json", "lightgbm_regression.txt": "model.txt",
+        "sklearn_forest_classes.tl": "checkpoint.tl", "xgboost_dart.ubj": "small.ubj",
+        "old_xgboost_dart.model": "xgboost.model",
+    }
+    for golden, name in given.items():
+        shutil.copy(FORESTS / golden, folder / name)
+    names = {"xgboost", "model", "checkpoint", "small"}
+    (folder / "xgboost.model").rename(tmp_path / "old.model")
+    found = errors(program, folder, tmp_path / "old.model")
+    assert found == dict.fromkeys(names | {"old"}, []), found
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"learner": 1}')
+    found = errors(program, broken, folder / "small.ubj")
+    assert not found["small"]
+    (error,) = found["broken"]
+    assert error["file"] == str(broken) and str(broken) in error["message"], error
+    version = models / "churn" / "1"
+    version.mkdir(parents=True)
+    shutil.copy(folder / "xgboost.json", version)
+    config = (
+        'backend: "fil"\ninput { name: "input__0" data_type: TYPE_FP32 dims: [ -1, 7 ] }\n'
+        'output { name: "output__0" data_type: TYPE_FP32 dims: [ -1, 1 ] }\n'
+        'parameters { key: "model_type" value { string_value: "xgboost_json" } }\n'
+        'parameters { key: "is_classifier" value { string_value: "true" } }\n'
+    )
+    (models / "churn" / "config.pbtxt").write_text(config)
+    (error,) = errors(program, models)["churn"]
+    assert "'input__0' has 7 values for each row, but the model takes 6" in error["message"], error
+    (models / "churn" / "config.pbtxt").write_text(config.replace("7", "6"))
+    assert errors(program, models) == {"churn": []}
 
 
 def test_a_repository_is_only_its_models(program: Program, tmp_path: pathlib.Path) -> None:

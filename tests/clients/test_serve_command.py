@@ -256,7 +256,7 @@ def test_what_can_not_be_served(program: Program, model: pathlib.Path) -> None:
         ([folder / "notes.txt"], "is neither an ONNX model (.onnx) nor a model in Python (.py)"),
         ([folder / "model.pt2"], "is a model of PyTorch, which doesn't say its inputs"),
         ([folder / "forest.joblib"], "is a pickle, which is code: export the model to ONNX"),
-        ([folder / "broken.ubj"], "can't use"),
+        ([folder / "broken.ubj"], f"failed to load '{folder}/broken.ubj': "),
         ([folder / "empty"], "has no model: no .onnx file, no model.py"),
         ([model, folder / "sub"], "would both be the model 'add_one'"),
         ([model, folder / "bad.onnx", "--name=x"], "'--name' needs exactly one model"),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 
 use galatea_forest::{Forest, ForestTask, ModelFormat, read_forest};
@@ -45,15 +45,15 @@ pub(super) fn has_usual_name(path: &Path) -> bool {
     ModelFormat::ALL.iter().any(is_name)
 }
 
-/// The configuration of a file: probabilities of classes, or numbers.
-pub(super) fn config(path: &Path, format: ModelFormat) -> io::Result<String> {
-    let forest = read_forest(format, &std::fs::read(path)?).map_err(io::Error::other)?;
-    Ok(config_of(&forest, format))
-}
-
-fn config_of(forest: &Forest, format: ModelFormat) -> String {
-    let is_classifier =
-        matches!(forest.task(), ForestTask::BinaryClassifier | ForestTask::MultiClassifier);
+/// The configuration of a file: probabilities of classes, or numbers. That of a damaged file has any
+/// sizes, because the load fails with the reason before they matter.
+pub(super) fn config(path: &Path, format: ModelFormat) -> String {
+    let forest = std::fs::read(path).ok().and_then(|file| read_forest(format, &file).ok());
+    let is_classifier = forest.as_ref().is_some_and(|forest| {
+        matches!(forest.task(), ForestTask::BinaryClassifier | ForestTask::MultiClassifier)
+    });
+    let features = forest.as_ref().map_or(1, Forest::feature_count);
+    let columns = forest.as_ref().map_or(1, Forest::columns_per_target);
     let parameter = |key: &str, value: &str| {
         format!("parameters {{ key: \"{key}\" value {{ string_value: \"{value}\" }} }}\n")
     };
@@ -62,8 +62,8 @@ fn config_of(forest: &Forest, format: ModelFormat) -> String {
     };
     [
         format!("backend: \"fil\"\nmax_batch_size: {BATCH_MAX}\ndynamic_batching {{ }}\n"),
-        tensor("input", "input__0", forest.feature_count()),
-        tensor("output", "output__0", forest.columns_per_target()),
+        tensor("input", "input__0", features),
+        tensor("output", "output__0", columns),
         parameter("model_type", format.model_type()),
         parameter("is_classifier", &is_classifier.to_string()),
         parameter("predict_proba", &is_classifier.to_string()),

@@ -153,7 +153,15 @@ fn no_model(argument: &str, path: &Path) -> String {
     if matches!(ending, "joblib" | "pickle" | "pkl") {
         return format!(
             "'{argument}' is a pickle, which is code: export the model to ONNX with skl2onnx, or a \
-             forest with treelite.sklearn.import_model and serialize"
+             forest with treelite.sklearn.import_model and serialize; a model in Python (.py) may \
+             load it (docs/scikit-learn.md)"
+        );
+    }
+    if ending == "skops" {
+        return format!(
+            "'{argument}' is read by scikit-learn: export the model to ONNX with skl2onnx, or a \
+             forest with treelite.sklearn.import_model and serialize; a model in Python (.py) may \
+             load it (docs/scikit-learn.md)"
         );
     }
     if matches!(ending, "pt" | "pt2" | "pth") {
@@ -376,7 +384,7 @@ fn link(linked: &SymlinkRepository, name: &str, source: &Source) -> std::io::Res
             linked.add_single_file_model(name, path, tensorflow::USUAL, None)
         }
         Source::Forest(path, format) => {
-            let config = forest::config(path, *format)?;
+            let config = forest::config(path, *format);
             linked.add_single_file_model(name, path, format.default_file_name(), Some(&config))
         }
         // Models import what is beside them.
