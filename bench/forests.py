@@ -1,8 +1,9 @@
-"""Forests on one core: our predictor beside XGBoost, LightGBM and treelite, called in C.
+"""Forests on one core: our predictor beside XGBoost, LightGBM, treelite and ONNX Runtime, called in C.
 
     pip install -r tests/forests/requirements.txt
-    cargo build --release -p galatea-forest --example forest
-    python bench/forests.py --forest target/release/examples/forest
+    cargo build --release -p galatea-forest -p galatea-backend-fil --example forest --example execute
+    cargo build --release -p galatea
+    python bench/forests.py --programs target/release/examples --galatea target/release/galatea
 
 Two models of 500 trees on 32 features: XGBoost with depth 6, LightGBM with 63 leaves. Each call
 predicts other rows than the one before, because the same rows again would suit the processor's guesses
@@ -23,9 +24,12 @@ from collections.abc import Callable, Iterator
 
 import lightgbm
 import numpy as np
+import onnxmltools
 import treelite
 import xgboost
 from lightgbm.basic import _LIB as LIGHTGBM
+from onnx_trees import onnx_call
+from onnxmltools.convert.common.data_types import FloatTensorType
 from treelite.core import _LIB as TREELITE
 from xgboost.core import _LIB as XGBOOST
 
@@ -35,6 +39,15 @@ ROWS = 20_000
 COUNTS = (1, 32, 1000)
 SECONDS = 2.0
 ROUNDS = 3
+NEVER = (float("inf"),) * 2
+CONFIG = f"""\
+backend: "fil"
+max_batch_size: 1024
+input {{ name: "input__0" data_type: TYPE_FP32 dims: [ {FEATURES} ] }}
+output {{ name: "output__0" data_type: TYPE_FP32 dims: [ 1 ] }}
+parameters {{ key: "is_classifier" value {{ string_value: "false" }} }}
+parameters {{ key: "model_type" value {{ string_value: "TYPE" }} }}
+"""
 
 Call = Callable[[np.ndarray], None]
 #: The least and the middle time, in microseconds.
@@ -104,13 +117,36 @@ def measure(call: Call, rows: np.ndarray, count: int) -> Times:
     return min(taken), statistics.median(taken)
 
 
-def ours(program: pathlib.Path, kind: str, model: pathlib.Path, rows: pathlib.Path,
+def ours(programs: pathlib.Path, kind: str, model: pathlib.Path, rows: pathlib.Path,
          count: int) -> Times:
     """Our predictor, which measures itself in the same way."""
-    command = [program, "time", kind, model, rows, str(count)]
+    command = [programs / "forest", "time", kind, model, rows, str(count)]
     result = subprocess.run(command, check=True, capture_output=True, text=True)
     _, least, middle = result.stdout.split()
     return float(least), float(middle)
+
+
+def backend(programs: pathlib.Path, kind: str, model: pathlib.Path, rows: pathlib.Path, count: int,
+            requests: int) -> Times:
+    """Our backend without a server, which joins the rows of one or more requests."""
+    version = model.parent / kind / "1"
+    version.mkdir(parents=True, exist_ok=True)
+    (version / model.name).write_bytes(model.read_bytes())
+    (version.parent / "config.pbtxt").write_text(CONFIG.replace("TYPE\"", f"{kind}\""))
+    command = [programs / "execute", version.parent, rows, str(count)]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    for line in result.stdout.splitlines():
+        _, number, least, middle = line.split()
+        if int(number) == requests:
+            return float(least), float(middle)
+    return NEVER
+
+
+def convert(name: str, booster: xgboost.Booster | lightgbm.Booster, path: pathlib.Path) -> None:
+    """The model in ONNX."""
+    converters = {"XGBoost": onnxmltools.convert_xgboost, "LightGBM": onnxmltools.convert_lightgbm}
+    types = [("rows", FloatTensorType([None, FEATURES]))]
+    path.write_bytes(converters[name](booster, initial_types=types).SerializeToString())
 
 
 def train(folder: pathlib.Path, rows: np.ndarray) -> tuple[xgboost.Booster, lightgbm.Booster]:
@@ -123,49 +159,79 @@ def train(folder: pathlib.Path, rows: np.ndarray) -> tuple[xgboost.Booster, ligh
     parameters = dict(objective="regression", num_leaves=63, num_threads=1, verbose=-1)
     light = lightgbm.train(parameters, lightgbm.Dataset(rows, label), TREES)
     light.save_model(folder / "model.txt")
+    convert("XGBoost", boosted, folder / "XGBoost.onnx")
+    convert("LightGBM", light, folder / "LightGBM.onnx")
     return boosted, light
 
 
-def rows_of_table(program: pathlib.Path, folder: pathlib.Path) -> Iterator[tuple[str, list[Times]]]:
+def predictors_of(name: str, own: Callable[[int], Call], programs: pathlib.Path,
+                  folder: pathlib.Path, rows: np.ndarray) -> dict[str, Callable[[int], Times]]:
+    """What predicts the rows with the model of a library, and how it is measured."""
+    if name == "XGBoost":
+        kind, model = "xgboost_json", folder / "xgboost.json"
+        read = treelite.frontend.load_xgboost_model(model, format_choice="json")
+    else:
+        kind, model = "lightgbm", folder / "model.txt"
+        read = treelite.frontend.load_lightgbm_model(model)
+    onnx, file = folder / f"{name}.onnx", folder / "rows"
+    return {
+        "Galatea": lambda count: ours(programs, kind, model, file, count),
+        "Galatea's backend": lambda count: backend(programs, kind, model, file, count, 1),
+        "Galatea's backend, two requests":
+            lambda count: backend(programs, kind, model, file, count, 2),
+        name: lambda count: measure(own(count), rows, count),
+        "treelite": lambda count: measure(treelite_call(read, count), rows, count),
+        "ONNX Runtime":
+            lambda count: measure(onnx_call(onnx, "rows", "variable", count), rows, count),
+    }
+
+
+def rows_of_table(
+    programs: pathlib.Path, folder: pathlib.Path
+) -> Iterator[tuple[str, list[Times]]]:
     """Each predictor with its times for each number of rows, of the best round."""
     rows = np.random.default_rng(0).normal(size=(ROWS, FEATURES)).astype(np.float32)
     rows.tofile(folder / "rows")
     boosted, light = train(folder, rows)
-    read = {
-        "XGBoost": treelite.frontend.load_xgboost_model(
-            folder / "xgboost.json", format_choice="json"),
-        "LightGBM": treelite.frontend.load_lightgbm_model(folder / "model.txt"),
-    }
-    files = {"XGBoost": ("xgboost_json", "xgboost.json"), "LightGBM": ("lightgbm", "model.txt")}
-    own = {"XGBoost": lambda count: xgboost_call(boosted),
-           "LightGBM": lambda count: lightgbm_call(light, count)}
-    for name, (kind, file) in files.items():
-        predictors: dict[str, Callable[[int], Times]] = {
-            f"{name}'s model, Galatea": lambda count, kind=kind, file=file: ours(
-                program, kind, folder / file, folder / "rows", count),
-            f"{name}'s model, {name}": lambda count, name=name: measure(
-                own[name](count), rows, count),
-            f"{name}'s model, treelite": lambda count, name=name: measure(
-                treelite_call(read[name], count), rows, count),
-        }
-        best = {key: [(float("inf"),) * 2] * len(COUNTS) for key in predictors}
+    for name, own in (("XGBoost", lambda count: xgboost_call(boosted)),
+                      ("LightGBM", lambda count: lightgbm_call(light, count))):
+        predictors = predictors_of(name, own, programs, folder, rows)
+        best = {key: [NEVER] * len(COUNTS) for key in predictors}
         for _ in range(ROUNDS):
             for key, predictor in predictors.items():
                 best[key] = [min(old, predictor(count))
                              for old, count in zip(best[key], COUNTS, strict=True)]
-        yield from best.items()
+        yield from ((f"{name}'s model, {key}", times) for key, times in best.items())
+
+
+def served(program: pathlib.Path, model: pathlib.Path) -> Iterator[str]:
+    """Cells of the server over HTTP: the middle time of a request, and the server's CPU time."""
+    for count in COUNTS:
+        command = [program, "bench", "--json", "--concurrency=1", "--protocol=http",
+                   f"--duration={2 * SECONDS:g}", f"--batch={count}", model]
+        result = subprocess.run(command, check=True, capture_output=True, text=True)
+        (found,) = json.loads(result.stdout)["results"]
+        cpu = found["server_cpu_seconds"] / found["responses"] * 1e6
+        yield f"{found['latency_ms']['p50'] * 1000:,.1f} (CPU {cpu:,.1f})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--forest", type=pathlib.Path, required=True, help="the example `forest`")
+    parser.add_argument("--programs", type=pathlib.Path, required=True,
+                        help="the folder of the examples `forest` and `execute`")
+    parser.add_argument("--galatea", type=pathlib.Path, help="a server, measured over HTTP too")
     arguments = parser.parse_args()
     print("| predictor | " + " | ".join(f"{count} rows" for count in COUNTS) + " |")
     print("|---|" + "---|" * len(COUNTS))
-    with tempfile.TemporaryDirectory() as folder:
-        for name, times in rows_of_table(arguments.forest, pathlib.Path(folder)):
-            cells = (f"{least:,.1f} ({middle:,.1f})" for least, middle in times)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        for name, times in rows_of_table(arguments.programs, folder):
+            cells = ("–" if pair == NEVER else "{:,.1f} ({:,.1f})".format(*pair) for pair in times)
             print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+        if arguments.galatea:
+            for kind in ("xgboost_json", "lightgbm"):
+                cells = served(arguments.galatea, folder / kind)
+                print(f"| {kind}, over HTTP | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":
