@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionPolicy, LoadedVersion, LogLevel, Model, ModelFiles,
-    ModelHost,
+    Backend, BackendFingerprint, ExecutionPolicy, LoadedVersion, Model, ModelFiles, ModelHost,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_devices::Devices;
@@ -117,14 +116,6 @@ impl Backend for OpenVinoBackend {
     ) -> Result<Box<dyn Model>, Status> {
         Comparison(&spec).instances()?;
         let parameters = ModelParameters::parse(&spec.parameters)?;
-        if parameters.pads_batches {
-            let line = format!(
-                "model '{}': ENABLE_BATCH_PADDING changes nothing, because batches of any size are \
-                 executed as they are",
-                spec.name
-            );
-            host.log(LogLevel::Warning, &line);
-        }
         let source = OpenVinoSource {
             library: self.library(spec.parameters.get(LIBRARY).map(String::as_str))?,
             path: model_file(files, spec.model_filename(None), &spec.name)?,

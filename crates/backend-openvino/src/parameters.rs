@@ -8,6 +8,8 @@ use galatea_infer::Status;
 pub(crate) const CPU: &str = "CPU";
 const NUM_STREAMS: &str = "NUM_STREAMS";
 const PERFORMANCE_HINT: &str = "PERFORMANCE_HINT";
+const NUM_THREADS: &str = "INFERENCE_NUM_THREADS";
+const HINT_BF16: &str = "HINT_BF16";
 /// A parameter that Triton's backend does not have.
 const PRECISION_HINT: &str = "INFERENCE_PRECISION_HINT";
 /// Another one: the path of the library that executes this model.
@@ -40,9 +42,9 @@ impl ModelParameters {
         let device = text("TARGET_DEVICE").to_ascii_uppercase();
         let mut properties = Vec::new();
         for (key, property) in [
-            ("INFERENCE_NUM_THREADS", "INFERENCE_NUM_THREADS"),
+            (NUM_THREADS, NUM_THREADS),
             ("COMPILATION_NUM_THREADS", "COMPILATION_NUM_THREADS"),
-            ("HINT_BF16", PRECISION_HINT),
+            (HINT_BF16, PRECISION_HINT),
             (NUM_STREAMS, NUM_STREAMS),
             (PERFORMANCE_HINT, PERFORMANCE_HINT),
             (PRECISION_HINT, PRECISION_HINT),
@@ -51,6 +53,13 @@ impl ModelParameters {
             if !value.is_empty() {
                 properties.push((property, property_value(key, &value.to_ascii_lowercase())?));
             }
+        }
+        let hint = text(PRECISION_HINT);
+        if !text(HINT_BF16).is_empty() && !hint.is_empty() && !hint.eq_ignore_ascii_case("bf16") {
+            return Err(Status::invalid_argument(format!(
+                "the parameters '{HINT_BF16}' and '{PRECISION_HINT}' contradict each other: \
+                 bfloat16 and {hint}"
+            )));
         }
         Ok(Self {
             target_device: if device.is_empty() { String::from(CPU) } else { device },
@@ -67,10 +76,19 @@ impl ModelParameters {
     /// The device's properties for this number of instances. Each execution in progress needs a
     /// stream, and OpenVINO makes one. Triton's instances wait for each other unless NUM_STREAMS is
     /// given.
+    ///
+    /// OpenVINO distributes the threads among the streams. An execution keeps the threads that the
+    /// configuration gives it, as with Triton's one stream, so each stream adds as many.
     pub(crate) fn properties_for(&self, instances: u32) -> Vec<(&'static str, String)> {
         let is_given = |one: &(&str, String)| matches!(one.0, NUM_STREAMS | PERFORMANCE_HINT);
         let mut properties = self.properties.clone();
         if instances > 1 && self.target_device == CPU && !self.properties.iter().any(is_given) {
+            for (_, threads) in properties.iter_mut().filter(|(key, _)| *key == NUM_THREADS) {
+                let total = threads.parse::<u32>().ok().and_then(|it| it.checked_mul(instances));
+                if let Some(total) = total {
+                    *threads = total.to_string();
+                }
+            }
             properties.push((NUM_STREAMS, instances.to_string()));
         }
         properties
@@ -81,8 +99,8 @@ impl ModelParameters {
 fn property_value(key: &str, value: &str) -> Result<String, Status> {
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     let expected = match key {
-        "HINT_BF16" if value == "yes" => return Ok(String::from("bf16")),
-        "HINT_BF16" => "YES",
+        HINT_BF16 if value == "yes" => return Ok(String::from("bf16")),
+        HINT_BF16 => "YES",
         NUM_STREAMS if is_number || matches!(value, "auto" | "numa") => {
             return Ok(value.to_ascii_uppercase());
         }
@@ -146,6 +164,32 @@ mod tests {
         assert_eq!(streams(&[("NUM_STREAMS", "1")], 3).as_deref(), Some("1"));
         assert_eq!(streams(&[("PERFORMANCE_HINT", "latency")], 3), None);
         assert_eq!(streams(&[("TARGET_DEVICE", "AUTO")], 3), None);
+    }
+
+    #[test]
+    fn each_execution_has_the_threads_of_the_configuration() {
+        let threads = |pairs: &[(&str, &str)], instances| {
+            let properties = parse(pairs).unwrap().properties_for(instances);
+            properties.iter().find(|(key, _)| *key == NUM_THREADS).unwrap().1.clone()
+        };
+        let four = (NUM_THREADS, "4");
+        assert_eq!(threads(&[four], 1), "4");
+        assert_eq!(threads(&[four], 2), "8");
+        assert_eq!(threads(&[four, (NUM_STREAMS, "2")], 2), "4");
+        assert_eq!(threads(&[four, (PERFORMANCE_HINT, "latency")], 2), "4");
+        let large = u32::MAX.to_string();
+        assert_eq!(threads(&[(NUM_THREADS, &large)], 2), large);
+    }
+
+    #[test]
+    fn hints_of_two_precisions_are_refused() {
+        let hints = |other| parse(&[(HINT_BF16, "YES"), (PRECISION_HINT, other)]);
+        assert!(hints("BF16").is_ok());
+        assert_eq!(
+            hints("F32").unwrap_err(),
+            "the parameters 'HINT_BF16' and 'INFERENCE_PRECISION_HINT' contradict each other: \
+             bfloat16 and F32"
+        );
     }
 
     #[test]

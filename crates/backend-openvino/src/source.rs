@@ -52,6 +52,7 @@ impl SessionSource for OpenVinoSource {
         let may_batch = self.is_batched() && !skips_dynamic_batches;
         let compiled = core.compile_model(&model, target_device, may_batch)?;
         self.log_precision(&compiled);
+        self.log_properties(&compiled);
         let (input_count, outputs) = (interface.inputs.len(), model.outputs()?);
         let session = Arc::new(SharedModel { model: compiled, input_count, outputs, rows });
         Ok(OpenedModel { session, interface, guarantee: self.guarantee() })
@@ -100,6 +101,7 @@ impl OpenVinoSource {
         let failure = match variable {
             Ok(interface) if !self.is_batched() || self.has_variable_batches(&interface) => {
                 let interface = self.adopted(interface)?;
+                self.log_padding();
                 return Ok(Prepared { model, interface, rows: BatchRows::Variable });
             }
             Ok(_) => None,
@@ -172,6 +174,36 @@ impl OpenVinoSource {
         self.host.log(LogLevel::Warning, &line);
         let rows = BatchRows::Fixed(usize::try_from(rows).unwrap_or(1));
         Ok(Some(Prepared { model, interface: self.adopted(interface)?, rows }))
+    }
+
+    fn log_padding(&self) {
+        if self.is_batched() && self.parameters.pads_batches {
+            let line = format!(
+                "model '{}': ENABLE_BATCH_PADDING changes nothing, because batches of any size are \
+                 executed as they are",
+                self.spec.name
+            );
+            self.host.log(LogLevel::Warning, &line);
+        }
+    }
+
+    /// Tells the properties that OpenVINO derived from those that the parameters give.
+    fn log_properties(&self, compiled: &CompiledModel) {
+        let keys = [
+            c"NUM_STREAMS",
+            c"INFERENCE_NUM_THREADS",
+            c"INFERENCE_PRECISION_HINT",
+            c"PERFORMANCE_HINT",
+        ];
+        let known = keys.iter().filter_map(|key| {
+            let value = compiled.property(key)?;
+            Some(format!("{}={value}", key.to_string_lossy()))
+        });
+        let known: Vec<String> = known.collect();
+        if !known.is_empty() {
+            let line = format!("model '{}' is compiled with {}", self.spec.name, known.join(", "));
+            self.host.log(LogLevel::Info, &line);
+        }
     }
 
     /// Tells that results are less precise than those of 32-bit numbers.

@@ -4,7 +4,7 @@
 
 mod support;
 
-use galatea_backend::{Backend, ExecutionPredictability};
+use galatea_backend::{Backend, ExecutionPredictability, ModelFiles as _};
 use galatea_config::SupportedFeatures;
 use galatea_infer::InferenceRequest;
 use galatea_pbtxt::parse_config_draft;
@@ -121,15 +121,28 @@ fn parameters_reach_the_device() {
             format!("parameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}");
         try_load(library.clone(), &files(&[-1, 2]), &format!("{BATCHED} {parameter}"))
     };
-    for (key, value) in [
-        ("INFERENCE_NUM_THREADS", "1"),
-        ("NUM_STREAMS", "AUTO"),
-        ("NUM_STREAMS", "1"),
-        ("PERFORMANCE_HINT", "latency"),
-        ("PERFORMANCE_HINT", "CUMULATIVE_THROUGHPUT"),
+    // OpenVINO makes no more streams than there are cores.
+    let has_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+    let streams = if has_cores { "2" } else { "1" };
+    for (key, value, property) in [
+        ("INFERENCE_NUM_THREADS", "1", "INFERENCE_NUM_THREADS=1,"),
+        ("NUM_STREAMS", streams, &format!("NUM_STREAMS={streams},")),
+        ("PERFORMANCE_HINT", "throughput", "PERFORMANCE_HINT=THROUGHPUT"),
+        ("PERFORMANCE_HINT", "CUMULATIVE_THROUGHPUT", "PERFORMANCE_HINT=CUMULATIVE_THROUGHPUT"),
+        ("INFERENCE_PRECISION_HINT", "F32", "INFERENCE_PRECISION_HINT=f32"),
     ] {
         let mut loaded = with(key, value).unwrap();
+        assert!(loaded.log().contains(property), "{property}: {}", loaded.log());
         assert!(loaded.execute(vec![pair([1., 2.], [3., 4.])])[0].is_ok(), "{key} {value}");
+    }
+    if has_cores {
+        let config = format!(
+            "{BATCHED} instance_group {{ count: 2 kind: KIND_CPU }} \
+             parameters {{ key: 'INFERENCE_NUM_THREADS' value: {{ string_value: '1' }} }}"
+        );
+        let loaded = try_load(library.clone(), &files(&[-1, 2]), &config).unwrap();
+        let expected = "NUM_STREAMS=2, INFERENCE_NUM_THREADS=2,";
+        assert!(loaded.log().contains(expected), "{}", loaded.log());
     }
     // The CPU's plug-in has no such property.
     let refused = with("COMPILATION_NUM_THREADS", "1").map(|_| ()).unwrap_err();
@@ -214,13 +227,20 @@ fn a_model_may_name_its_library_and_precision() {
     let parameter = |key: &str, value: &str| {
         format!("parameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}")
     };
-    let own = library.path().display().to_string();
+    // A copy is another library for the process.
+    let copy = Files::new("libopenvino_c.so", "");
+    let own = copy.version_path().join("libopenvino_c.so");
+    std::fs::copy(library.path(), &own).unwrap();
+    let own = std::fs::canonicalize(own).unwrap().display().to_string();
+    let is_open = || std::fs::read_to_string("/proc/self/maps").unwrap().contains(&own);
+    assert!(!is_open());
     let config = [
         BATCHED,
         &parameter("OPENVINO_LIBRARY_PATH", &own),
         &parameter("INFERENCE_PRECISION_HINT", "F32"),
     ];
     let mut loaded = try_load(library.clone(), &files(&[-1, 2]), &config.concat()).unwrap();
+    assert!(is_open() && loaded.log().contains("INFERENCE_PRECISION_HINT=f32"), "{}", loaded.log());
     assert!(loaded.execute(vec![pair([1., 2.], [3., 4.])])[0].is_ok());
     let config = format!("{BATCHED} {}", parameter("OPENVINO_LIBRARY_PATH", "/no/such.so"));
     let refused = try_load(library, &files(&[-1, 2]), &config).map(|_| ()).unwrap_err();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, mpsc};
+use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::Instant;
 
 use galatea_backend::{
@@ -84,16 +84,20 @@ impl ModelFiles for Files {
     }
 }
 
-struct QuietHost;
+/// A host that keeps the lines of the log.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
 
-impl ModelHost for QuietHost {
+impl ModelHost for Log {
     fn record_batch(&self, _: u64, _: &ExecutionTimes) {}
 
     fn model_version(&self) -> i64 {
         1
     }
 
-    fn log(&self, _: LogLevel, _: &str) {}
+    fn log(&self, _: LogLevel, line: &str) {
+        self.0.lock().unwrap().push(line.to_owned());
+    }
 }
 
 #[derive(Debug)]
@@ -109,6 +113,7 @@ impl RequestObserver for QuietObserver {
 pub(crate) struct TestModel {
     pub(crate) instance: Box<dyn Instance>,
     _model: Box<dyn Model>,
+    log: Log,
 }
 
 fn spec(text: &str) -> ModelSpec {
@@ -122,13 +127,19 @@ pub(crate) fn try_load(
     files: &Files,
     config: &str,
 ) -> Result<TestModel, Status> {
-    let model = backend(library).load(Arc::new(spec(config)), files, Arc::new(QuietHost))?;
+    let log = Log::default();
+    let model = backend(library).load(Arc::new(spec(config)), files, Arc::new(log.clone()))?;
     let host_policy_settings = BTreeMap::new();
     let at = Placement { name: String::from("m_0_0"), device: Device::Cpu, host_policy_settings };
-    Ok(TestModel { instance: model.create_instance(&at)?, _model: model })
+    Ok(TestModel { instance: model.create_instance(&at)?, _model: model, log })
 }
 
 impl TestModel {
+    /// The lines of the log since the model's load began.
+    pub(crate) fn log(&self) -> String {
+        self.log.0.lock().unwrap().join("\n")
+    }
+
     /// Executes a batch and returns the results in batch order.
     pub(crate) fn execute(
         &mut self,

@@ -34,14 +34,18 @@ pub(super) struct Candidate {
 pub(super) struct ThreadsParameter {
     backend: &'static str,
     pub(super) name: &'static str,
-    /// True if the number is that of all instances together.
-    is_of_model: bool,
+    /// The parameters with which the number is that of all instances together.
+    totals: &'static [&'static str],
 }
 
 /// The backends whose models have such a parameter.
 const THREADS_PARAMETERS: [ThreadsParameter; 2] = [
-    ThreadsParameter { backend: "onnxruntime", name: "intra_op_thread_count", is_of_model: false },
-    ThreadsParameter { backend: "openvino", name: "INFERENCE_NUM_THREADS", is_of_model: true },
+    ThreadsParameter { backend: "onnxruntime", name: "intra_op_thread_count", totals: &[] },
+    ThreadsParameter {
+        backend: "openvino",
+        name: "INFERENCE_NUM_THREADS",
+        totals: &["NUM_STREAMS", "PERFORMANCE_HINT"],
+    },
 ];
 
 impl ThreadsParameter {
@@ -55,9 +59,11 @@ impl ThreadsParameter {
         THREADS_PARAMETERS.iter().any(|one| one.name == name)
     }
 
-    /// The value for instances with this number of threads each.
-    pub(super) const fn value(&self, instances: u32, threads: u32) -> u32 {
-        if self.is_of_model { instances.saturating_mul(threads) } else { threads }
+    /// The value in this configuration for instances with this number of threads each.
+    pub(super) fn value(&self, config: &Value, instances: u32, threads: u32) -> u32 {
+        let parameters = &config["parameters"];
+        let is_total = self.totals.iter().any(|name| parameters.get(name).is_some());
+        if is_total { instances.saturating_mul(threads) } else { threads }
     }
 }
 
@@ -169,7 +175,11 @@ pub(super) fn with_resources(config: &Value, resources: Resources, max_batch: u3
 
 /// Sets the number of instances and threads. If there are several groups, only the first is kept.
 fn set_resources(config: &mut Value, resources: Resources) {
-    let (usual, parameter) = (instances(config), ThreadsParameter::of(config));
+    let usual = instances(config);
+    let parameter = resources
+        .threads
+        .zip(ThreadsParameter::of(config))
+        .map(|(threads, one)| (one.name, one.value(config, resources.instances, threads)));
     let Some(fields) = config.as_object_mut() else { return };
     if usual != resources.instances || fields.get("instance_group").is_none() {
         let own = fields.get("instance_group").and_then(|groups| groups.get(0)).cloned();
@@ -177,10 +187,9 @@ fn set_resources(config: &mut Value, resources: Resources) {
         group["count"] = json!(resources.instances);
         fields.insert(String::from("instance_group"), json!([group]));
     }
-    if let (Some(threads), Some(parameter)) = (resources.threads, parameter) {
-        let value = parameter.value(resources.instances, threads);
+    if let Some((name, value)) = parameter {
         let value = json!({ "string_value": value.to_string() });
-        parameters(fields).insert(String::from(parameter.name), value);
+        parameters(fields).insert(String::from(name), value);
     }
 }
 
@@ -222,14 +231,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_threads_of_openvino_are_those_of_all_instances() {
+    fn the_threads_of_openvino_are_those_of_all_instances_if_streams_are_given() {
         let resources = Resources { instances: 3, threads: Some(2) };
-        for (backend, parameter, value) in [
-            ("onnxruntime", "intra_op_thread_count", json!("2")),
-            ("openvino", "INFERENCE_NUM_THREADS", json!("6")),
-            ("identity", "intra_op_thread_count", json!(null)),
+        for (backend, given, parameter, value) in [
+            ("onnxruntime", "NUM_STREAMS", "intra_op_thread_count", json!("2")),
+            ("openvino", "other", "INFERENCE_NUM_THREADS", json!("2")),
+            ("openvino", "NUM_STREAMS", "INFERENCE_NUM_THREADS", json!("6")),
+            ("openvino", "PERFORMANCE_HINT", "INFERENCE_NUM_THREADS", json!("6")),
+            ("identity", "other", "intra_op_thread_count", json!(null)),
         ] {
-            let mut config = json!({ "backend": backend });
+            let given = json!({ given: { "string_value": "1" } });
+            let mut config = json!({ "backend": backend, "parameters": given });
             set_resources(&mut config, resources);
             assert_eq!(config["parameters"][parameter]["string_value"], value, "{backend}");
         }

@@ -127,7 +127,7 @@ impl Edit<'_> {
         self.batching();
         let Resources { instances, threads } = candidate.resources;
         if let (Some(threads), Some(parameter)) = (threads, ThreadsParameter::of(self.config)) {
-            let threads = parameter.value(instances, threads);
+            let threads = parameter.value(self.config, instances, threads);
             self.text.set_parameter(parameter.name, threads.into());
             self.changes.push(format!("{}: {threads}", parameter.name));
         }
