@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_backend::{
-    Backend, BackendFingerprint, ExecutionPolicy, LoadedVersion, Model, ModelFiles, ModelHost,
+    Backend, BackendFingerprint, ExecutionPolicy, LoadedVersion, LogLevel, Model, ModelFiles,
+    ModelHost,
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_devices::Devices;
@@ -62,11 +63,7 @@ impl OpenVinoBackend {
 
     /// The library for a model, which may name another version than the server's.
     fn library(&self, path: Option<&str>) -> Result<Arc<Library>, Status> {
-        let Some(path) = path.filter(|path| !path.is_empty()) else {
-            return Ok(self.library.clone());
-        };
-        // One file has many paths, and clients may send any of them.
-        let file = std::fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path));
+        let Some(file) = named_file(path) else { return Ok(self.library.clone()) };
         let mut named = self.named.lock("find or open a library");
         if let Some(library) = named.get(&file) {
             return Ok(library.clone());
@@ -74,6 +71,12 @@ impl OpenVinoBackend {
         let library = Library::open(&file)?;
         named.insert(file, library.clone());
         Ok(library)
+    }
+
+    /// The library of a model that is loaded; `None` if it is not open.
+    fn open_library(&self, path: Option<&str>) -> Option<Arc<Library>> {
+        let Some(file) = named_file(path) else { return Some(self.library.clone()) };
+        self.named.lock("find a library").get(&file).cloned()
     }
 }
 
@@ -116,8 +119,18 @@ impl Backend for OpenVinoBackend {
     ) -> Result<Box<dyn Model>, Status> {
         Comparison(&spec).instances()?;
         let parameters = ModelParameters::parse(&spec.parameters)?;
+        let library = self.library(spec.parameters.get(LIBRARY).map(String::as_str))?;
+        if library.is_replaced() {
+            let line = format!(
+                "model '{}': the library '{}' has changed since it was opened, and the process keeps \
+                 the old one until it is started again",
+                spec.name,
+                library.path().display()
+            );
+            host.log(LogLevel::Warning, &line);
+        }
         let source = OpenVinoSource {
-            library: self.library(spec.parameters.get(LIBRARY).map(String::as_str))?,
+            library,
             path: model_file(files, spec.model_filename(None), &spec.name)?,
             spec: spec.clone(),
             parameters,
@@ -128,11 +141,18 @@ impl Backend for OpenVinoBackend {
 
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         let path = loaded.spec.parameters.get(LIBRARY);
-        let library = self.library(path.map(String::as_str)).ok()?;
+        let library = self.open_library(path.map(String::as_str))?;
         let files = vec![library.file_fingerprint()?.clone()];
         let (version, settings) = (library.version().to_owned(), self.settings.clone());
         Some(BackendFingerprint { version, settings, files })
     }
+}
+
+/// The file that a model names as its library. One file has many paths, and clients may send any of
+/// them.
+fn named_file(path: Option<&str>) -> Option<PathBuf> {
+    let path = path.filter(|path| !path.is_empty())?;
+    Some(std::fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path)))
 }
 
 /// The path of a model, which may be a directory.

@@ -27,7 +27,7 @@ fn have_batches(text: &str) -> bool {
         "Result" => Some(network.inputs_of(layer).any(|(_, source)| is_batched(&source))),
         _ => None,
     });
-    ends.next() == Some(true) && ends.all(|batched| batched)
+    network.is_whole && ends.next() == Some(true) && ends.all(|batched| batched)
 }
 
 #[cfg(test)]

@@ -39,6 +39,61 @@ pub(crate) struct Network<'a> {
     pub(crate) sources: BTreeMap<Place<'a>, Place<'a>>,
     /// The layouts of tensors by the places that produce them.
     pub(crate) layouts: BTreeMap<Place<'a>, &'a str>,
+    /// True if the text is whole: some of its layers may be missing otherwise.
+    pub(crate) is_whole: bool,
+}
+
+/// The elements that contain the layers of a loop or of a condition.
+const BODIES: [&str; 3] = ["body", "then_body", "else_body"];
+
+/// The tags of a text, without comments, character data and instructions.
+struct Tags<'a> {
+    rest: &'a str,
+    /// False once something ended too early, or is neither of these.
+    is_whole: bool,
+}
+
+impl<'a> Iterator for Tags<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        loop {
+            let (_, rest) = self.rest.split_once('<')?;
+            let skipped = [("!--", "-->"), ("![CDATA[", "]]>"), ("?", "?>")];
+            let skipped =
+                skipped.iter().find_map(|(start, end)| Some((rest.strip_prefix(start)?, end)));
+            if let Some((inside, end)) = skipped {
+                self.rest = self.known(inside.split_once(end))?.1;
+                continue;
+            }
+            let end = if rest.starts_with('!') { None } else { end_of_tag(rest) };
+            let (tag, rest) = self.known(end.and_then(|end| rest.split_at_checked(end)))?;
+            self.rest = rest;
+            return Some(tag);
+        }
+    }
+}
+
+impl Tags<'_> {
+    fn known<T>(&mut self, found: Option<T>) -> Option<T> {
+        self.is_whole &= found.is_some();
+        found
+    }
+}
+
+/// The place of the character that ends a tag, which may be part of an attribute's value.
+fn end_of_tag(text: &str) -> Option<usize> {
+    let mut quote = None;
+    for (place, byte) in text.bytes().enumerate() {
+        match (byte, quote) {
+            (b'<', _) => return None,
+            (b'>', None) => return Some(place),
+            (b'"' | b'\'', None) => quote = Some(byte),
+            (_, Some(open)) if open == byte => quote = None,
+            _ => {}
+        }
+    }
+    None
 }
 
 impl<'a> Network<'a> {
@@ -47,16 +102,19 @@ impl<'a> Network<'a> {
         // Bodies of loops and conditions have layers of their own.
         let mut bodies = 0_usize;
         let mut place = ("", "");
-        for tag in text.split('<').skip(1) {
-            let tag = tag.split('>').next().unwrap_or_default();
-            let name = tag.split([' ', '\t', '\n', '\r']).next().unwrap_or_default();
-            if name.ends_with("body") {
-                let ends = name.starts_with('/');
-                bodies = if ends { bodies.saturating_sub(1) } else { bodies.saturating_add(1) };
+        let mut tags = Tags { rest: text, is_whole: true };
+        while let Some(tag) = tags.next() {
+            let name = tag.split([' ', '\t', '\n', '\r', '/']).next().unwrap_or_default();
+            if tag.strip_prefix('/').is_some_and(|name| BODIES.contains(&name.trim_end())) {
+                tags.is_whole &= bodies > 0;
+                bodies = bodies.saturating_sub(1);
+            } else if BODIES.contains(&name) {
+                bodies = bodies.saturating_add(usize::from(!tag.ends_with('/')));
             } else if bodies == 0 {
                 network.add(name, tag, &mut place);
             }
         }
+        network.is_whole = tags.is_whole && bodies == 0;
         network
     }
 
@@ -120,6 +178,33 @@ mod tests {
         assert_eq!(network.layouts, BTreeMap::from([(("0", "1"), "[N]")]));
         assert_eq!(network.inputs_of("1").collect::<Vec<_>>(), [("2", ("0", "1"))]);
         assert_eq!(network.inputs_of("0").count(), 0);
+    }
+
+    #[test]
+    fn no_layer_is_hidden() {
+        let layer = "<layer id=\"0\" type=\"NonZero\"/>";
+        for (before, is_whole) in [
+            ("", true),
+            ("<!-- <body> -->", true),
+            ("<![CDATA[<body>]]>", true),
+            ("<?xml <body> ?>", true),
+            ("<body/>", true),
+            ("<body />", true),
+            ("<antibody>", true),
+            ("<rt a=\"<body>\"/>", false),
+            ("<rt a=\">\"/>", true),
+            ("<rt a='\"'/>", true),
+            ("</body>", false),
+            ("<!-- ", false),
+            ("<!DOCTYPE net>", false),
+            ("<body>", false),
+            ("<then_body>", false),
+        ] {
+            let text = format!("{before}{layer}");
+            let network = Network::parse(&text);
+            assert_eq!(network.is_whole, is_whole, "{text}");
+            assert!(!is_whole || network.layers == [("0", "NonZero")], "{text}");
+        }
     }
 
     #[test]

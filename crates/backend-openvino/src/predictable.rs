@@ -159,7 +159,7 @@ pub(crate) fn is_predictable(text: &str) -> bool {
             constant.insert(layer);
         }
     }
-    !network.layers.is_empty()
+    network.is_whole && !network.layers.is_empty()
 }
 
 #[cfg(test)]
@@ -185,6 +185,13 @@ mod tests {
     fn the_lists_are_sorted() {
         assert!(PREDICTABLE.is_sorted());
         assert!(WITH_SHAPE_INPUTS.is_sorted());
+    }
+
+    #[test]
+    fn a_text_that_is_not_whole_is_not_predictable() {
+        let text = network(&[("Parameter", &[]), ("ReLU", &[0]), ("Result", &[1])]);
+        assert!(is_predictable(&text));
+        assert!(!is_predictable(&format!("{text}<body><layer id=\"7\" type=\"NonZero\"/>")));
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl OpenVinoSource {
             comparison.inputs(&mut own)?;
         }
         self.convert(&mut model)?;
-        let variable = self.reshape(&mut model).and_then(|()| model.interface());
+        let variable = self.reshape(&mut model, -1).and_then(|()| model.interface());
         let failure = match variable {
             Ok(interface) if !self.is_batched() || self.has_variable_batches(&interface) => {
                 let interface = self.adopted(interface)?;
@@ -149,16 +149,31 @@ impl OpenVinoSource {
         })
     }
 
+    /// Returns true if rows can be added to each input and cut off each output: no tensor has rows
+    /// of its own number.
+    fn may_pad(&self) -> bool {
+        let spec = &self.spec;
+        spec.batch_inputs.is_empty()
+            && spec.batch_outputs.is_empty()
+            && !spec.inputs.iter().any(|input| input.allow_ragged_batch)
+    }
+
     /// Reads the model with its own batch dimension, if it is fixed at the largest batch in all
     /// tensors. Smaller batches are padded then, because nothing else is possible.
     fn with_fixed_batch(&self, core: &Core) -> Result<Option<Prepared>, Status> {
+        if !self.may_pad() {
+            return Ok(None);
+        }
         let mut model = core.read_model(&self.path)?;
         self.convert(&mut model)?;
-        let mut interface = model.interface()?;
         let rows = i64::from(self.spec.max_batch_size);
         let is_fixed = |tensor: &TensorInfo| tensor.dims.first() == Some(&rows);
-        let all = interface.inputs.iter().chain(self.outputs_of_requests(&interface)).all(is_fixed);
-        if !all || !self.spec.batch_inputs.is_empty() {
+        let has_rows = model.interface()?.inputs.iter().all(is_fixed);
+        if !has_rows || self.reshape(&mut model, rows).is_err() {
+            return Ok(None);
+        }
+        let mut interface = model.interface()?;
+        if !self.outputs_of_requests(&interface).all(is_fixed) {
             return Ok(None);
         }
         for tensor in interface.inputs.iter_mut().chain(&mut interface.outputs) {
@@ -248,9 +263,9 @@ impl OpenVinoSource {
         model.convert(&changes(&inputs, of_input), &changes(&outputs, of_output))
     }
 
-    /// Gives the inputs the dimensions of the configuration, if it asks for that, and a variable
-    /// batch dimension if the model is to execute batches.
-    fn reshape(&self, model: &mut Model) -> Result<(), Status> {
+    /// Gives the inputs the dimensions of the configuration, if it asks for that, and this number
+    /// of rows, -1 for any, if the model is to execute batches.
+    fn reshape(&self, model: &mut Model, rows: i64) -> Result<(), Status> {
         let is_batched = self.is_batched();
         let mut shapes = Vec::new();
         for (index, port) in model.inputs()?.into_iter().enumerate() {
@@ -269,7 +284,7 @@ impl OpenVinoSource {
                 dims.extend(configured);
             }
             if let Some(first) = dims.first_mut().filter(|_| is_batched) {
-                *first = -1;
+                *first = rows;
             }
             if dims != port.dims {
                 shapes.push((index, dims));

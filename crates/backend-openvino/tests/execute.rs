@@ -4,12 +4,20 @@
 
 mod support;
 
-use galatea_backend::{Backend, ExecutionPredictability, ModelFiles as _};
-use galatea_config::SupportedFeatures;
+use std::sync::Arc;
+
+use galatea_backend::{
+    Backend, ExecutionPredictability, LoadedVersion, ModelFiles as _, ModelHost,
+};
+use galatea_backend_openvino::Library;
+use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_infer::InferenceRequest;
 use galatea_pbtxt::parse_config_draft;
 
-use support::{Files, backend, library, long_chain, output, request, try_load, two_outputs};
+use support::{
+    Files, Log, backend, fixed_rows, library, long_chain, output, request, spec, try_load,
+    two_outputs,
+};
 
 const BATCHED: &str = "
     max_batch_size: 8
@@ -173,6 +181,70 @@ fn an_extension_is_loaded_before_the_model_is_read() {
     draft.resolve_name_and_backend("m", &["model.xml".to_owned()]).unwrap();
     let refused = backend(library).auto_complete_config(&mut draft, &files).unwrap_err();
     assert!(refused.message().contains("loading custom CPU extensions"), "{refused:?}");
+}
+
+#[test]
+fn batches_of_a_fixed_model_are_padded_only_if_all_tensors_have_their_rows() {
+    let Some(library) = library() else { return };
+    let files = fixed_rows();
+    let config = "max_batch_size: 8 \
+        input { name: 'A' data_type: TYPE_FP32 dims: [ 2 ] EXTRA } \
+        output { name: 'B' data_type: TYPE_FP32 dims: [ 2 ] }";
+    let plain = config.replace("EXTRA", "");
+    let reshaped = format!(
+        "{plain} parameters {{ key: 'RESHAPE_IO_LAYERS' value: {{ string_value: 'yes' }} }}"
+    );
+    for config in [&plain, &reshaped] {
+        let mut loaded = try_load(library.clone(), &files, config).unwrap();
+        let one = |numbers| request(&[("A", &[1, 2], numbers)]);
+        let two = vec![one(&[1., 2.]), one(&[3., 4.])];
+        for (result, expected) in loaded.execute(two).iter().zip([[1., 2.], [3., 4.]]) {
+            assert_eq!(output(result.as_ref().unwrap(), "B"), (vec![1, 2], expected.to_vec()));
+        }
+    }
+    for config in [
+        config.replace("EXTRA", "allow_ragged_batch: true"),
+        reshaped.replacen("[ 2 ]", "[ 4 ]", 1),
+    ] {
+        assert!(try_load(library.clone(), &files, &config).is_err(), "{config}");
+    }
+}
+
+#[test]
+fn a_library_that_is_replaced_is_logged_and_none_is_opened_for_a_fingerprint() {
+    let Some(library) = library() else { return };
+    let folder = Files::new("other.so", "");
+    let path = |name: &str| {
+        let path = folder.version_path().join(name);
+        std::fs::copy(library.path(), &path).unwrap();
+        std::fs::canonicalize(path).unwrap()
+    };
+    let own = path("own.so");
+    let library = Library::open(&own).unwrap();
+    let backend = backend(library.clone());
+    let files = files(&[-1, 2]);
+    let host: Arc<dyn ModelHost> = Arc::new(Log::default());
+    let plain = Arc::new(spec(BATCHED));
+    let model = backend.load(plain.clone(), &files, host.clone()).unwrap();
+    let fingerprint = |spec: &Arc<ModelSpec>| {
+        backend.fingerprint(&LoadedVersion { spec, files: &files, model: &*model, host: &host })
+    };
+    assert!(fingerprint(&plain).is_some());
+    let other = path("other.so").display().to_string();
+    let named = format!(
+        "{BATCHED} parameters {{ key: 'OPENVINO_LIBRARY_PATH' value: {{ string_value: '{other}' }} }}"
+    );
+    assert!(fingerprint(&Arc::new(spec(&named))).is_none());
+    assert!(!std::fs::read_to_string("/proc/self/maps").unwrap().contains(&other));
+
+    let has_changed = "has changed since it was opened";
+    let loaded = try_load(library.clone(), &files, BATCHED).unwrap();
+    assert!(!loaded.log().contains(has_changed), "{}", loaded.log());
+    let day = std::time::Duration::from_secs(24 * 60 * 60);
+    let earlier = std::fs::metadata(&own).unwrap().modified().unwrap() - day;
+    std::fs::File::options().append(true).open(&own).unwrap().set_modified(earlier).unwrap();
+    let loaded = try_load(library, &files, BATCHED).unwrap();
+    assert!(loaded.log().contains(has_changed), "{}", loaded.log());
 }
 
 #[test]

@@ -114,6 +114,11 @@ impl Library {
         self.fingerprint.as_ref()
     }
 
+    /// Returns true if another file has taken the place of the one that was opened.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.fingerprint.is_some() && FileFingerprint::of(&self.path) != self.fingerprint
+    }
+
     pub(super) const fn api(&self) -> &Api {
         &self.api
     }

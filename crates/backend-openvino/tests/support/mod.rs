@@ -86,7 +86,7 @@ impl ModelFiles for Files {
 
 /// A host that keeps the lines of the log.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl ModelHost for Log {
     fn record_batch(&self, _: u64, _: &ExecutionTimes) {}
@@ -116,7 +116,7 @@ pub(crate) struct TestModel {
     log: Log,
 }
 
-fn spec(text: &str) -> ModelSpec {
+pub(crate) fn spec(text: &str) -> ModelSpec {
     let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
     draft.resolve_name_and_backend("m", &["model.xml".to_owned()]).unwrap();
     draft.into_validated_spec(&SupportedFeatures::default()).unwrap()
@@ -241,6 +241,38 @@ pub(crate) fn two_outputs(dims: &[i64], layout: &str) -> String {
         result(4, "SUM"),
         result(5, "SAME"),
     )
+}
+
+/// A model whose input A and output B have eight rows of two numbers, which can't vary: a constant
+/// says so.
+pub(crate) fn fixed_rows() -> Files {
+    let dims = "<dim>8</dim><dim>2</dim>";
+    let port =
+        |id: u32, name: &str| format!("<port id=\"{id}\" precision=\"FP32\"{name}>{dims}</port>");
+    let shape = "<port id=\"1\" precision=\"I64\"><dim>2</dim></port>";
+    let text = format!(
+        "<?xml version=\"1.0\"?><net name=\"m\" version=\"11\"><layers>\
+         <layer id=\"0\" name=\"A\" type=\"Parameter\" version=\"opset1\">\
+         <data shape=\"8,2\" element_type=\"f32\"/><output>{}</output></layer>\
+         <layer id=\"1\" name=\"shape\" type=\"Const\" version=\"opset1\">\
+         <data element_type=\"i64\" shape=\"2\" offset=\"0\" size=\"16\"/>\
+         <output>{shape}</output></layer>\
+         <layer id=\"2\" name=\"B\" type=\"Reshape\" version=\"opset1\">\
+         <data special_zero=\"false\"/><input>{}{shape}</input><output>{}</output></layer>\
+         <layer id=\"3\" name=\"B/result\" type=\"Result\" version=\"opset1\">\
+         <input>{}</input></layer></layers><edges>\
+         <edge from-layer=\"0\" from-port=\"0\" to-layer=\"2\" to-port=\"0\"/>\
+         <edge from-layer=\"1\" from-port=\"1\" to-layer=\"2\" to-port=\"1\"/>\
+         <edge from-layer=\"2\" from-port=\"2\" to-layer=\"3\" to-port=\"0\"/></edges></net>",
+        port(0, " names=\"A\""),
+        port(0, ""),
+        port(2, " names=\"B\""),
+        port(0, ""),
+    );
+    let files = Files::new("model.xml", &text);
+    let sizes = [8_i64, 2].map(i64::to_le_bytes);
+    fs::write(files.version.join("model.bin"), sizes.as_flattened()).unwrap();
+    files
 }
 
 /// A model that squares a matrix many times.
