@@ -303,6 +303,76 @@ def test_parameters_take_effect(start_server: StartServer, tmp_path: pathlib.Pat
 
 
 # row: BE-05
+def test_sessions_have_the_threads_of_their_parameters(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """The first session determines the threads of operators; each may have others of its own."""
+    own = 'parameters { key: "TF_USE_PER_SESSION_THREADS" value { string_value: "true" } }\n'
+    exchange = ANSWERS["mlp"][0]
+
+    def threads_with(kind: str, count: int) -> int:
+        name = f"{kind}_{count}"
+        key = f"TF_NUM_{kind}_THREADS"
+        text = f'parameters {{ key: "{key}" value {{ string_value: "{count}" }} }}\n'
+        one = "instance_group [ { count: 1 } ]"
+        config_of(tmp_path / name, "m", f"mlp\n{SAVED}{own}{text}{one}")
+        with start_server(tmp_path / name, FLAG) as running:
+            running.wait_until_ready()
+            check_equal(ask(running, "http", "m", exchange["inputs"]), exchange["outputs"])
+            return len(list(pathlib.Path(f"/proc/{running.process.pid}/task").iterdir()))
+
+    for kind in ("INTRA", "INTER"):
+        few, many = threads_with(kind, 1), threads_with(kind, 41)
+        # Other threads of the server come and go.
+        assert many - few >= 20, (kind, few, many)
+
+
+# row: BE-05
+def test_instances_share_variables_only_if_they_share_a_session(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Each instance adds one when it is warmed up."""
+    warm = 'model_warmup { name: "one" batch_size: 1 inputs { key: "x" value { data_type: TYPE_FP32 '
+    warm += 'dims: [ 2 ] input_data_file: "ones" } } }\n'
+    for name, shared in (("apart", 1), ("pairs", 2), ("together", 4)):
+        key = "MAX_SESSION_SHARE_COUNT"
+        text = f'parameters {{ key: "{key}" value {{ string_value: "{shared}" }} }}\n'
+        config_of(tmp_path, name, f"counter\n{SAVED}{text}{warm}instance_group {{ count: 4 }}")
+        (tmp_path / name / "warmup").mkdir()
+        ones = numpy.ones(2, numpy.float32).tobytes()
+        (tmp_path / name / "warmup" / "ones").write_bytes(ones)
+    add = {"x": {"datatype": "FP32", "shape": [2], "data": [1.0, 0.0]}}
+    with start_server(tmp_path, FLAG) as running:
+        running.wait_until_ready()
+        totals = {
+            name: ask(running, "http", name, add)["total"].tolist()
+            for name in ("apart", "pairs", "together")
+        }
+    assert totals == {"apart": [2, 1], "pairs": [3, 2], "together": [5, 4]}
+
+
+# row: BE-05
+def test_nodes_are_placed_at_load(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """The device in a graph matters only for KIND_MODEL, and only without soft placement."""
+    shutil.copytree(MODELS / "graph_on_gpu", tmp_path / "placed_by_server")
+    shutil.copytree(MODELS / "graph_on_gpu", tmp_path / "placed_by_graph")
+    with (tmp_path / "placed_by_graph" / "config.pbtxt").open("a") as config:
+        config.write("instance_group [ { kind: KIND_MODEL } ]\n")
+    exchange = ANSWERS["graph_on_gpu"][0]
+    strict = "--backend-config=tensorflow,allow-soft-placement=false"
+    for flags, states in (((), {"READY"}), ((strict,), {"READY", "UNAVAILABLE"})):
+        with start_server(tmp_path, FLAG, *UNSTRICT, *flags) as running:
+            running.wait_until_ready()
+            index = running.request("POST", "/v2/repository/index", b"").json()
+            models = {model["name"]: model for model in index}
+            assert {model["state"] for model in index} == states
+            found = ask(running, "http", "placed_by_server", exchange["inputs"])
+            check_equal(found, exchange["outputs"])
+            if flags:
+                assert "device" in models["placed_by_graph"]["reason"], models
+
+
+# row: BE-05
 def test_inputs_stay_as_they_were(server: Server) -> None:
     """A variable that keeps an input is not overwritten by later requests of any model."""
     before = [1.0] * 64

@@ -380,6 +380,18 @@ def graphs():
 
         record("graph", call, [{"x": random(5, 4)}])
 
+    path = folder("graph_on_gpu", GRAPH_PLATFORM
+                  + 'input { name: "x" data_type: TYPE_FP32 dims: [ 2 ] }\n'
+                  + 'output { name: "relu" data_type: TYPE_FP32 dims: [ 2 ] }\n')
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [2], name="x")
+        with tf.device("/device:GPU:0"):
+            tf.nn.relu(x, name="relu")
+        (path / "model.graphdef").write_bytes(graph.as_graph_def().SerializeToString())
+    # A computer without a GPU can't execute it.
+    record("graph_on_gpu", lambda request: {"relu": tf.nn.relu(request["x"])},
+           [{"x": [-1.0, 2.0]}])
+
     path = folder("graph_with_init_ops", GRAPH_PLATFORM
                   + parameter("TF_INIT_OPS_FILE", "init_ops.json")
                   + 'input { name: "x" data_type: TYPE_FP32 dims: [ 2 ] }\n'

@@ -176,7 +176,11 @@ mod tests {
     use crate::messages::{FunctionDef, FunctionLibrary};
 
     fn node(operator: &str) -> NodeDef {
-        NodeDef { name: operator.to_lowercase(), operator: operator.to_owned() }
+        NodeDef {
+            name: operator.to_lowercase(),
+            operator: operator.to_owned(),
+            device: String::new(),
+        }
     }
 
     fn graph(operators: &[&str], in_function: &[&str]) -> GraphDef {

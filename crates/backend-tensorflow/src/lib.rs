@@ -30,6 +30,7 @@ mod graph;
 mod init_ops;
 mod messages;
 mod model_format;
+mod node_devices;
 mod op_libraries;
 mod parameters;
 mod saved_model;

@@ -79,6 +79,9 @@ pub(crate) struct NodeDef {
     pub(crate) name: String,
     #[prost(string, tag = "2")]
     pub(crate) operator: String,
+    /// The device; empty if it is not given.
+    #[prost(string, tag = "4")]
+    pub(crate) device: String,
 }
 
 /// The functions of a graph.

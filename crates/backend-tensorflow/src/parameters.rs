@@ -42,12 +42,13 @@ impl ModelParameters {
         };
         let share_count = integer_parameter(values, SHARE_COUNT)?.unwrap_or(1);
         let share_count = u32::try_from(share_count).ok().filter(|&count| count > 0);
+        let share_count = share_count.ok_or_else(|| refusal(SHARE_COUNT, "positive"))?;
         let intra_threads = integer_parameter(values, INTRA_THREADS)?.unwrap_or(0);
         if intra_threads < 0 {
             return Err(refusal(INTRA_THREADS, "non-negative"));
         }
         Ok(Self {
-            session_share_count: share_count.ok_or_else(|| refusal(SHARE_COUNT, "positive"))?,
+            session_share_count: share_count,
             intra_threads,
             inter_threads: integer_parameter(values, INTER_THREADS)?.unwrap_or(0),
             per_session_threads: bool_parameter(values, PER_SESSION_THREADS)? == Some(OnOff::On),
@@ -76,9 +77,17 @@ impl BackendSettings {
             return Err(parameter_conversion_error("gpu-memory-fraction", text, "double number"));
         }
         Ok(Self {
-            default_max_batch_size: default_max_batch_size(values)?,
+            default_max_batch_size: batch_size(values)?,
             soft_placement: bool_parameter(values, "allow-soft-placement")?.unwrap_or(OnOff::On),
         })
+    }
+}
+
+/// The batch size of completed configurations. As in Triton, a negative number means no batches.
+fn batch_size(values: &BTreeMap<String, String>) -> Result<i32, Status> {
+    match integer_parameter(values, "default-max-batch-size")? {
+        Some(size) if size < 0 => Ok(0),
+        _ => default_max_batch_size(values),
     }
 }
 
@@ -154,6 +163,10 @@ mod tests {
         ] {
             assert_eq!(parse(&[(key, value)]), Err(format!("parameter '{key}' {expected}")));
         }
+        // The first parameter is reported first.
+        let both = [("MAX_SESSION_SHARE_COUNT", "0"), ("TF_NUM_INTRA_THREADS", "-1")];
+        let text = parse(&both).unwrap_err();
+        assert!(text.starts_with("parameter 'MAX_SESSION_SHARE_COUNT'"), "{text}");
         let text = parse(&[("TF_NUM_INTER_THREADS", "x")]).unwrap_err();
         assert!(text.starts_with("failed to convert 'x' to integral number"), "{text}");
         let text = parse(&[("TF_USE_PER_SESSION_THREADS", "yes")]).unwrap_err();
@@ -169,6 +182,8 @@ mod tests {
         assert_eq!(read(&[("version", "2"), ("gpu-memory-fraction", " .5x")]), Ok(usual));
         let strict = BackendSettings { soft_placement: OnOff::Off, ..usual };
         assert_eq!(read(&[("allow-soft-placement", "false")]), Ok(strict));
+        let unbatched = BackendSettings { default_max_batch_size: 0, ..usual };
+        assert_eq!(read(&[("default-max-batch-size", "-3")]), Ok(unbatched));
         for (key, value, expected) in [
             ("version", "1", "starting from 23.04, Triton no longer supports Tensorflow 1."),
             ("version", "3", "unexpected TensorFlow library version '3', expects 2."),

@@ -36,12 +36,32 @@ pub(crate) struct Signature {
 pub(crate) struct SignatureTensor {
     /// The name that clients use.
     pub(crate) name: String,
-    /// The tensor's name in the graph, such as `dense/Relu:0`.
+    /// The tensor's name in the graph, such as `dense/Relu:0`; empty for a sparse or composite
+    /// output, which can't be fetched.
     pub(crate) graph_name: String,
     pub(crate) datatype: DataType,
     /// The shape; empty for a scalar and for an unknown rank, between which Triton makes no
     /// difference.
     pub(crate) dims: Vec<i64>,
+}
+
+impl Signature {
+    /// The signature with some of its outputs.
+    pub(crate) fn with_outputs(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
+        self.outputs.retain(|output| is_wanted(&output.name));
+        self
+    }
+
+    /// Returns true if both have the same tensors for clients, in the same order.
+    pub(crate) fn has_tensors_of(&self, other: &Self) -> bool {
+        let is_same = |(one, other): (&SignatureTensor, &SignatureTensor)| {
+            one.name == other.name && one.datatype == other.datatype && one.dims == other.dims
+        };
+        let are_same = |some: &[SignatureTensor], others: &[SignatureTensor]| {
+            some.len() == others.len() && some.iter().zip(others).all(is_same)
+        };
+        are_same(&self.inputs, &other.inputs) && are_same(&self.outputs, &other.outputs)
+    }
 }
 
 /// The tag to choose a graph by.
@@ -102,8 +122,9 @@ fn tensors(definition: &SignatureDef, model: &str) -> Result<Signature, String> 
                 element::name(info.datatype)
             )
         })?;
-        // Triton accepts such a model, and each of its runs fails.
-        if info.name.is_empty() {
+        // Triton accepts such a model, and each of its runs fails. A run that doesn't fetch such an
+        // output succeeds.
+        if info.name.is_empty() && role == "input" {
             return Err(format!(
                 "unable to process {role} '{name}' for '{model}', a sparse or composite tensor"
             ));
@@ -188,6 +209,24 @@ mod tests {
         let outputs = &mut graph.signatures.get_mut("serving_default").unwrap().outputs;
         outputs.insert("z".into(), info("z:0", 20, &[]));
         let text = "unable to process output 'z' for 'm', unsupported datatype 'DT_RESOURCE'";
+        assert_eq!(signature(&graph, "", "m"), Err(text.to_owned()));
+    }
+
+    #[test]
+    fn composite_inputs_are_refused_and_composite_outputs_kept() {
+        let mut graph = graph(&[], &["serving_default"]);
+        let definition = graph.signatures.get_mut("serving_default").unwrap();
+        definition.outputs.insert("z".into(), info("", 1, &[]));
+        let (found, _) = signature(&graph, "", "m").unwrap();
+        let graph_names: Vec<&str> =
+            found.outputs.iter().map(|output| output.graph_name.as_str()).collect();
+        assert_eq!(graph_names, ["f:1", ""]);
+        let without = found.clone().with_outputs(|name| name == "y");
+        assert_eq!(without.outputs.len(), 1);
+        assert!(!without.has_tensors_of(&found));
+        let definition = graph.signatures.get_mut("serving_default").unwrap();
+        definition.inputs.insert("c".into(), info("", 1, &[]));
+        let text = "unable to process input 'c' for 'm', a sparse or composite tensor";
         assert_eq!(signature(&graph, "", "m"), Err(text.to_owned()));
     }
 

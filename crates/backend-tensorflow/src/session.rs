@@ -13,7 +13,8 @@ use crate::graph::GraphFacts;
 
 /// The number of combinations of inputs and outputs that a session is prepared for, besides those
 /// with all outputs. The library keeps a compiled form of the graph for each combination, and never
-/// frees it.
+/// frees it. There is no limit for the combinations of optional inputs, as in Triton: a request
+/// that omits an input can't be executed in another way.
 const COMBINATIONS_MAX: usize = 64;
 
 /// A loaded graph with its tensors.
@@ -29,15 +30,7 @@ pub(crate) struct LoadedGraph {
 
 /// The combinations of inputs and outputs that a session has executed.
 #[derive(Default)]
-pub(crate) struct Combinations(Lock<KnownCombinations>);
-
-#[derive(Default)]
-struct KnownCombinations {
-    /// Combinations of inputs with some of the outputs.
-    of_some: Vec<Combination>,
-    /// Combinations of inputs with all outputs, which serve other requests too.
-    of_all: Vec<Combination>,
-}
+pub(crate) struct Combinations(Lock<Vec<Combination>>);
 
 /// The indices of inputs, a separator, and the indices of outputs.
 type Combination = SmallVec<[usize; 8]>;
@@ -52,34 +45,27 @@ enum ComputedOutputs {
 
 impl Combinations {
     /// The outputs to compute for a combination. Once there are too many combinations, all outputs
-    /// are computed. Only optional inputs can then make one too many.
-    fn choose(&self, inputs: &[usize], wanted: &[usize]) -> Result<ComputedOutputs, Status> {
-        let mut known = self.0.lock("find a combination of tensors");
-        let combination =
-            inputs.iter().copied().chain([usize::MAX]).chain(wanted.iter().copied()).collect();
-        if remember(&mut known.of_some, combination) {
-            return Ok(ComputedOutputs::Wanted);
+    /// are computed for others.
+    fn choose(&self, combination: &Combination) -> ComputedOutputs {
+        let known = self.0.lock("find a combination of tensors");
+        if known.len() < COMBINATIONS_MAX || known.contains(combination) {
+            ComputedOutputs::Wanted
+        } else {
+            ComputedOutputs::All
         }
-        if remember(&mut known.of_all, Combination::from_slice(inputs)) {
-            return Ok(ComputedOutputs::All);
+    }
+
+    /// Adds a combination that was executed without an error.
+    fn remember(&self, combination: Combination) {
+        let mut known = self.0.lock("add a combination of tensors");
+        if known.len() < COMBINATIONS_MAX && !known.contains(&combination) {
+            known.push(combination);
         }
-        Err(Status::unavailable(format!(
-            "a session of TensorFlow executes at most {COMBINATIONS_MAX} combinations of optional \
-             inputs"
-        )))
     }
 }
 
-/// Adds a combination unless it is known. Returns false if it would be one too many.
-fn remember(known: &mut Vec<Combination>, combination: Combination) -> bool {
-    if known.contains(&combination) {
-        return true;
-    }
-    let fits = known.len() < COMBINATIONS_MAX;
-    if fits {
-        known.push(combination);
-    }
-    fits
+fn combination(inputs: &[usize], wanted: &[usize]) -> Combination {
+    inputs.iter().copied().chain([usize::MAX]).chain(wanted.iter().copied()).collect()
 }
 
 /// A session, which several instances may share.
@@ -118,7 +104,8 @@ impl Session for TensorFlowSession {
         let graph = &*self.graph;
         let given: SmallVec<[usize; 8]> = inputs.iter().map(|(index, _)| *index).collect();
         let wanted: SmallVec<[usize; 8]> = outputs.iter().map(|(index, _)| *index).collect();
-        let computed = graph.combinations.choose(&given, &wanted)?;
+        let combination = combination(&given, &wanted);
+        let computed = graph.combinations.choose(&combination);
         let fed: Option<SmallVec<[(TensorName, &TfTensor); 8]>> = inputs
             .iter()
             .map(|(index, tensor)| Some((*graph.inputs.get(*index)?, tensor)))
@@ -135,7 +122,10 @@ impl Session for TensorFlowSession {
         let run =
             graph.session.run(fed.into_iter(), fetched.into_iter(), graph.facts.output_memory)?;
         match computed {
-            ComputedOutputs::Wanted => Ok(run),
+            ComputedOutputs::Wanted => {
+                graph.combinations.remember(combination);
+                Ok(run)
+            }
             ComputedOutputs::All => run.select(&wanted),
         }
     }
@@ -149,15 +139,26 @@ mod tests {
     fn combinations_are_bounded() {
         let combinations = Combinations::default();
         for output in 0..COMBINATIONS_MAX {
-            assert_eq!(combinations.choose(&[0], &[output]), Ok(ComputedOutputs::Wanted));
+            let one = combination(&[0], &[output]);
+            // One that failed, or is executed at the same time, takes no place.
+            assert_eq!(combinations.choose(&one), ComputedOutputs::Wanted);
+            combinations.remember(one.clone());
+            combinations.remember(one);
         }
-        let one_more = COMBINATIONS_MAX;
-        assert_eq!(combinations.choose(&[0], &[one_more]), Ok(ComputedOutputs::All));
-        assert_eq!(combinations.choose(&[0], &[3]), Ok(ComputedOutputs::Wanted));
-        for input in 1..COMBINATIONS_MAX {
-            assert_eq!(combinations.choose(&[input], &[0]), Ok(ComputedOutputs::All));
+        let one_more = combination(&[0], &[COMBINATIONS_MAX]);
+        assert_eq!(combinations.choose(&one_more), ComputedOutputs::All);
+        combinations.remember(one_more.clone());
+        assert_eq!(combinations.choose(&one_more), ComputedOutputs::All);
+        assert_eq!(combinations.choose(&combination(&[0], &[3])), ComputedOutputs::Wanted);
+        assert_eq!(combinations.choose(&combination(&[1], &[3])), ComputedOutputs::All);
+    }
+
+    #[test]
+    fn failed_runs_are_no_combinations() {
+        let combinations = Combinations::default();
+        for output in 0..2 * COMBINATIONS_MAX {
+            let one = combination(&[0], &[output]);
+            assert_eq!(combinations.choose(&one), ComputedOutputs::Wanted);
         }
-        assert!(combinations.choose(&[one_more], &[0]).is_err());
-        assert_eq!(combinations.choose(&[0], &[one_more]), Ok(ComputedOutputs::All));
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use galatea_backend::{ExecutionPredictability, LogLevel, ModelHost};
+use galatea_backend::{LogLevel, ModelHost};
 use galatea_config::{BatchInputKind, InstanceKind, ModelSpec};
 use galatea_infer::Status;
 use galatea_runtime::{
@@ -16,12 +16,12 @@ use prost::Message as _;
 
 use crate::api::{GraphSession, Library, TensorName};
 use crate::graph::{GraphFacts, KnownOperators, NodeNames};
-use crate::messages::GraphDef;
+use crate::messages::{GraphDef, NodeDef};
 use crate::model_format::ModelFormat;
 use crate::parameters::ModelParameters;
 use crate::saved_model::{self, Signature, SignatureTensor};
 use crate::session::{Combinations, LoadedGraph, TensorFlowSession};
-use crate::{session_config, validation};
+use crate::{node_devices, session_config, validation};
 
 /// Opens the sessions of one model version.
 pub(crate) struct TensorFlowSource {
@@ -42,8 +42,42 @@ pub(crate) struct TensorFlowSource {
 /// The sessions of a model. As in Triton, instances share a session, and therefore its variables,
 /// only as far as the configuration says.
 pub(crate) struct SessionPool {
-    /// The session opened last, and the number of instances that use it.
-    newest: Lock<(Arc<LoadedGraph>, u32)>,
+    /// The tensors of the first session, whose indices all sessions use.
+    signature: Signature,
+    facts: GraphFacts,
+    newest: Lock<SharingGroup>,
+}
+
+/// Instances that share a session.
+struct SharingGroup {
+    /// The session, once it is open.
+    graph: Arc<OnceLock<Result<Arc<LoadedGraph>, Status>>>,
+    /// The number of instances that use it or wait for it.
+    instances: u32,
+}
+
+impl SessionPool {
+    /// The place of the session for another instance.
+    fn reserve(&self, instances_max: u32) -> Arc<OnceLock<Result<Arc<LoadedGraph>, Status>>> {
+        let mut newest = self.newest.lock("reserve a session");
+        let is_failed = matches!(newest.graph.get(), Some(Err(_)));
+        if is_failed || newest.instances >= instances_max {
+            *newest = SharingGroup { graph: Arc::default(), instances: 0 };
+        }
+        newest.instances = newest.instances.saturating_add(1);
+        newest.graph.clone()
+    }
+
+    /// Checks that a later session has the tensors of the first one, and runs in the same way.
+    fn check(&self, signature: &Signature, facts: GraphFacts, model: &str) -> Result<(), Status> {
+        if self.signature.has_tensors_of(signature) && self.facts.guarantee == facts.guarantee {
+            return Ok(());
+        }
+        Err(Status::unavailable(format!(
+            "the files of model '{model}' changed while it was loaded: another session has other \
+             tensors or operators"
+        )))
+    }
 }
 
 /// A graph in a session, with what its file says.
@@ -58,31 +92,34 @@ impl SessionSource for TensorFlowSource {
     type Session = TensorFlowSession;
 
     fn open_shared(&self) -> Result<OpenedModel<Self::Shared>, Status> {
-        let (graph, interface, guarantee) = self.open()?;
-        let newest = Lock::new((Arc::new(graph), 0));
-        Ok(OpenedModel { session: Arc::new(SessionPool { newest }), interface, guarantee })
+        let (graph, signature) = self.open()?;
+        let (interface, facts) = (interface(&signature, &self.spec), graph.facts);
+        let newest = SharingGroup { graph: Arc::new(Ok(Arc::new(graph)).into()), instances: 0 };
+        let pool = SessionPool { signature, facts, newest: Lock::new(newest) };
+        Ok(OpenedModel { session: Arc::new(pool), interface, guarantee: facts.guarantee })
     }
 
     fn session(&self, shared: Self::Shared) -> Result<TensorFlowSession, Status> {
-        let mut newest = shared.newest.lock("take a session");
-        if newest.1 == self.parameters.session_share_count {
-            let (graph, ..) = self.open()?;
-            *newest = (Arc::new(graph), 0);
-        }
-        newest.1 += 1;
-        let (library, graph) = (self.library.clone(), newest.0.clone());
-        Ok(TensorFlowSession { library, graph })
+        let place = shared.reserve(self.parameters.session_share_count);
+        let open = || {
+            let (graph, signature) = self.open()?;
+            shared.check(&signature, graph.facts, &self.spec.name)?;
+            Ok(Arc::new(graph))
+        };
+        let graph = place.get_or_init(open).clone()?;
+        Ok(TensorFlowSession { library: self.library.clone(), graph })
     }
 }
 
 impl TensorFlowSource {
     /// Opens a session, and compares the model with its configuration.
-    fn open(&self) -> Result<(LoadedGraph, SessionInterface, ExecutionPredictability), Status> {
+    fn open(&self) -> Result<(LoadedGraph, Signature), Status> {
         let path = self.path.as_path();
         let OpenedGraph { session, signature, facts } = match self.format {
             ModelFormat::SavedModel => self.open_saved_model(path)?,
             ModelFormat::GraphDef => self.open_graph(path)?,
         };
+        let signature = signature.with_outputs(|name| is_used_output(&self.spec, name));
         let signature = required_first(with_configured_dims(signature, &self.spec), &self.spec);
         let names = |tensors: &[SignatureTensor]| {
             let name = |tensor: &SignatureTensor| self.graph_tensor(&session, tensor);
@@ -92,10 +129,9 @@ impl TensorFlowSource {
         for name in &self.init_ops {
             session.run_operation(name)?;
         }
-        let interface = interface(&signature, &self.spec);
         let combinations = Combinations::default();
         let graph = LoadedGraph { session, inputs, outputs, facts, combinations };
-        Ok((graph, interface, facts.guarantee))
+        Ok((graph, signature))
     }
 
     fn graph_tensor(
@@ -150,7 +186,7 @@ impl TensorFlowSource {
     }
 
     fn open_graph(&self, path: &Path) -> Result<OpenedGraph, Status> {
-        let bytes = std::fs::read(path).map_err(|error| {
+        let mut bytes = std::fs::read(path).map_err(|error| {
             Status::internal(format!("failed to open/read file '{}': {error}", path.display()))
         })?;
         let unreadable =
@@ -164,12 +200,39 @@ impl TensorFlowSource {
         let groups = self.spec.instance_groups.iter();
         let is_placed = groups.clone().any(|group| group.kind == InstanceKind::Model);
         let device = (!is_placed).then_some("/cpu:0");
+        if !is_placed {
+            let cleared = node_devices::without_other_devices(&bytes, &graph);
+            bytes = cleared.map_err(|_| unreadable())?.unwrap_or(bytes);
+        }
+        let probe = with_probe(&mut bytes, &graph);
         let session = GraphSession::of_graph(&self.library, &bytes, device, &self.config())?;
+        // The library places the nodes before the first run. As in Triton, the load fails if a node
+        // can't be placed.
+        session.run_operation(&probe)?;
         validation::check_graph(&self.spec, &NodeNames::of(&graph))?;
         let facts = self.facts(&graph);
         let signature = configured_signature(&self.spec);
         Ok(OpenedGraph { session, signature, facts })
     }
+}
+
+/// Adds a node without an effect to an encoded graph, and returns its name.
+fn with_probe(bytes: &mut Vec<u8>, graph: &GraphDef) -> String {
+    let mut name = String::from("galatea_probe");
+    while graph.nodes.iter().any(|node| node.name.starts_with(&name)) {
+        name.push('_');
+    }
+    let operator = String::from("NoOp");
+    let node = NodeDef { name: name.clone(), operator, device: String::new() };
+    // A message followed by another is the union of both.
+    bytes.extend(GraphDef { nodes: vec![node], library: None }.encode_to_vec());
+    name
+}
+
+/// Returns true if a run may compute an output: the configuration lists it, or it is a state.
+fn is_used_output(spec: &ModelSpec, name: &str) -> bool {
+    let is_state = spec.sequence_states().iter().any(|state| state.output_name == name);
+    is_state || spec.output(name).is_some()
 }
 
 /// The tensors that a configuration names, for a graph without signatures.
@@ -267,5 +330,74 @@ fn interface(signature: &Signature, spec: &ModelSpec) -> SessionInterface {
         required_inputs: signature.inputs.len() - optional,
         inputs: signature.inputs.iter().map(info).collect(),
         outputs: signature.outputs.iter().map(info).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signature(name: &str, dims: &[i64]) -> Signature {
+        let (name, dims) = (name.to_owned(), dims.to_vec());
+        let tensor =
+            SignatureTensor { graph_name: name.clone(), name, datatype: DataType::Fp32, dims };
+        Signature { inputs: vec![tensor.clone()], outputs: vec![tensor] }
+    }
+
+    fn pool() -> SessionPool {
+        SessionPool {
+            signature: signature("a", &[1]),
+            facts: GraphFacts::of(&GraphDef::default(), KnownOperators::Standard),
+            newest: Lock::new(SharingGroup { graph: Arc::default(), instances: 0 }),
+        }
+    }
+
+    #[test]
+    fn instances_share_a_session_as_far_as_the_configuration_says() {
+        let pool = pool();
+        // No session is open yet, and a reservation doesn't wait for one.
+        let places: Vec<_> = (0..5).map(|_| pool.reserve(2)).collect();
+        for (index, shares) in [true, false, true, false].into_iter().enumerate() {
+            assert_eq!(Arc::ptr_eq(&places[index], &places[index + 1]), shares, "{index}");
+        }
+    }
+
+    #[test]
+    fn a_session_that_failed_is_opened_again() {
+        let pool = pool();
+        let first = pool.reserve(4);
+        assert!(first.get_or_init(|| Err(Status::internal("x"))).is_err());
+        assert!(!Arc::ptr_eq(&first, &pool.reserve(4)));
+    }
+
+    #[test]
+    fn a_later_session_has_the_tensors_of_the_first() {
+        let pool = pool();
+        assert_eq!(pool.check(&signature("a", &[1]), pool.facts, "m"), Ok(()));
+        for other in [signature("b", &[1]), signature("a", &[2]), Signature::default()] {
+            let status = pool.check(&other, pool.facts, "m").unwrap_err();
+            assert!(status.message().starts_with("the files of model 'm' changed"), "{status:?}");
+        }
+        let waits = GraphFacts::of(&GraphDef::default(), KnownOperators::FromLibraries);
+        assert!(pool.check(&signature("a", &[1]), waits, "m").is_err());
+    }
+
+    #[test]
+    fn the_probe_has_a_name_of_its_own() {
+        let node = |name: &str| {
+            let (name, operator) = (name.to_owned(), String::from("NoOp"));
+            NodeDef { name, operator, device: String::new() }
+        };
+        let graph = GraphDef { nodes: vec![node("galatea_probe"), node("x")], library: None };
+        let mut bytes = graph.encode_to_vec();
+        let name = with_probe(&mut bytes, &graph);
+        assert_eq!(name, "galatea_probe_");
+        let names: Vec<String> = GraphDef::decode(bytes.as_slice())
+            .unwrap()
+            .nodes
+            .into_iter()
+            .map(|node| node.name)
+            .collect();
+        assert_eq!(names, ["galatea_probe", "x", "galatea_probe_"]);
     }
 }

@@ -97,6 +97,7 @@ fn check_outputs(spec: &ModelSpec, signature: &Signature) -> Result<(), Status> 
     for output in &spec.outputs {
         allowed(&output.name, "output", &names)?;
         let Some(tensor) = find(&signature.outputs, &output.name) else { continue };
+        check_fetched(spec, tensor)?;
         let mut targets = spec.batch_outputs.iter().flat_map(|one| &one.target_names);
         if !targets.any(|target| target == &output.name) {
             let dims = output.reshape.as_ref().unwrap_or(&output.dims);
@@ -104,7 +105,22 @@ fn check_outputs(spec: &ModelSpec, signature: &Signature) -> Result<(), Status> 
         }
         check_datatype(spec, "output", tensor, output.datatype)?;
     }
+    for state in spec.sequence_states() {
+        find(&signature.outputs, &state.output_name)
+            .map_or(Ok(()), |tensor| check_fetched(spec, tensor))?;
+    }
     Ok(())
+}
+
+/// Checks that runs can fetch an output.
+fn check_fetched(spec: &ModelSpec, tensor: &SignatureTensor) -> Result<(), Status> {
+    if !tensor.graph_name.is_empty() {
+        return Ok(());
+    }
+    Err(Status::internal(format!(
+        "unable to process output '{}' for '{}', a sparse or composite tensor",
+        tensor.name, spec.name
+    )))
 }
 
 /// The sizes that a configuration may specify for a variable size in the model.
@@ -179,7 +195,7 @@ fn check_control(
         spec,
         &format!(
             "{role}the model expects {} but the model configuration specifies data-type {}",
-            tensor.datatype.config_name(),
+            model_datatype(tensor),
             datatype.config_name()
         ),
     ))
@@ -215,9 +231,17 @@ fn check_datatype(
             "configuration expects datatype {} for {role} '{}', model provides {}",
             datatype.config_name(),
             tensor.name,
-            tensor.datatype.config_name()
+            model_datatype(tensor)
         ),
     ))
+}
+
+/// A model's type in Triton's words, which call strings `TYPE_BYTES` here.
+fn model_datatype(tensor: &SignatureTensor) -> &'static str {
+    match tensor.datatype {
+        DataType::Bytes => "TYPE_BYTES",
+        other => other.config_name(),
+    }
 }
 
 fn find<'a>(tensors: &'a [SignatureTensor], name: &str) -> Option<&'a SignatureTensor> {

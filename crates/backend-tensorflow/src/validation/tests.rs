@@ -149,3 +149,26 @@ fn tensors_with_too_many_dimensions_are_refused() {
     assert_eq!(with("", 255), invalid(expected));
     assert_eq!(with(BATCHED, 254), invalid(expected));
 }
+
+#[test]
+fn composite_outputs_are_refused_only_if_they_are_listed() {
+    let mut signature = Signature {
+        inputs: vec![tensor("a", DataType::Fp32, &[3])],
+        outputs: vec![tensor("y", DataType::Fp32, &[2]), tensor("z", DataType::Fp32, &[2])],
+    };
+    signature.outputs[1].graph_name.clear();
+    assert_eq!(check_signature(&spec(TENSORS), &signature), Ok(()));
+    let status = check_signature(&spec(&TENSORS.replace("'y'", "'z'")), &signature).unwrap_err();
+    let expected = "unable to process output 'z' for 'm', a sparse or composite tensor";
+    assert_eq!(status.message(), expected);
+}
+
+#[test]
+fn strings_of_the_model_are_called_bytes() {
+    let inputs = vec![tensor("a", DataType::Bytes, &[3])];
+    let outputs = vec![tensor("y", DataType::Fp32, &[2])];
+    let status = check_signature(&spec(TENSORS), &Signature { inputs, outputs }).unwrap_err();
+    let expected = "unable to load model 'm', configuration expects datatype TYPE_FP32 for input \
+                    'a', model provides TYPE_BYTES";
+    assert_eq!(status.message(), expected);
+}
