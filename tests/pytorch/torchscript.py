@@ -61,6 +61,56 @@ class Writing(nn.Module):
         return x
 
 
+class Keeping(nn.Module):
+    """Returns the input of the run before."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = torch.zeros(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        last = self.last
+        self.last = x
+        return last
+
+
+class Listing(nn.Module):
+    """Keeps the inputs of all runs in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.all: List[Tensor] = [torch.zeros(2)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.all.append(x)
+        return self.all[-2]
+
+
+class Replacing(nn.Module):
+    """Makes a buffer refer to the input's memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("last", torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        last = self.last + 0
+        self.last.set_(x)
+        return last
+
+
+class Counting(nn.Module):
+    """Returns its own state, which the next run changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total += x
+        return self.total
+
+
 class Loop(nn.Module):
     """Control flow that depends on the data."""
 
@@ -147,6 +197,10 @@ def models():
            [(tuple(torch.arange(4).to(kind) for _, kind in kinds), {})])
     yield ("writing", Writing(), config([("x", "FP32", [2])], [("OUTPUT__0", "FP32", [2])]),
            [((torch.tensor([1.0, 2.0]),), {})])
+    one = config([("x", "FP32", [2])], [("OUTPUT__0", "FP32", [2])])
+    steps = [((torch.tensor([float(i), 2.0]),), {}) for i in range(1, 5)]
+    for state in (Keeping, Listing, Replacing, Counting):
+        yield (state.__name__.lower(), state(), one, steps)
     yield ("loop", Loop(), config([("x", "FP32", [-1])], [("OUTPUT__0", "FP32", [-1])]),
            [((torch.tensor([1.0, 2.0]),), {}), ((torch.tensor([500.0]),), {})])
     yield ("turned", Turned(), config([("x", "FP32", [2, 3])], [("OUTPUT__0", "FP32", [3, 2])], BATCH),

@@ -78,6 +78,21 @@ fn answers_are_those_of_pytorch() {
 }
 
 #[test]
+fn models_with_state_have_neither_the_memory_of_requests_nor_that_of_responses() {
+    for name in ["keeping", "listing", "replacing", "counting"] {
+        let golden = golden(name);
+        let Some(model) = load_with(name, &golden.config) else { return };
+        let mut model = model.unwrap_or_else(|status| panic!("{name}: {status}"));
+        let responses: Vec<_> =
+            golden.cases.iter().map(|case| model.execute(vec![case.request()]).remove(0)).collect();
+        drop(model);
+        for (case, response) in golden.cases.iter().zip(responses) {
+            case.check(&response.unwrap_or_else(|status| panic!("{name}: {status}")), name);
+        }
+    }
+}
+
+#[test]
 fn instances_execute_at_the_same_time_with_and_without_shared_weights() {
     for value in ["true", "false"] {
         let golden = golden("mlp");

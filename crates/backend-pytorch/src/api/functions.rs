@@ -133,6 +133,7 @@ functions! {
         load "galatea_torch_load":
             unsafe extern "C" fn(*const c_char, c_int, *mut *mut RawModule) -> c_int;
         free "galatea_torch_free": unsafe extern "C" fn(*mut RawModule);
+        may_block "galatea_torch_may_block": unsafe extern "C" fn(*const RawModule) -> c_int;
         argument_count "galatea_torch_argument_count":
             unsafe extern "C" fn(*const RawModule) -> usize;
         argument "galatea_torch_argument": unsafe extern "C" fn(
@@ -146,12 +147,12 @@ functions! {
         result_count "galatea_torch_result_count":
             unsafe extern "C" fn(*const RawResults) -> usize;
         result_tensor "galatea_torch_result_tensor":
-            unsafe extern "C" fn(*const RawResults, usize) -> *mut RawTensor;
+            unsafe extern "C" fn(*const RawResults, usize, *mut *mut RawTensor) -> c_int;
         string_count "galatea_torch_string_count":
-            unsafe extern "C" fn(*const RawResults, usize) -> usize;
+            unsafe extern "C" fn(*const RawResults, usize, *mut usize) -> c_int;
         string "galatea_torch_string": unsafe extern "C" fn(
             *const RawResults, usize, usize, *mut *const c_char, *mut usize,
-        );
+        ) -> c_int;
     }
 }
 

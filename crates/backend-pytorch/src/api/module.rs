@@ -115,6 +115,12 @@ impl ScriptModule {
         Ok(Self { raw, shim, options })
     }
 
+    /// Returns true if a run may wait for other threads, other computers or files.
+    pub(crate) fn may_block(&self) -> bool {
+        // SAFETY: the module is alive.
+        unsafe { (self.shim.functions.may_block)(self.raw) != 0 }
+    }
+
     /// The arguments of the model's function `forward`, without the model itself.
     pub(crate) fn arguments(&self) -> Vec<Argument> {
         let functions = &self.shim.functions;
@@ -172,7 +178,7 @@ impl ScriptModule {
         let raw: SmallVec<[RawInput; 8]> = raw.collect();
         let mut results: *mut RawResults = ptr::null_mut();
         // SAFETY: the module is alive. All inputs refer to memory that lives during the call; the
-        // shim copies an input that the model writes to.
+        // shim copies an input that the model writes to or may keep.
         let status = unsafe {
             let run = self.shim.functions.run;
             run(self.raw, &raw const self.options, raw.as_ptr(), raw.len(), &raw mut results)
@@ -181,7 +187,8 @@ impl ScriptModule {
             return Err(Status::internal(self.shim.error()));
         }
         let results = Results { raw: results, shim: &self.shim };
-        let outputs = wanted.map(|index| results.value(index)).collect();
+        let outputs = wanted.map(|index| results.value(index));
+        let outputs = outputs.collect::<Result<_, Status>>()?;
         Ok((TorchOutputs::new(self.clone(), outputs, regions), results.count()))
     }
 }
@@ -205,34 +212,39 @@ impl Results<'_> {
         unsafe { (self.shim.functions.result_count)(self.raw) }
     }
 
-    fn value(&self, index: usize) -> Option<OutputValue> {
+    fn value(&self, index: usize) -> Result<Option<OutputValue>, Status> {
         if index >= self.count() {
-            return None;
+            return Ok(None);
         }
         let functions = &self.shim.functions;
-        // SAFETY: there is such a result. The new handle is the caller's.
-        let tensor = unsafe {
-            let raw: *mut RawTensor = (functions.result_tensor)(self.raw, index);
-            TensorHandle::of(&self.shim.library, raw)
-        };
-        if let Some(tensor) = tensor {
-            return Some(OutputValue::Tensor(tensor));
+        let mut raw: *mut RawTensor = ptr::null_mut();
+        // SAFETY: the results are alive, and the out pointer is valid.
+        self.check(unsafe { (functions.result_tensor)(self.raw, index, &raw mut raw) })?;
+        // SAFETY: the new handle is the caller's.
+        if let Some(tensor) = unsafe { TensorHandle::of(&self.shim.library, raw) } {
+            return Ok(Some(OutputValue::Tensor(tensor)));
         }
-        // SAFETY: the result is a list of strings.
-        let count = unsafe { (functions.string_count)(self.raw, index) };
+        let mut count = 0;
+        // SAFETY: the results are alive, and the out pointer is valid.
+        self.check(unsafe { (functions.string_count)(self.raw, index, &raw mut count) })?;
         let (mut content, mut ends) = (Vec::new(), Vec::with_capacity(count));
         for element in 0..count {
             let (mut start, mut length) = (ptr::null(), 0);
-            // SAFETY: there is such a string, which lives as long as the results.
-            let string = unsafe {
-                (functions.string)(self.raw, index, element, &raw mut start, &raw mut length);
-                std::slice::from_raw_parts(start.cast::<u8>(), length)
-            };
+            // SAFETY: as above.
+            self.check(unsafe {
+                (functions.string)(self.raw, index, element, &raw mut start, &raw mut length)
+            })?;
+            // SAFETY: this is the string, which lives as long as the results.
+            let string = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) };
             content.extend_from_slice(string);
             ends.push(content.len());
         }
         let bytes = content.len();
-        Some(OutputValue::Strings(PackedStrings::new(content, ends), count, bytes))
+        Ok(Some(OutputValue::Strings(PackedStrings::new(content, ends), count, bytes)))
+    }
+
+    fn check(&self, status: i32) -> Result<(), Status> {
+        if status == 0 { Ok(()) } else { Err(Status::internal(self.shim.error())) }
     }
 }
 

@@ -15,6 +15,8 @@
 #include <c10/core/InferenceMode.h>
 
 #include <cstddef>
+#include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -35,6 +37,10 @@ struct Model {
   torch::jit::Module module;
   std::vector<Argument> arguments;
   bool takes_dictionary = false;
+  // The model may have references to its inputs after a run.
+  bool may_keep_inputs = false;
+  // A run may wait for other threads, other computers or files.
+  bool may_block = false;
 };
 
 struct Results {
@@ -57,9 +63,58 @@ int guarded(Action action) noexcept {
     } catch (...) {
     }
   } catch (...) {
-    last_error.clear();
+    try {
+      last_error = "unknown error";
+    } catch (...) {
+    }
   }
   return 1;
+}
+
+// Statements without a schema that keep no tensor after a run.
+const std::set<std::string> plain_statements = {
+    "prim::Constant",       "prim::If",             "prim::Loop",
+    "prim::GetAttr",        "prim::ListConstruct",  "prim::ListUnpack",
+    "prim::DictConstruct",  "prim::TupleConstruct", "prim::TupleUnpack",
+    "prim::TupleIndex",     "prim::TupleSlice",     "prim::Uninitialized",
+    "prim::unchecked_cast", "prim::isinstance",     "prim::NumToTensor",
+    "prim::RaiseException", "prim::Print"};
+
+// Operators that make a tensor refer to another one's memory, and that wait or use files.
+const std::set<std::string> sharing_operators = {"aten::set_", "aten::set_data", "aten::set"};
+const std::set<std::string> blocking_operators = {"aten::wait", "aten::save", "aten::from_file"};
+
+// Looks for statements after which something other than the results may refer to an input. One that
+// is unknown may do anything.
+void find_effects(const torch::jit::Block* block, Model& model) {
+  for (const torch::jit::Node* node : block->nodes()) {
+    const std::string name = node->kind().toQualString();
+    const bool is_known_space = node->kind().is_aten() || node->kind().is_prim();
+    const auto* schema = node->maybeSchema();
+    if (!is_known_space || (schema == nullptr && plain_statements.count(name) == 0)) {
+      model.may_keep_inputs = true;
+      model.may_block = model.may_block || name != "prim::SetAttr";
+    }
+    if (sharing_operators.count(name) != 0) {
+      model.may_keep_inputs = true;
+    }
+    if (blocking_operators.count(name) != 0) {
+      model.may_block = true;
+    }
+    if (schema != nullptr) {
+      for (const auto& argument : schema->arguments()) {
+        // A list or a dictionary that is written to may be the model's.
+        const bool is_tensor = argument.type()->isSubtypeOf(*c10::OptionalType::ofTensor());
+        const bool is_written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+        if (is_written && (!is_tensor || model.takes_dictionary)) {
+          model.may_keep_inputs = true;
+        }
+      }
+    }
+    for (const torch::jit::Block* inner : node->blocks()) {
+      find_effects(inner, model);
+    }
+  }
 }
 
 void find_arguments(Model& model) {
@@ -82,6 +137,7 @@ void find_arguments(Model& model) {
         {arguments[i].name(), arguments[i].type()->str(), number, is_written});
   }
   model.takes_dictionary = model.arguments.size() == 1 && model.arguments[0].kind == 2;
+  find_effects(graph->block(), model);
 }
 
 void check_strings(const c10::IValue& value, const std::string& place) {
@@ -113,6 +169,20 @@ void keep(Results& results, c10::IValue value) {
     throw std::invalid_argument(
         "output must be of type Tensor, List[str] or Tuple containing one of these two types. It "
         "should not be a List / Dictionary of Tensors or a Scalar");
+  }
+}
+
+// Copies each tensor to which something other than the results refers, such as the model's state,
+// which later runs change.
+void copy_shared(Results& results) {
+  for (c10::IValue& value : results.values) {
+    if (!value.isTensor() || !value.toTensor().defined()) {
+      continue;
+    }
+    const at::Tensor& tensor = value.toTensor();
+    if (tensor.use_count() > 1 || !tensor.has_storage() || tensor.storage().use_count() > 1) {
+      value = tensor.clone();
+    }
   }
 }
 
@@ -160,10 +230,17 @@ size_t galatea_torch_argument_count(const Model* model) {
   return model->arguments.size();
 }
 
+int galatea_torch_may_block(const Model* model) {
+  return model->may_block ? 1 : 0;
+}
+
 // The name, the type and the kind of an argument: 0 for a tensor, 1 for a list, 2 for a dictionary,
-// 3 for anything else.
+// 3 for anything else; -1 if there is none.
 int galatea_torch_argument(const Model* model, size_t index, const char** name, const char** type) {
-  const Argument& argument = model->arguments.at(index);
+  if (index >= model->arguments.size()) {
+    return -1;
+  }
+  const Argument& argument = model->arguments[index];
   *name = argument.name.c_str();
   *type = argument.type.c_str();
   return argument.kind;
@@ -205,11 +282,11 @@ int galatea_torch_run(
         values.emplace_back(std::move(list));
         continue;
       }
-      // The memory is the request's, so a model that writes to an input gets a copy.
+      // The memory is the request's, so a model that writes to an input or may keep it gets a copy.
       const size_t argument = model->takes_dictionary ? 0 : i;
-      const bool is_written =
-          argument >= model->arguments.size() || model->arguments[argument].is_written;
-      at::Tensor tensor = is_written ? input.tensor->clone() : *input.tensor;
+      const bool is_copied = model->may_keep_inputs || argument >= model->arguments.size() ||
+          model->arguments[argument].is_written;
+      at::Tensor tensor = is_copied ? input.tensor->clone() : *input.tensor;
       if (model->takes_dictionary) {
         dictionary.insert(std::string(input.key), std::move(tensor));
       } else {
@@ -222,6 +299,7 @@ int galatea_torch_run(
     }
     auto results = std::make_unique<Results>();
     keep(*results, model->module.forward(std::move(values)));
+    copy_shared(*results);
     *out = results.release();
   });
 }
@@ -235,20 +313,24 @@ size_t galatea_torch_result_count(const Results* results) {
 }
 
 // A new handle of the tensor at `index`; null if the result is a list of strings.
-at::Tensor* galatea_torch_result_tensor(const Results* results, size_t index) {
-  const c10::IValue& value = results->values.at(index);
-  return value.isTensor() ? new at::Tensor(value.toTensor()) : nullptr;
+int galatea_torch_result_tensor(const Results* results, size_t index, at::Tensor** out) {
+  return guarded([&] {
+    const c10::IValue& value = results->values.at(index);
+    *out = value.isTensor() ? new at::Tensor(value.toTensor()) : nullptr;
+  });
 }
 
-size_t galatea_torch_string_count(const Results* results, size_t index) {
-  return results->values.at(index).toListRef().size();
+int galatea_torch_string_count(const Results* results, size_t index, size_t* count) {
+  return guarded([&] { *count = results->values.at(index).toListRef().size(); });
 }
 
-void galatea_torch_string(
+int galatea_torch_string(
     const Results* results, size_t index, size_t element, const char** text, size_t* length) {
-  const std::string& string = results->values.at(index).toListRef()[element].toStringRef();
-  *text = string.data();
-  *length = string.size();
+  return guarded([&] {
+    const std::string& string = results->values.at(index).toListRef().at(element).toStringRef();
+    *text = string.data();
+    *length = string.size();
+  });
 }
 
 } // extern "C"

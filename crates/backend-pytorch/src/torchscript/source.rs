@@ -55,8 +55,13 @@ impl SessionSource for TorchScriptSource {
             (output.name.clone(), output.element.datatype().unwrap_or(DataType::Fp32))
         });
         let signature = Arc::new(Signature { input_keys, outputs: outputs.collect() });
+        let guarantee = if module.may_block() {
+            ExecutionPredictability::Unspecified
+        } else {
+            ExecutionPredictability::NonBlocking
+        };
         let session = FirstModule { module, is_used: Arc::default(), signature };
-        Ok(OpenedModel { session, interface, guarantee: ExecutionPredictability::NonBlocking })
+        Ok(OpenedModel { session, interface, guarantee })
     }
 
     fn session(&self, shared: FirstModule) -> Result<TorchScriptSession, Status> {
