@@ -6,8 +6,10 @@
 
 use galatea_config::{InputSpec, InstanceKind, ModelSpec, OutputSpec};
 use galatea_infer::Status;
-use galatea_runtime::{SessionInterface, TensorInfo};
+use galatea_runtime::{ElementKind, SessionInterface, TensorInfo};
 use galatea_tensor::DataType;
+
+use crate::api::VARIABLE_RANK;
 
 /// The comparison of a configuration with its model.
 pub(crate) struct Comparison<'a>(pub(crate) &'a ModelSpec);
@@ -101,6 +103,9 @@ impl Comparison<'_> {
 
     fn dims(&self, tensor: &mut TensorInfo, dims: &[i64], sizes: SizeRule) -> Result<(), Status> {
         let (model, name) = (&self.0.name, &tensor.name);
+        if matches!(&tensor.element, ElementKind::Unknown(text) if text == VARIABLE_RANK) {
+            return Err(Status::unsupported(format!("tensor '{name}' has {VARIABLE_RANK}")));
+        }
         let batch = i64::from(self.0.max_batch_size);
         let is_batched = batch > 0;
         let is_scalar = tensor.dims.is_empty();
@@ -170,7 +175,6 @@ fn shape_text(dims: &[i64]) -> String {
 mod tests {
     use galatea_config::SupportedFeatures;
     use galatea_pbtxt::parse_config_draft;
-    use galatea_runtime::ElementKind;
 
     use super::*;
 

@@ -9,7 +9,9 @@ use galatea_infer::Status;
 use galatea_runtime::{CpuOrGpu, OpenedModel, SessionInterface, SessionSource, TensorInfo};
 use galatea_tensor::DataType;
 
-use crate::api::{BatchRows, CompiledModel, Core, InferRequest, Library, Model, Port, TypeChange};
+use crate::api::{
+    BatchRows, CompiledModel, Core, InferRequest, Library, Model, OvDimension, Port, TypeChange,
+};
 use crate::network::read_network;
 use crate::parameters::{CPU, ModelParameters};
 use crate::predictable::is_predictable;
@@ -269,7 +271,8 @@ impl OpenVinoSource {
         let is_batched = self.is_batched();
         let mut shapes = Vec::new();
         for (index, port) in model.inputs()?.into_iter().enumerate() {
-            let mut dims = port.dims.clone();
+            let own = port.bounds.unwrap_or_default();
+            let mut bounds = own.clone();
             if self.parameters.reshapes_inputs
                 && let Some(input) = self.spec.input(&port.name)
             {
@@ -280,14 +283,14 @@ impl OpenVinoSource {
                          positive integers",
                     ));
                 }
-                dims.truncate(usize::from(is_batched));
-                dims.extend(configured);
+                bounds.resize(usize::from(is_batched), OvDimension::of(rows));
+                bounds.extend(configured.iter().map(|&dim| OvDimension::of(dim)));
             }
-            if let Some(first) = dims.first_mut().filter(|_| is_batched) {
-                *first = rows;
+            if let Some(first) = bounds.first_mut().filter(|_| is_batched) {
+                *first = OvDimension::of(rows);
             }
-            if dims != port.dims {
-                shapes.push((index, dims));
+            if bounds != own {
+                shapes.push((index, bounds));
             }
         }
         if shapes.is_empty() { Ok(()) } else { model.reshape(&shapes, "setting max batch size") }

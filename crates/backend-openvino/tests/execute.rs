@@ -16,7 +16,7 @@ use galatea_pbtxt::parse_config_draft;
 
 use support::{
     Files, Log, backend, fixed_rows, library, long_chain, output, request, spec, try_load,
-    two_outputs,
+    two_outputs, variable_rank,
 };
 
 const BATCHED: &str = "
@@ -245,6 +245,40 @@ fn a_library_that_is_replaced_is_logged_and_none_is_opened_for_a_fingerprint() {
     std::fs::File::options().append(true).open(&own).unwrap().set_modified(earlier).unwrap();
     let loaded = try_load(library, &files, BATCHED).unwrap();
     assert!(loaded.log().contains(has_changed), "{}", loaded.log());
+}
+
+#[test]
+fn an_output_of_variable_rank_is_refused_only_if_it_keeps_that_rank() {
+    let Some(library) = library() else { return };
+    let files = Files::new("model.xml", &variable_rank());
+    let config = "input [ { name: 'A' data_type: TYPE_FP32 dims: [ 3 ] },
+                          { name: 'S' data_type: TYPE_FP32 dims: [ 2 ] } ]
+                  output { name: 'R' data_type: TYPE_FP32 dims: [ -1, -1 ] }";
+    let refused = try_load(library.clone(), &files, config).map(|_| ()).unwrap_err();
+    assert!(refused.message().contains("'R' has a variable number of dimensions"), "{refused:?}");
+    let reshaped = format!(
+        "{config} parameters {{ key: 'RESHAPE_IO_LAYERS' value: {{ string_value: 'yes' }} }}"
+    );
+    let mut loaded = try_load(library, &files, &reshaped).unwrap();
+    let one = request(&[("A", &[3], &[1., 2., 3.]), ("S", &[2], &[3., 1.])]);
+    let result = loaded.execute(vec![one]).remove(0).unwrap();
+    assert_eq!(output(&result, "R"), (vec![3, 1], vec![1., 2., 3.]));
+}
+
+#[test]
+fn a_variable_batch_dimension_leaves_the_bounds_of_others() {
+    let Some(library) = library() else { return };
+    let model = two_outputs(&[1, -1], "").replace("shape=\"1,?\"", "shape=\"1,1..3\"");
+    let config = BATCHED.replace("[ 2 ]", "[ -1 ]");
+    let mut loaded = try_load(library, &Files::new("model.xml", &model), &config).unwrap();
+    let values = [1., 2., 3., 4.];
+    let mut of = |size| {
+        let (dims, values) = ([1, size as i64], &values[..size]);
+        loaded.execute(vec![request(&[("A", &dims, values), ("B", &dims, values)])]).remove(0)
+    };
+    assert_eq!(output(&of(3).unwrap(), "SUM").1, [2., 4., 6.]);
+    let refused = of(4).unwrap_err();
+    assert!(refused.message().contains("setting tensor data"), "{refused:?}");
 }
 
 #[test]

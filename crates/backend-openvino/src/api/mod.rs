@@ -26,6 +26,7 @@ mod tensor;
 
 pub(crate) use self::core::{CompiledModel, Core};
 pub use library::Library;
-pub(crate) use model::{Model, Port, TypeChange};
+pub(crate) use model::{Model, Port, TypeChange, VARIABLE_RANK};
 pub(crate) use request::{BatchRows, InferRequest};
+pub(crate) use shape::OvDimension;
 pub(crate) use tensor::{OvOutputs, OvTensor};

@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use galatea_infer::Status;
-use galatea_runtime::{SessionInterface, TensorInfo};
+use galatea_runtime::{ElementKind, SessionInterface, TensorInfo};
 use galatea_tensor::DataType;
 
 use super::element;
@@ -14,6 +14,9 @@ use super::handle::Handle;
 use super::library::{Library, text};
 use super::preprocess::{self, Conversion};
 use super::shape::{OvDimension, OvPartialShape};
+
+/// The description of a tensor that no configuration can list.
+pub(crate) const VARIABLE_RANK: &str = "a variable number of dimensions, which is unsupported";
 
 /// A model that was read and can still be changed.
 pub(crate) struct Model {
@@ -26,7 +29,15 @@ pub(crate) struct Port {
     pub(crate) name: String,
     /// The number of its type, which requests may not have.
     pub(super) number: c_int,
-    pub(crate) dims: Vec<i64>,
+    /// The bounds of the sizes; `None` if even their number is variable.
+    pub(crate) bounds: Option<Vec<OvDimension>>,
+}
+
+impl Port {
+    /// The sizes, -1 for a variable one; none if even their number is variable.
+    pub(super) fn dims(&self) -> Vec<i64> {
+        self.bounds.iter().flatten().map(|bounds| bounds.size()).collect()
+    }
 }
 
 /// An input or output that gets another type.
@@ -74,8 +85,12 @@ impl Model {
 
     pub(crate) fn interface(&self) -> Result<SessionInterface, Status> {
         let info = |port: Port| {
-            let element = element::kind(port.number);
-            TensorInfo { name: port.name, element, dims: port.dims }
+            // A configuration that does not list such a tensor can still serve the model.
+            let element = match &port.bounds {
+                Some(_) => element::kind(port.number),
+                None => ElementKind::Unknown(String::from(VARIABLE_RANK)),
+            };
+            TensorInfo { dims: port.dims(), name: port.name, element }
         };
         let inputs: Vec<TensorInfo> = self.inputs()?.into_iter().map(info).collect();
         let outputs = self.outputs()?.into_iter().map(info).collect();
@@ -109,10 +124,8 @@ impl Model {
             (api.functions().ov_port_get_element_type)(port.as_ptr(), &raw mut number)
         };
         api.load(&format!("getting {} infos", functions.side), get)?;
-        let dims = self.dims(&port, functions.side, &name)?.ok_or_else(|| {
-            Status::unsupported(format!("tensor '{name}' has a variable number of dimensions"))
-        })?;
-        Ok(Port { name, number, dims })
+        let bounds = self.bounds(&port, functions.side, &name)?;
+        Ok(Port { name, number, bounds })
     }
 
     fn name(&self, port: &Handle<RawPort>) -> Option<String> {
@@ -132,12 +145,12 @@ impl Model {
         }
     }
 
-    fn dims(
+    fn bounds(
         &self,
         port: &Handle<RawPort>,
         side: &str,
         name: &str,
-    ) -> Result<Option<Vec<i64>>, Status> {
+    ) -> Result<Option<Vec<OvDimension>>, Status> {
         let api = self.library.api();
         let mut shape = OvPartialShape::EMPTY;
         // SAFETY: the port is alive, the out pointer valid; the shape is read before it is freed.
@@ -145,27 +158,23 @@ impl Model {
             let get = api.functions().ov_port_get_partial_shape;
             let doing = format!("retrieving original shapes from {side} {name}");
             api.load(&doing, || get(port.as_ptr(), &raw mut shape))?;
-            let dims = shape.dims();
+            let bounds = shape.bounds();
             (api.functions().ov_partial_shape_free)(&raw mut shape);
-            Ok(dims)
+            Ok(bounds)
         }
     }
 
-    /// Gives inputs, which are named by their indices, other shapes; -1 is a variable size. `doing`
-    /// describes it in an error.
+    /// Gives inputs, which are named by their indices, other shapes. `doing` describes it in
+    /// an error.
     pub(crate) fn reshape(
         &mut self,
-        shapes: &[(usize, Vec<i64>)],
+        shapes: &[(usize, Vec<OvDimension>)],
         doing: &str,
     ) -> Result<(), Status> {
         let api = self.library.api();
         let indices: Vec<usize> = shapes.iter().map(|(index, _)| *index).collect();
-        let dims: Vec<Vec<OvDimension>> = shapes
-            .iter()
-            .map(|(_, dims)| dims.iter().map(|&dim| OvDimension::of(dim)).collect())
-            .collect();
         let shapes: Vec<OvPartialShape> =
-            dims.iter().map(|dims| OvPartialShape::borrowed(dims)).collect();
+            shapes.iter().map(|(_, bounds)| OvPartialShape::borrowed(bounds)).collect();
         // SAFETY: the model is alive and borrowed exclusively; indices and shapes are arrays of this
         // length, which are only read.
         let set = || unsafe {

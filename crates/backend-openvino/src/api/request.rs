@@ -73,7 +73,7 @@ impl InferRequest {
         };
         let memory = |port: &Port| BoundOutput {
             number: port.number,
-            dims: port.dims.iter().map(|&dim| dim.max(0)).collect(),
+            dims: port.dims().into_iter().map(|dim| dim.max(0)).collect(),
             unused: None,
         };
         let raw = Arc::new(RequestHandle { raw, library: library.clone() });

@@ -13,9 +13,9 @@ pub(super) struct OvShape {
 }
 
 /// The bounds of a size or of a rank.
-#[derive(Copy, Clone)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct OvDimension {
+pub(crate) struct OvDimension {
     pub(super) min: i64,
     pub(super) max: i64,
 }
@@ -50,11 +50,11 @@ impl OvShape {
 
 impl OvDimension {
     /// A size; -1 is variable.
-    pub(super) const fn of(dim: i64) -> Self {
+    pub(crate) const fn of(dim: i64) -> Self {
         if dim < 0 { Self { min: 0, max: -1 } } else { Self { min: dim, max: dim } }
     }
 
-    const fn size(self) -> i64 {
+    pub(super) const fn size(self) -> i64 {
         if self.min == self.max { self.min } else { -1 }
     }
 }
@@ -69,18 +69,17 @@ impl OvPartialShape {
         Self { rank: OvDimension::of(rank), dims: dims.as_ptr().cast_mut() }
     }
 
-    /// The sizes, -1 for a variable one; `None` if even their number is variable.
+    /// The bounds of the sizes; `None` if even their number is variable.
     ///
     /// # Safety
     ///
     /// The library stored the shape, and has not freed it.
-    pub(super) unsafe fn dims(&self) -> Option<Vec<i64>> {
+    pub(super) unsafe fn bounds(&self) -> Option<Vec<OvDimension>> {
         let rank = usize::try_from(self.rank.size()).ok()?;
         if self.dims.is_null() || rank == 0 {
             return Some(Vec::new());
         }
         // SAFETY: the shape has this many sizes, by this function's own contract.
-        let dims = unsafe { slice::from_raw_parts(self.dims, rank) };
-        Some(dims.iter().map(|dim| dim.size()).collect())
+        Some(unsafe { slice::from_raw_parts(self.dims, rank) }.to_vec())
     }
 }

@@ -275,6 +275,57 @@ pub(crate) fn fixed_rows() -> Files {
     files
 }
 
+/// A model with the outputs `SAME`, the positive part of A, and `R`, which has the values of A and
+/// the shape that S holds.
+pub(crate) fn variable_rank() -> String {
+    let f32 = |id: u32, name: &str| {
+        format!("<port id=\"{id}\" precision=\"FP32\"{name}><dim>-1</dim></port>")
+    };
+    let i64 = |id: u32| format!("<port id=\"{id}\" precision=\"I64\"><dim>-1</dim></port>");
+    let any = |id: u32, name: &str| format!("<port id=\"{id}\" precision=\"FP32\"{name}/>");
+    let layer = |id: u32, name: &str, kind: &str, inside: &str| {
+        format!(
+            "<layer id=\"{id}\" name=\"{name}\" type=\"{kind}\" version=\"opset1\">{inside}</layer>"
+        )
+    };
+    let parameter = |shape: &str, name: &str| {
+        let port = f32(0, &format!(" names=\"{name}\""));
+        format!("<data shape=\"{shape}\" element_type=\"f32\"/><output>{port}</output>")
+    };
+    let one = |data: &str, input: String, output: String| {
+        format!("{data}<input>{input}</input><output>{output}</output>")
+    };
+    let end = |input: String| format!("<input>{input}</input>");
+    let layers = [
+        layer(0, "A", "Parameter", &parameter("?", "A")),
+        layer(1, "S", "Parameter", &parameter("?", "S")),
+        layer(2, "same", "ReLU", &one("", f32(0, ""), f32(1, " names=\"SAME\""))),
+        layer(3, "c", "Convert", &one("<data destination_type=\"i64\"/>", f32(0, ""), i64(1))),
+        layer(
+            4,
+            "r",
+            "Reshape",
+            &one("<data special_zero=\"false\"/>", f32(0, "") + &i64(1), any(2, " names=\"R\"")),
+        ),
+        layer(5, "SAME/result", "Result", &end(f32(0, ""))),
+        layer(6, "R/result", "Result", &end(any(0, ""))),
+    ];
+    let edges =
+        [(0, 0, 2, 0), (1, 0, 3, 0), (0, 0, 4, 0), (3, 1, 4, 1), (2, 1, 5, 0), (4, 2, 6, 0)];
+    let edges = edges.map(|(from, from_port, to, to_port)| {
+        format!(
+            "<edge from-layer=\"{from}\" from-port=\"{from_port}\" to-layer=\"{to}\" \
+             to-port=\"{to_port}\"/>"
+        )
+    });
+    format!(
+        "<?xml version=\"1.0\"?><net name=\"m\" version=\"11\"><layers>{}</layers>\
+         <edges>{}</edges></net>",
+        layers.concat(),
+        edges.concat()
+    )
+}
+
 /// A model that squares a matrix many times.
 pub(crate) fn long_chain(length: usize) -> String {
     let port = |id: u32, name: &str| {
