@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use galatea_backend::FileFingerprint;
 use galatea_infer::Status;
 use galatea_tensor::DataType;
 use prost::Message as _;
@@ -67,6 +68,11 @@ impl Signature {
 /// The tag to choose a graph by.
 pub(crate) fn tag(configured: &str) -> &str {
     if configured.is_empty() { DEFAULT_TAG } else { configured }
+}
+
+/// The fingerprint of the file in a directory; `None` if there is none.
+pub(crate) fn file_fingerprint(directory: &Path) -> Option<FileFingerprint> {
+    FileFingerprint::of(&directory.join(FILE))
 }
 
 /// Reads the graph with the tag from the file in a directory. `None` if there is no such file or

@@ -164,9 +164,17 @@ impl TensorFlowSource {
 
     fn open_saved_model(&self, path: &Path) -> Result<OpenedGraph, Status> {
         let tag = saved_model::tag(&self.parameters.graph_tag);
+        let before = saved_model::file_fingerprint(path);
         let read = saved_model::read_meta_graph(path, tag);
         let (session, message) =
             GraphSession::of_saved_model(&self.library, path, tag, &self.config(), read.is_none())?;
+        // The rules for the memory of tensors follow from the graph, which has to be the same one.
+        if saved_model::file_fingerprint(path) != before {
+            return Err(Status::unavailable(format!(
+                "the files of model '{}' changed while it was loaded",
+                self.spec.name
+            )));
+        }
         let meta_graph = match read {
             Some(meta_graph) => meta_graph,
             None => saved_model::decode_meta_graph(&message.unwrap_or_default())?,
