@@ -74,6 +74,18 @@ class Lengths(nn.Module):
         return x * y + 1, x.sum(dim=1)
 
 
+class Doubled(nn.Module):
+    """An input that has twice as many rows as the other."""
+
+    def forward(self, x, y):
+        return x.repeat(2, 1) + y
+
+
+class Complex(nn.Module):
+    def forward(self, x):
+        return torch.view_as_real(x).sum(-1)
+
+
 class Passed(nn.Module):
     """An output that is an input, one in another order of elements, and one twice."""
 
@@ -284,6 +296,18 @@ def models():
         "scalar", Scalar(), (torch.randn(4),), {}, None,
         config([("ARGS[0]", "FP32", [4])], [("RESULT", "FP32", [1])]),
         [],
+    )
+    rows = torch.export.Dim("rows", min=1, max=64)
+    yield (
+        "doubled", Doubled(), (torch.randn(3, 2), torch.randn(6, 2)), {},
+        ({0: rows}, {0: 2 * rows}),
+        config([("ARGS[0]", "FP32", [-1, 2]), ("ARGS[1]", "FP32", [-1, 2])],
+               [("RESULT", "FP32", [-1, 2])]),
+        [((torch.randn(n, 2), torch.randn(2 * n, 2)), {}) for n in (1, 3)],
+    )
+    yield (
+        "complex", Complex(), (torch.randn(3, 4, dtype=torch.complex64),), {}, None,
+        config([("ARGS[0]", "FP32", [3, 4])], [("RESULT", "FP32", [3, 4])]), [],
     )
     yield (
         "writing", Writing(), (torch.randn(4),), {}, None,

@@ -50,7 +50,7 @@ fn answers_are_those_of_pytorch() {
     let mut count = 0;
     for name in [
         "mlp", "fixed", "types", "bfloat", "nested", "lengths", "passed", "picture", "words",
-        "best", "missing",
+        "best", "missing", "doubled",
     ] {
         let golden = Golden::read(&models.join(format!("{name}.json")));
         let mut model = load(&library, &models, name, "").unwrap();
@@ -125,7 +125,14 @@ fn a_shape_that_the_model_was_not_compiled_for_is_refused() {
     let mut model = load(&library, &models, "lengths", "").unwrap();
     let inputs = [floats("INPUT__0", &[1, 3], &[1.; 3]), floats("INPUT__1", &[1, 2], &[1.; 2])];
     let status = model.execute(vec![request(&inputs)]).remove(0).unwrap_err();
-    assert!(status.message().contains("equal to another one, which is 3"), "{status}");
+    assert!(status.message().contains("follows from another one and is 3"), "{status}");
+    // An input that has twice as many rows as the other.
+    let mut model = load(&library, &models, "doubled", "").unwrap();
+    let inputs = [floats("ARGS[0]", &[3, 2], &[1.; 6]), floats("ARGS[1]", &[2, 2], &[1.; 4])];
+    let status = model.execute(vec![request(&inputs)]).remove(0).unwrap_err();
+    assert!(status.message().contains("follows from another one and is 6"), "{status}");
+    let error = load(&library, &models, "complex", "").err().unwrap();
+    assert!(error.contains("has the unsupported element type 'complex64'"), "{error}");
     let golden = Golden::read(&models.join("mlp.json"));
     let config = golden.config.replace("dims: [8]", "dims: [9]");
     let error = load_with(&library, &models, "mlp", &config).err().unwrap();

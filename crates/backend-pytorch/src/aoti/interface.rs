@@ -113,6 +113,12 @@ impl ModelTensors<'_> {
             let (name, dims) = (name.clone(), dims.clone());
             return Ok(TensorInfo { name, element: ElementKind::Known(*datatype), dims });
         };
+        if let Some(problem) = compiled.problem() {
+            return Err(Status::unsupported(format!(
+                "unable to load model '{}', input '{name}' {problem}",
+                spec.name
+            )));
+        }
         if !compiled.is_contiguous() {
             return Err(Status::unsupported(format!(
                 "unable to load model '{}', input '{name}' was compiled for another order of \
@@ -265,7 +271,9 @@ mod tests {
             if (3 != a_size[2]) {
             if (12 != a_stride[0]) {
             if (3 != a_stride[1]) {
-            if (1 != a_stride[2]) {";
+            if (1 != a_stride[2]) {
+            void run_impl(
+            assert_size_stride(a, {s0, 4L, 3L}, {12L, 3L, 1L}, \"input\");";
         let tensors = |source: &str| {
             let compiled = compiled_inputs(source);
             let tensors = ModelTensors {
@@ -287,6 +295,10 @@ mod tests {
         let writing = format!("{source}\nf((float*)(a.data_ptr()));");
         let error = tensors(&writing).unwrap_err();
         assert!(error.message().contains("writes to its input 'INPUT__0'"), "{}", error.message());
+        let error = tensors(&source.replace("float16", "float8_e5m2")).unwrap_err();
+        let expected = "unable to load model 'm', input 'INPUT__0' has the unsupported element type \
+            'float8_e5m2'";
+        assert_eq!(error.message(), expected);
         let error = tensors(&source.replace("3 != a_stride[1]", "1 != a_stride[1]")).unwrap_err();
         assert!(error.message().contains("another order of elements"), "{}", error.message());
     }

@@ -1,8 +1,10 @@
 //! A package that AOTInductor made (`model.pt2`): a ZIP archive with the model as a shared library,
 //! its source, and a description of the machine that it was compiled for.
 
+mod formula;
 mod metadata;
 mod shapes;
+mod writes;
 
 use std::fs::{DirBuilder, File};
 use std::io::{BufReader, Read};
@@ -20,7 +22,7 @@ pub(crate) use shapes::{CompiledInput, compiled_inputs, mismatch};
 /// The directory of the model in the package, as Triton and PyTorch name it.
 const MODEL_FOLDER: &str = "data/aotinductor/model/";
 
-/// The largest text that is read. The source of a large model has some ten megabytes.
+/// The largest text that is accepted. The source of a large model has some ten megabytes.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 /// An open package.
@@ -142,10 +144,14 @@ impl Package {
         let mut text = String::new();
         let read =
             self.archive.by_name(name).map_err(|error| error.to_string()).and_then(|entry| {
-                let limited = entry.take(TEXT_BYTES_MAX).read_to_string(&mut text);
+                let limited = entry.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text);
                 limited.map_err(|error| error.to_string())
             });
         read.map_err(|error| unreadable(&self.path, &format!("'{name}' is unreadable ({error})")))?;
+        if text.len() as u64 > TEXT_BYTES_MAX {
+            let reason = format!("'{name}' has more than {TEXT_BYTES_MAX} bytes");
+            return Err(unreadable(&self.path, &reason));
+        }
         Ok(Some(text))
     }
 }

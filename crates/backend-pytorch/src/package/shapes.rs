@@ -7,10 +7,12 @@
 //! and the server performs them.
 //!
 //! The source is generated, one statement on a line, and the statements have been the same since
-//! PyTorch 2.6. A statement that this module doesn't recognise adds no check.
+//! PyTorch 2.6. An input whose types or sizes this module doesn't understand is refused.
 
 use galatea_tensor::DataType;
 
+use super::formula::{SizeFormula, integer};
+use super::writes::InputAliases;
 use crate::element;
 
 /// An input that a model was compiled for.
@@ -26,6 +28,10 @@ pub(crate) struct CompiledInput {
     strides: Vec<Option<i64>>,
     /// True if the model writes to the input.
     pub(crate) is_written: bool,
+    /// True if the source lists the sizes with the names that they have in common.
+    has_sizes: bool,
+    /// A statement about the input that isn't understood.
+    problem: Option<String>,
 }
 
 /// A size that a model was compiled for.
@@ -37,8 +43,8 @@ pub(crate) struct CompiledDim {
     min: Option<i64>,
     /// The largest size.
     max: Option<i64>,
-    /// The name that dimensions of the same size have in common.
-    symbol: Option<String>,
+    /// The dependence on a size that dimensions have in common.
+    formula: Option<SizeFormula>,
 }
 
 /// The largest number of inputs and of dimensions.
@@ -48,26 +54,29 @@ const COUNT_MAX: usize = 4096;
 pub(crate) fn compiled_inputs(source: &str) -> Vec<CompiledInput> {
     let mut inputs: Vec<CompiledInput> = Vec::new();
     let mut current = None;
+    let mut aliases: Option<InputAliases> = None;
     for line in source.lines() {
         let line = line.trim();
         if let Some((name, index)) = section(line) {
             if inputs.len() <= index {
                 inputs.resize(index + 1, CompiledInput::default());
             }
-            current = Some(index);
+            (current, aliases) = (Some(index), None);
             if let Some(input) = inputs.get_mut(index) {
                 *input = CompiledInput { name: name.to_owned(), ..CompiledInput::default() };
             }
         } else if line.starts_with("void ") || line.contains("output_handles[") {
             current = None;
-        } else if line.contains(".data_ptr())") || line.contains("aoti_torch_copy_(") {
-            for input in inputs.iter_mut().filter(|input| is_written_in(line, &input.name)) {
-                input.is_written = true;
-            }
         } else if line.contains("assert_size_stride(") {
-            add_symbols(line, &mut inputs);
+            add_sizes(line, &mut inputs);
         } else if let Some(input) = current.and_then(|index| inputs.get_mut(index)) {
             input.read_check(line);
+        } else if current.is_none() && !inputs.is_empty() {
+            let names = || InputAliases::new(inputs.iter().map(|input| input.name.as_str()));
+            let written = aliases.get_or_insert_with(names).written_by(line);
+            if let Some(input) = written.and_then(|index| inputs.get_mut(index)) {
+                input.is_written = true;
+            }
         }
     }
     // Inputs without checks are unknown, and so are the others then.
@@ -85,7 +94,11 @@ fn section(line: &str) -> Option<(&str, usize)> {
 impl CompiledInput {
     fn read_check(&mut self, line: &str) {
         if let Some((_, rest)) = line.split_once("_expected_dtype = aoti_torch_dtype_") {
-            self.datatype = rest.strip_suffix("();").and_then(element::of_name);
+            let name = rest.trim_end_matches("();");
+            self.datatype = element::of_name(name);
+            if self.datatype.is_none() {
+                self.problem = Some(format!("has the unsupported element type '{name}'"));
+            }
             return;
         }
         let Some(condition) = line.strip_prefix("if (").and_then(|rest| rest.strip_suffix(") {"))
@@ -145,6 +158,14 @@ impl CompiledInput {
         true
     }
 
+    /// The reason why requests can't be compared with the input, if there is one.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        let is_variable = self.dims.iter().any(|dim| dim.fixed.is_none());
+        let unknown = "has variable dimensions, and the package doesn't list its sizes: compile the \
+                       model with a later release of PyTorch";
+        self.problem.as_deref().or((is_variable && !self.has_sizes).then_some(unknown))
+    }
+
     /// The sizes; -1 is variable.
     pub(crate) fn sizes(&self) -> Vec<i64> {
         self.dims.iter().map(|dim| dim.fixed.unwrap_or(-1)).collect()
@@ -161,8 +182,10 @@ impl CompiledDim {
     /// variable dimension in PyTorch, whose compiler treats 0 and 1 as constants; code for larger
     /// sizes is correct for those, too.
     fn accepts(&self, size: i64) -> bool {
+        let usual = self.formula.as_ref().and_then(|formula| formula.size(2)).unwrap_or(2);
         self.fixed.is_none_or(|fixed| fixed == size)
-            && self.min.is_none_or(|min| min <= 2 || size >= min)
+            && self.formula.as_ref().is_none_or(|formula| formula.value(size).is_some())
+            && self.min.is_none_or(|min| min <= usual || size >= min)
             && self.max.is_none_or(|max| size <= max)
     }
 }
@@ -173,39 +196,29 @@ fn indexed(text: &str, name: &str) -> Option<usize> {
     index.parse().ok().filter(|&index| index < COUNT_MAX)
 }
 
-/// A number with or without C's suffix.
-fn integer(text: &str) -> Option<i64> {
-    text.trim_end_matches('L').parse().ok()
-}
-
-/// Returns true if a statement passes the input to code that may write to it:
-/// `(float*)(arg0_1.data_ptr())`, without `const`, or as the first argument of a copy.
-fn is_written_in(line: &str, name: &str) -> bool {
-    if line.contains(&format!("aoti_torch_copy_({name},")) {
-        return true;
-    }
-    let pointer = format!("*)({name}.data_ptr())");
-    line.match_indices(&pointer).any(|(start, _)| {
-        let kind = line.get(..start).and_then(|before| before.rsplit('(').next());
-        kind.is_some_and(|kind| !kind.starts_with("const "))
-    })
-}
-
-/// Reads the names of sizes in `assert_size_stride(arg0_1, {s17, 3L}, {3L, 1L}, "input");`.
-fn add_symbols(line: &str, inputs: &mut [CompiledInput]) {
+/// Reads sizes in `assert_size_stride(arg0_1, {s17, 3L}, {3L, 1L}, "input");`.
+fn add_sizes(line: &str, inputs: &mut [CompiledInput]) {
     let Some((_, rest)) = line.split_once("assert_size_stride(") else { return };
     let Some((name, rest)) = rest.split_once(", {") else { return };
     let Some((sizes, _)) = rest.split_once('}') else { return };
     let Some(input) = inputs.iter_mut().find(|input| input.name == name) else { return };
-    let sizes: Vec<&str> = sizes.split(", ").collect();
+    let sizes: Vec<&str> =
+        sizes.split(", ").map(str::trim).filter(|size| !size.is_empty()).collect();
+    input.has_sizes = true;
     if sizes.len() != input.dims.len() {
+        input.problem = Some(format!("has an unknown number of dimensions ({})", sizes.len()));
         return;
     }
     for (dim, size) in input.dims.iter_mut().zip(sizes) {
-        let is_name = size.starts_with(|one: char| one.is_ascii_alphabetic())
-            && size.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        if is_name {
-            dim.symbol = Some(size.to_owned());
+        let number = integer(size);
+        dim.formula = SizeFormula::parse(size);
+        let is_understood = if number.is_some() {
+            *dim.fixed.get_or_insert_with(|| number.unwrap_or(0)) == number.unwrap_or(0)
+        } else {
+            dim.formula.is_some()
+        };
+        if !is_understood {
+            input.problem = Some(format!("has a size that the server can't check ({size})"));
         }
     }
 }
@@ -222,17 +235,19 @@ pub(crate) fn mismatch<'a>(
             return Some((index, format!("the model was compiled for {}", display(input))));
         }
         for (dim, &size) in input.dims.iter().zip(dims) {
-            let Some(symbol) = dim.symbol.as_deref() else { continue };
-            match sizes.iter().find(|(known, _)| *known == symbol) {
-                Some(&(_, known)) if known != size => {
+            let Some(formula) = dim.formula.as_ref() else { continue };
+            match sizes.iter().find(|(known, _)| *known == formula.symbol) {
+                Some(&(_, known)) if formula.size(known) != Some(size) => {
+                    let expected = formula.size(known).unwrap_or(-1);
                     let text = format!(
-                        "the model was compiled for a size that is equal to another one, which is \
-                         {known}"
+                        "the model was compiled for a size that follows from another one and is \
+                         {expected}"
                     );
                     return Some((index, text));
                 }
                 Some(_) => {}
-                None => sizes.push((symbol, size)),
+                // The size was accepted, so there is a value.
+                None => sizes.extend(formula.value(size).map(|value| (&*formula.symbol, value))),
             }
         }
     }
@@ -303,7 +318,35 @@ mod tests {
         }
         assert_eq!(refused([&[4, 4], &[4]]).unwrap().1, "the model was compiled for [5..]");
         let (index, text) = refused([&[7, 4], &[8]]).unwrap();
-        assert!(index == 1 && text.ends_with("which is 7"), "{text}");
+        assert!(index == 1 && text.ends_with("and is 7"), "{text}");
+    }
+
+    #[test]
+    fn sizes_that_follow_from_others_are_checked() {
+        let source = SOURCE.replace("arg3_1, {s17}", "arg3_1, {1L + 2L*s17, }");
+        let inputs = compiled_inputs(&source);
+        assert_eq!(inputs.iter().find_map(CompiledInput::problem), None);
+        let refused =
+            |shapes: [&[i64]; 2]| mismatch(&inputs, shapes.into_iter()).map(|found| found.1);
+        for batch in [0, 1, 2, 7] {
+            assert_eq!(refused([&[batch, 4], &[2 * batch + 1]]), None);
+        }
+        assert!(refused([&[7, 4], &[17]]).unwrap().ends_with("and is 15"));
+        assert!(refused([&[7, 4], &[14]]).is_some());
+    }
+
+    #[test]
+    fn inputs_that_can_not_be_checked_have_a_problem() {
+        let problem = |from: &str, to: &str| {
+            let inputs = compiled_inputs(&SOURCE.replace(from, to));
+            inputs.iter().find_map(CompiledInput::problem).unwrap_or_default().to_owned()
+        };
+        assert_eq!(problem("", ""), "");
+        assert!(problem("arg3_1, {s17}", "arg3_1, {s17*s27}").contains("can't check (s17*s27)"));
+        assert!(problem("(arg3_1, {s17}", "(arg9_1, {s17}").contains("doesn't list its sizes"));
+        assert!(problem("arg2_1, {s17, 4L}", "arg2_1, {s17, 5L}").contains("can't check (5L)"));
+        assert!(problem("arg3_1, {s17}", "arg3_1, {s17, 1L}").contains("number of dimensions"));
+        assert!(problem("dtype_int64", "dtype_complex64").contains("'complex64'"));
     }
 
     #[test]
