@@ -18,7 +18,7 @@ use crate::aoti::AotiSource;
 use crate::api::{Library, Shim};
 use crate::native_models::is_compiled;
 use crate::parameters::ModelParameters;
-use crate::torchscript::{ShimFolder, TorchScriptSource, compiled_shim};
+use crate::torchscript::{ShimFolder, TorchScriptSource, open_shim};
 
 /// The name of a compiled model's file.
 const COMPILED_FILE: &str = "model.pt2";
@@ -34,7 +34,7 @@ pub struct TorchOptions {
     pub temporary_folder: PathBuf,
     /// The directory of what later servers use again: the connection to PyTorch's interpreter for
     /// TorchScript, which is compiled for the installed release.
-    pub cache_folder: PathBuf,
+    pub cache_folder: Option<PathBuf>,
     /// The GPUs from which inputs are copied.
     pub devices: Devices,
     /// The account for the memory of strings.
@@ -58,7 +58,8 @@ impl PyTorchBackend {
     pub fn new(library: Arc<Library>, options: TorchOptions) -> Self {
         let TorchOptions { processors, temporary_folder, cache_folder, devices, account } = options;
         let machine = MachineResources { devices, account };
-        let (shim_folder, shim) = (ShimFolder(cache_folder), Lock::default());
+        let shim_folder = ShimFolder { cache: cache_folder, temporary: temporary_folder.clone() };
+        let shim = Lock::default();
         Self { library, machine, processors, temporary_folder, shim_folder, shim }
     }
 
@@ -114,8 +115,7 @@ impl PyTorchBackend {
         if let Some(shim) = &*shim {
             return Ok(shim.clone());
         }
-        let path = compiled_shim(&self.library, &self.shim_folder)?;
-        Ok(shim.insert(Shim::open(self.library.clone(), &path)?).clone())
+        Ok(shim.insert(open_shim(&self.library, &self.shim_folder)?).clone())
     }
 }
 

@@ -437,10 +437,13 @@ impl Backends {
             self.environment.torch_library.as_deref(),
         )?;
         let temporary_folder = self.environment.temporary_folder.clone();
-        let cache_folder = self.environment.cache_folder.as_ref().unwrap_or(&temporary_folder);
         let options = pytorch::TorchOptions {
             processors: std::thread::available_parallelism().map_or(1, NonZero::get),
-            cache_folder: cache_folder.join("galatea/pytorch"),
+            cache_folder: self
+                .environment
+                .cache_folder
+                .as_ref()
+                .map(|one| one.join("galatea/pytorch")),
             temporary_folder,
             devices: self.devices.clone(),
             account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),

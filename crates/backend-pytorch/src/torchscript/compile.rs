@@ -1,13 +1,14 @@
 //! Compiles the shim.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::fs::{DirBuilder, File, Permissions};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use galatea_infer::Status;
 
-use crate::api::Library;
+use crate::api::{Library, Shim};
 use crate::package::private_folder;
 
 const SOURCE: &str = include_str!("shim.cpp");
@@ -18,13 +19,37 @@ const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 /// The largest part of a compiler's messages that an error contains.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
-/// The directory of compiled shims, which later servers use again.
+/// The directories for the shim.
 #[derive(Clone, Debug)]
-pub(crate) struct ShimFolder(pub(crate) PathBuf);
+pub(crate) struct ShimFolder {
+    /// The directory of compiled shims, which later servers use again.
+    pub(crate) cache: Option<PathBuf>,
+    /// The directory for a shim that only this server uses, if there is no other.
+    pub(crate) temporary: PathBuf,
+}
 
-/// The path of the shim for this library. It is compiled unless an earlier server has done so.
-pub(crate) fn compiled_shim(library: &Library, folder: &ShimFolder) -> Result<PathBuf, Status> {
-    let ShimFolder(folder) = folder;
+/// Opens the shim for this library. It is compiled unless an earlier server has done so.
+pub(crate) fn open_shim(library: &Arc<Library>, folder: &ShimFolder) -> Result<Arc<Shim>, Status> {
+    let open = |path: &Path| Shim::open(library.clone(), path);
+    let Some(cache) = &folder.cache else {
+        // Others could prepare a directory with a known name in a temporary one.
+        let private = private_folder(&folder.temporary).map_err(|error| {
+            let place = folder.temporary.display();
+            Status::unavailable(format!("the directory '{place}' can't be used: {error}"))
+        })?;
+        let opened = compiled_shim(library, &private).and_then(|path| open(&path));
+        let _ = std::fs::remove_dir_all(&private);
+        return opened;
+    };
+    let path = compiled_shim(library, cache)?;
+    open(&path).or_else(|_| {
+        // The file may be damaged.
+        let _ = std::fs::remove_file(&path);
+        open(&compiled_shim(library, cache)?)
+    })
+}
+
+fn compiled_shim(library: &Library, folder: &Path) -> Result<PathBuf, Status> {
     let failed = |reason: String| {
         Status::unavailable(format!(
             "can't compile the connection to PyTorch's interpreter for TorchScript (model.pt): \
@@ -36,8 +61,11 @@ pub(crate) fn compiled_shim(library: &Library, folder: &ShimFolder) -> Result<Pa
     };
     make_private(folder).map_err(unusable)?;
     let path = folder.join(file_name(library.version(), library.path()));
-    if path.is_file() {
-        return Ok(path);
+    if let Ok(found) = std::fs::symlink_metadata(&path) {
+        if found.is_file() && is_private(&found) {
+            return Ok(path);
+        }
+        return Err(failed(format!("other users may write to '{}'", path.display())));
     }
     // Servers that start at the same time each compile a file, and the last one stays.
     let private = private_folder(folder).map_err(unusable)?;
@@ -45,7 +73,7 @@ pub(crate) fn compiled_shim(library: &Library, folder: &ShimFolder) -> Result<Pa
     let compiled = std::fs::write(&source, SOURCE)
         .map_err(|error| error.to_string())
         .and_then(|()| compile(library.path(), &source, &output))
-        .and_then(|()| std::fs::rename(&output, &path).map_err(|error| error.to_string()));
+        .and_then(|()| publish(&output, &path).map_err(|error| error.to_string()));
     let _ = std::fs::remove_dir_all(&private);
     compiled.map_err(failed)?;
     Ok(path)
@@ -54,12 +82,32 @@ pub(crate) fn compiled_shim(library: &Library, folder: &ShimFolder) -> Result<Pa
 /// Makes the directory, to which no other user may write: the server executes what is in it.
 fn make_private(folder: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let found = std::fs::metadata(folder)?;
-    let is_own = found.uid() == rustix::process::geteuid().as_raw();
-    if is_own && found.mode() & 0o022 == 0 {
+    let place = folder.canonicalize()?;
+    let is_safe = is_private(&std::fs::metadata(&place)?)
+        && place.ancestors().skip(1).all(|above| std::fs::metadata(above).is_ok_and(is_stable));
+    if is_safe {
         return Ok(());
     }
-    Err(std::io::Error::other("other users may write to it"))
+    Err(std::io::Error::other("other users may write to it, or to a directory above it"))
+}
+
+/// Returns true if only this user may write.
+fn is_private(found: &std::fs::Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
+}
+
+/// Returns true if no other user than root may replace an entry that this user owns.
+fn is_stable(found: std::fs::Metadata) -> bool {
+    const STICKY: u32 = 0o1000;
+    let is_trusted = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
+    is_trusted && (found.mode() & 0o022 == 0 || found.mode() & STICKY != 0)
+}
+
+/// Moves a complete file to its place: a crash leaves no half of it there.
+fn publish(output: &Path, path: &Path) -> std::io::Result<()> {
+    std::fs::set_permissions(output, Permissions::from_mode(0o700))?;
+    File::open(output)?.sync_all()?;
+    std::fs::rename(output, path)
 }
 
 fn compile(library: &Path, source: &Path, output: &Path) -> Result<(), String> {
@@ -90,12 +138,14 @@ fn compile(library: &Path, source: &Path, output: &Path) -> Result<(), String> {
     ))
 }
 
-/// The name of the shim's file, which is different for each release of PyTorch and of this source.
+/// The name of the shim's file, which is different for each build of PyTorch and of this source.
 fn file_name(version: &str, library: &Path) -> String {
     let plain = |one: char| if one.is_ascii_alphanumeric() || one == '.' { one } else { '_' };
     let version: String = version.chars().map(plain).collect();
-    // A library without a version is known by its path.
-    let place = if version.is_empty() { library.display().to_string() } else { String::new() };
+    // Two builds of a release may differ.
+    let found = std::fs::metadata(library).ok();
+    let build = found.map_or((0, 0), |found| (found.len(), found.mtime()));
+    let place = format!("{}\n{build:?}", library.display());
     let hash = fnv1a(SOURCE.bytes().chain(place.bytes()));
     format!("torchscript-{version}-{}-{hash:016x}.so", std::env::consts::ARCH)
 }
@@ -115,15 +165,17 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = private_folder(&std::env::temp_dir()).unwrap();
         assert!(make_private(&folder.join("a/b")).is_ok());
-        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
         assert!(make_private(&folder).is_err());
+        assert!(make_private(&folder.join("a/b")).is_err());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn each_release_has_its_own_file() {
         let name = |version: &str, path: &str| file_name(version, Path::new(path));
-        assert_eq!(name("2.15.0+cu130", "/a"), name("2.15.0+cu130", "/b"));
+        assert_eq!(name("2.15.0+cu130", "/a"), name("2.15.0+cu130", "/a"));
+        assert_ne!(name("2.15.0+cu130", "/a"), name("2.15.0+cu130", "/b"));
         assert_ne!(name("2.15.0", "/a"), name("2.14.0", "/a"));
         assert_ne!(name("", "/a"), name("", "/b"));
         assert!(name("2.15.0+cu130", "/a").starts_with("torchscript-2.15.0_cu130-"));

@@ -6,5 +6,5 @@ mod interface;
 mod session;
 mod source;
 
-pub(crate) use compile::{ShimFolder, compiled_shim};
+pub(crate) use compile::{ShimFolder, open_shim};
 pub(crate) use source::TorchScriptSource;

@@ -46,7 +46,7 @@ pub(crate) fn backend(library: Arc<Library>) -> PyTorchBackend {
     let options = TorchOptions {
         processors: 2,
         temporary_folder: std::env::temp_dir(),
-        cache_folder: std::env::temp_dir().join("galatea-pytorch-test-cache"),
+        cache_folder: Some(std::env::temp_dir().join("galatea-pytorch-test-cache")),
         devices: Devices::default(),
         account: Arc::new(MemoryAccount::of_server(Arc::default())),
     };
