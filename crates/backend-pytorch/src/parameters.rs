@@ -30,7 +30,8 @@ pub(crate) struct ModelParameters {
 const FOR_GPUS: [&str; 3] = ["DISABLE_CUDNN", "ENABLE_CACHE_CLEANING", "CACHE_CLEANING_ENABLED"];
 
 /// The parameters that concern TorchScript's interpreter, which a compiled model doesn't use.
-const FOR_TORCHSCRIPT: [&str; 6] = [
+const FOR_TORCHSCRIPT: [&str; 7] = [
+    "INFERENCE_MODE",
     "DISABLE_OPTIMIZED_EXECUTION",
     "ENABLE_JIT_EXECUTOR",
     "ENABLE_JIT_PROFILING",
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!((found.intra_op_threads, found.inter_op_threads), (Some(3), None));
         assert_eq!(found.warnings().count(), 1);
         let warnings = found.compiled_model_warnings(&given);
-        assert_eq!(warnings.len(), 7, "{warnings:?}");
+        assert_eq!(warnings.len(), 8, "{warnings:?}");
     }
 
     #[test]

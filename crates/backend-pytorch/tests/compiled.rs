@@ -182,9 +182,10 @@ fn parameters_without_effect_are_warned_about() {
     let Some((library, models)) = library_and_models() else { return };
     let more = "parameters { key: 'DISABLE_CUDNN' value { string_value: 'true' } }
         parameters { key: 'INTRA_OP_THREAD_COUNT' value { string_value: '1' } }
+        parameters { key: 'INFERENCE_MODE' value { string_value: 'true' } }
         parameters { key: 'ENABLE_JIT_PROFILING' value { string_value: 'true' } }";
     let warnings = load(&library, &models, "mlp", more).unwrap().warnings;
-    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
     let more = "parameters { key: 'INTRA_OP_THREAD_COUNT' value { string_value: '2' } }";
     let warnings = load(&library, &models, "mlp", more).unwrap().warnings;
     assert!(warnings[0].contains("the first model that sets it decides"), "{warnings:?}");
