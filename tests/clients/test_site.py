@@ -33,7 +33,7 @@ def test_every_page_is_in_the_summary_once() -> None:
 
 def test_every_page_is_in_the_index() -> None:
     """README.md of docs links to all pages, and to the documents that are no pages or images."""
-    linked = re.findall(r"\]\(([\w.]+)", (DOCS / "README.md").read_text())
+    linked = re.findall(r"\]\(([\w.-]+)", (DOCS / "README.md").read_text())
     hidden = {"README.md", "SUMMARY.md", "images"}
     assert {path.name for path in DOCS.iterdir()} - hidden <= set(linked)
 
