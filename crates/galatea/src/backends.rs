@@ -77,7 +77,8 @@ pub(crate) struct Backends {
     environment: Environment,
     allocator: Option<GlibcMallocTuner>,
     log: LogSink,
-    built_in: Lock<BTreeMap<String, BuiltInBackend>>,
+    /// By name, and by whether a script makes it. One name may have both.
+    built_in: Lock<BTreeMap<(String, bool), BuiltInBackend>>,
     /// The replaced backends that have already been logged.
     replaced: Lock<BTreeSet<String>>,
     plugins: Arc<Plugins>,
@@ -191,14 +192,15 @@ impl Backends {
         // The default library name is equivalent to no name.
         let names_another =
             !request.runtime.is_empty() && request.runtime != format!("libtriton_{name}.so");
-        let runtime = request.runtime;
-        let may_be_script = runtime.is_empty() || runtime == PYTHON_FILE;
-        if !is_built_in
-            && !beside
+        let may_be_script = request.runtime.is_empty() || request.runtime == PYTHON_FILE;
+        if !beside
             && may_be_script
-            && let Some(script) = self.written_in_python(name)
+            && let Some(script) = self.written_in_python(request)
         {
-            return self.built_in_or(name, |backends| backends.python(name, Some(script)));
+            return self.built_in_or(name, true, |backends| backends.python(name, Some(script)));
+        }
+        if name == PYTORCH && request.runtime == PYTHON_FILE {
+            return Arc::new(UnavailableBackend { reason: self.missing_script(name) });
         }
         if beside || names_another || !is_built_in {
             return self.plugins.backend(name, scope);
@@ -213,6 +215,17 @@ impl Backends {
         } else {
             self.plugins.with_batching_strategies(built_in, scope)
         }
+    }
+
+    /// The reason why a model that names a backend's script can't be loaded.
+    fn missing_script(&self, name: &str) -> Status {
+        let script = self.settings.backend_directory.join(name).join(PYTHON_FILE);
+        Status::not_found(format!(
+            "the configuration's runtime '{PYTHON_FILE}' needs the file '{}' of Triton's {name} \
+             backend, which Galatea doesn't have: copy it there, and install {name} for the \
+             interpreter of the python backend",
+            script.display()
+        ))
     }
 
     /// The advice for a model whose backend can't be found.
@@ -231,7 +244,7 @@ impl Backends {
     /// Returns true if the model's process runs in the sandbox.
     fn is_in_sandbox(&self, request: &BackendRequest<'_>) -> bool {
         let name = request.backend;
-        if name != PYTHON && self.script(name).is_none() {
+        if name != PYTHON && self.script(request).is_none() {
             return false;
         }
         let settings = python::confinement(&self.own_settings(name), &self.own_settings(PYTHON));
@@ -257,8 +270,10 @@ impl Backends {
                 )),
             });
         }
-        match self.script(name) {
-            Some(script) => self.built_in_or(name, |backends| backends.python(name, Some(script))),
+        match self.script(request) {
+            Some(script) => {
+                self.built_in_or(name, true, |backends| backends.python(name, Some(script)))
+            }
             None => {
                 let built_in = self.built_in(name);
                 self.plugins
@@ -280,23 +295,25 @@ impl Backends {
     }
 
     fn built_in(&self, name: &str) -> Arc<dyn Backend> {
-        self.built_in_or(name, |backends| backends.create(name))
+        self.built_in_or(name, false, |backends| backends.create(name))
     }
 
     fn built_in_or(
         &self,
         name: &str,
+        is_script: bool,
         create: impl FnOnce(&Self) -> Result<BuiltInBackend, Status>,
     ) -> Arc<dyn Backend> {
+        let key = (name.to_owned(), is_script);
         // The lock is held during creation, so that each backend is created only once.
         let mut built_in = self.built_in.lock("find or create a backend");
-        if let Some(known) = built_in.get(name) {
+        if let Some(known) = built_in.get(&key) {
             return known.backend.clone();
         }
         match create(self) {
             Ok(new) => {
                 let backend = new.backend.clone();
-                built_in.insert(name.to_owned(), new);
+                built_in.insert(key, new);
                 backend
             }
             // Failures are not cached: the next attempt may succeed, and names come from clients.
@@ -307,7 +324,8 @@ impl Backends {
     /// The backends in use, except the one for ensembles, which users don't see as a backend.
     pub(crate) fn in_use(&self) -> Vec<BackendInUse> {
         let built_in = self.built_in.lock("list the backends");
-        let created = built_in.iter().map(|(name, one)| (name.clone(), one.library.clone(), true));
+        let created =
+            built_in.iter().map(|((name, _), one)| (name.clone(), one.library.clone(), true));
         let mut found: Vec<(String, Option<PathBuf>, bool)> =
             created.filter(|(name, ..)| name != ENSEMBLE).collect();
         drop(built_in);
@@ -372,20 +390,24 @@ impl Backends {
     }
 
     /// Finds the backend with this name, if it is Python-based and Galatea executes it.
-    fn written_in_python(&self, name: &str) -> Option<PythonBasedBackend> {
+    fn written_in_python(&self, request: &BackendRequest<'_>) -> Option<PythonBasedBackend> {
         let uses_library = python::uses_library(&self.own_settings(PYTHON));
-        if uses_library { None } else { self.script(name) }
+        if uses_library { None } else { self.script(request) }
     }
 
-    /// Finds the script that makes a backend Python-based.
-    fn script(&self, name: &str) -> Option<PythonBasedBackend> {
+    /// Finds the script that makes a backend Python-based. A backend that is built in or has a
+    /// library has one only for configurations that name it, such as those of Triton's `pytorch`.
+    fn script(&self, request: &BackendRequest<'_>) -> Option<PythonBasedBackend> {
+        let name = request.backend;
         let directory = self.settings.backend_directory.join(name);
         let is_name = Path::new(name).file_name().is_some_and(|file| file == name);
         let script = directory.join(PYTHON_FILE);
         if !is_name || name == PYTHON || !script.is_file() {
             return None;
         }
-        if directory.join(format!("libtriton_{name}.so")).is_file() {
+        let has_another =
+            BUILT_IN.contains(&name) || directory.join(format!("libtriton_{name}.so")).is_file();
+        if has_another && request.runtime != PYTHON_FILE {
             return None;
         }
         let environment = Some(directory.join(PYTHON_ENVIRONMENT)).filter(|path| path.exists());
