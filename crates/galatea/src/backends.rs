@@ -199,7 +199,7 @@ impl Backends {
         {
             return self.built_in_or(name, true, |backends| backends.python(name, Some(script)));
         }
-        if name == PYTORCH && request.runtime == PYTHON_FILE {
+        if name == PYTORCH && request.runtime == PYTHON_FILE && self.script(request).is_none() {
             return Arc::new(UnavailableBackend { reason: self.missing_script(name) });
         }
         if beside || names_another || !is_built_in {
