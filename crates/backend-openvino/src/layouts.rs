@@ -23,7 +23,7 @@ fn have_batches(text: &str) -> bool {
         })
     };
     let mut ends = network.layers.iter().filter_map(|&(layer, kind)| match kind {
-        "Parameter" => Some(network.layouts.keys().filter(|(id, _)| *id == layer).any(is_batched)),
+        "Parameter" => Some(network.ports_with_layouts(layer).any(|port| is_batched(&port))),
         "Result" => Some(network.inputs_of(layer).any(|(_, source)| is_batched(&source))),
         _ => None,
     });

@@ -23,6 +23,8 @@
 
 mod api;
 mod backend;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod layouts;
 mod network;
 mod parameters;

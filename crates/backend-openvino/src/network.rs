@@ -138,6 +138,15 @@ impl<'a> Network<'a> {
         }
     }
 
+    /// The ports of a layer that have layouts.
+    pub(crate) fn ports_with_layouts(
+        &self,
+        layer: &'a str,
+    ) -> impl Iterator<Item = Place<'a>> + '_ {
+        let from = self.layouts.range((layer, "")..).map(|(place, _)| *place);
+        from.take_while(move |place| place.0 == layer)
+    }
+
     /// The places that lead to a layer's ports, with the identifiers of the ports.
     pub(crate) fn inputs_of(
         &self,
@@ -152,9 +161,11 @@ impl<'a> Network<'a> {
 fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = tag;
     loop {
-        let (before, value) = rest.split_once("=\"")?;
-        let (value, behind) = value.split_once('"')?;
-        if before.trim_start() == name || before.ends_with(&format!(" {name}")) {
+        let (before, after) = rest.split_once('=')?;
+        let after = after.trim_start();
+        let quote = after.chars().next().filter(|first| matches!(first, '"' | '\''))?;
+        let (value, behind) = after.strip_prefix(quote)?.split_once(quote)?;
+        if before.split_ascii_whitespace().next_back() == Some(name) {
             return Some(value);
         }
         rest = behind;
@@ -178,6 +189,17 @@ mod tests {
         assert_eq!(network.layouts, BTreeMap::from([(("0", "1"), "[N]")]));
         assert_eq!(network.inputs_of("1").collect::<Vec<_>>(), [("2", ("0", "1"))]);
         assert_eq!(network.inputs_of("0").count(), 0);
+    }
+
+    #[test]
+    fn attributes_have_either_quotes() {
+        let tag = "layer a=' type=\"Add\"' id = \"7\"\ntype='NonZero' id=\"8\"";
+        assert_eq!(attribute(tag, "type"), Some("NonZero"));
+        assert_eq!(attribute(tag, "id"), Some("7"));
+        for tag in ["layer type=Add", "layer type=\"Add", "layer type=", "layer type", "layertype"]
+        {
+            assert_eq!(attribute(tag, "type"), None, "{tag}");
+        }
     }
 
     #[test]
