@@ -4,8 +4,11 @@
 //! whose size is variable in the model. The interface that `runtime` sees therefore has the
 //! dimensions of the configuration.
 
-use galatea_config::{InputSpec, InstanceKind, ModelSpec, OutputSpec};
+use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
+use galatea_runtime::configured::{
+    DisplayDims, added_input_count, full_dims, input_dims, is_batch_output, output_dims,
+};
 use galatea_runtime::{ElementKind, SessionInterface, TensorInfo};
 use galatea_tensor::DataType;
 
@@ -56,7 +59,7 @@ impl Comparison<'_> {
     pub(crate) fn outputs(&self, interface: &mut SessionInterface) -> Result<(), Status> {
         for output in &self.0.outputs {
             self.datatype(output.datatype, "output", &output.name)?;
-            if self.is_of_batch(&output.name) {
+            if is_batch_output(self.0, &output.name) {
                 continue;
             }
             let mut tensors = interface.outputs.iter_mut();
@@ -67,19 +70,9 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Returns true if the elements of an output belong to all requests of a batch together.
-    pub(crate) fn is_of_batch(&self, output: &str) -> bool {
-        let targets = self.0.batch_outputs.iter().flat_map(|one| &one.target_names);
-        targets.into_iter().any(|name| name == output)
-    }
-
     /// Also counts the inputs that the server adds, which Triton's backend does not have.
     fn input_count(&self, provided: usize) -> Result<(), Status> {
-        let targets = self.0.batch_inputs.iter().map(|input| input.target_names.len());
-        let added = self.0.sequence_controls().len()
-            + self.0.sequence_states().len()
-            + targets.sum::<usize>();
-        let expected = self.0.inputs.len() + added;
+        let expected = self.0.inputs.len() + added_input_count(self.0);
         if expected == provided {
             return Ok(());
         }
@@ -127,8 +120,7 @@ impl Comparison<'_> {
         };
         let mut pairs = tensor.dims.iter().zip(&full).enumerate();
         if tensor.dims.len() == full.len() && pairs.all(matches) {
-            let own = is_batched.then_some(-1);
-            tensor.dims = own.into_iter().chain(dims.iter().copied()).collect();
+            tensor.dims = full_dims(self.0, dims);
             return Ok(());
         }
         // Triton gives the model the largest batch before it compares outputs.
@@ -150,25 +142,11 @@ impl Comparison<'_> {
             "model '{model}', tensor '{name}': the model expects {} dimensions (shape {}) but the \
              model configuration specifies {} dimensions ({what} {})",
             tensor.dims.len(),
-            shape_text(&own),
+            DisplayDims(&own),
             full.len(),
-            shape_text(&full)
+            DisplayDims(&full)
         )))
     }
-}
-
-/// The dimensions of an input for the model.
-pub(crate) fn input_dims(input: &InputSpec) -> &[i64] {
-    input.reshape.as_ref().unwrap_or(&input.dims)
-}
-
-fn output_dims(output: &OutputSpec) -> &[i64] {
-    output.reshape.as_ref().unwrap_or(&output.dims)
-}
-
-fn shape_text(dims: &[i64]) -> String {
-    let dims: Vec<String> = dims.iter().map(i64::to_string).collect();
-    format!("[{}]", dims.join(","))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use galatea_backend::{ExecutionPredictability, LogLevel, ModelHost};
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
+use galatea_runtime::configured::{input_dims, is_batch_output};
 use galatea_runtime::{CpuOrGpu, OpenedModel, SessionInterface, SessionSource, TensorInfo};
 use galatea_tensor::DataType;
 
@@ -16,7 +17,7 @@ use crate::network::read_network;
 use crate::parameters::{CPU, ModelParameters};
 use crate::predictable::is_predictable;
 use crate::session::OpenVinoSession;
-use crate::signature::{Comparison, input_dims};
+use crate::signature::Comparison;
 
 /// Opens the sessions of a version of a model.
 pub(crate) struct OpenVinoSource {
@@ -144,10 +145,8 @@ impl OpenVinoSource {
         &'a self,
         interface: &'a SessionInterface,
     ) -> impl Iterator<Item = &'a TensorInfo> {
-        let comparison = Comparison(&self.spec);
         interface.outputs.iter().filter(move |tensor| {
-            self.spec.outputs.iter().any(|output| output.name == tensor.name)
-                && !comparison.is_of_batch(&tensor.name)
+            self.spec.output(&tensor.name).is_some() && !is_batch_output(&self.spec, &tensor.name)
         })
     }
 

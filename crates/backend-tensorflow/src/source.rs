@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use galatea_backend::{LogLevel, ModelHost};
-use galatea_config::{BatchInputKind, InstanceKind, ModelSpec};
+use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
+use galatea_runtime::configured::{ConfiguredTensor, configured_inputs, configured_outputs};
 use galatea_runtime::{
     ElementKind, OnOff, OpenedModel, SessionInterface, SessionSource, TensorInfo,
 };
@@ -231,7 +232,7 @@ fn with_probe(bytes: &mut Vec<u8>, graph: &GraphDef) -> String {
         name.push('_');
     }
     let operator = String::from("NoOp");
-    let node = NodeDef { name: name.clone(), operator, device: String::new() };
+    let node = NodeDef { name: name.clone(), operator, ..NodeDef::default() };
     // A message followed by another is the union of both.
     bytes.extend(GraphDef { nodes: vec![node], library: None }.encode_to_vec());
     name
@@ -245,76 +246,35 @@ fn is_used_output(spec: &ModelSpec, name: &str) -> bool {
 
 /// The tensors that a configuration names, for a graph without signatures.
 fn configured_signature(spec: &ModelSpec) -> Signature {
-    let tensors = |all: BTreeMap<&str, DataType>| {
-        let tensor = |(name, datatype): (&str, DataType)| SignatureTensor {
-            name: name.to_owned(),
-            graph_name: name.to_owned(),
+    let tensors = |all: Vec<ConfiguredTensor>| {
+        let by_name: BTreeMap<String, DataType> =
+            all.into_iter().map(|one| (one.name, one.datatype)).collect();
+        let tensor = |(name, datatype): (String, DataType)| SignatureTensor {
+            graph_name: name.clone(),
+            name,
             datatype,
             dims: Vec::new(),
         };
-        all.into_iter().map(tensor).collect()
+        by_name.into_iter().map(tensor).collect()
     };
-    let inputs = spec.inputs.iter().map(|input| (input.name.as_str(), input.datatype));
-    let controls = spec.sequence_controls().iter().map(|one| (one.name.as_str(), one.datatype));
-    let states = spec.sequence_states().iter().map(|one| (one.input_name.as_str(), one.datatype));
-    let batch_inputs = spec
-        .batch_inputs
-        .iter()
-        .flat_map(|one| one.target_names.iter().map(|name| (name.as_str(), one.datatype)));
-    let outputs = spec.outputs.iter().map(|output| (output.name.as_str(), output.datatype));
-    let new_states =
-        spec.sequence_states().iter().map(|one| (one.output_name.as_str(), one.datatype));
     Signature {
-        inputs: tensors(inputs.chain(controls).chain(states).chain(batch_inputs).collect()),
-        outputs: tensors(outputs.chain(new_states).collect()),
+        inputs: tensors(configured_inputs(spec)),
+        outputs: tensors(configured_outputs(spec)),
     }
 }
 
 /// The signature in which tensors of unknown rank have the dimensions of the configuration, as in
 /// Triton.
 fn with_configured_dims(mut signature: Signature, spec: &ModelSpec) -> Signature {
-    for tensor in signature.inputs.iter_mut().filter(|tensor| tensor.dims.is_empty()) {
-        tensor.dims = input_dims(spec, &tensor.name);
-    }
-    for tensor in signature.outputs.iter_mut().filter(|tensor| tensor.dims.is_empty()) {
-        tensor.dims = output_dims(spec, &tensor.name);
-    }
-    signature
-}
-
-/// The dimensions including that of the batch.
-fn full(spec: &ModelSpec, dims: &[i64]) -> Vec<i64> {
-    let batch = (spec.max_batch_size > 0).then_some(-1);
-    batch.into_iter().chain(dims.iter().copied()).collect()
-}
-
-fn input_dims(spec: &ModelSpec, name: &str) -> Vec<i64> {
-    if let Some(input) = spec.input(name) {
-        if input.allow_ragged_batch {
-            return vec![-1];
+    let complete = |tensors: &mut [SignatureTensor], configured: &[ConfiguredTensor]| {
+        for tensor in tensors.iter_mut().filter(|tensor| tensor.dims.is_empty()) {
+            let known = configured.iter().find(|one| one.name == tensor.name);
+            tensor.dims = known.map_or_else(Vec::new, |one| one.dims.clone());
         }
-        return full(spec, input.reshape.as_ref().unwrap_or(&input.dims));
-    }
-    if spec.sequence_controls().iter().any(|control| control.name == name) {
-        return full(spec, &[1]);
-    }
-    if let Some(state) = spec.sequence_states().iter().find(|state| state.input_name == name) {
-        return full(spec, &state.dims);
-    }
-    let is_target = |names: &[String]| names.iter().any(|target| target == name);
-    match spec.batch_inputs.iter().find(|one| is_target(&one.target_names)) {
-        Some(one) if one.kind == BatchInputKind::ItemShape => vec![-1, -1],
-        Some(_) => vec![-1],
-        None => Vec::new(),
-    }
-}
-
-fn output_dims(spec: &ModelSpec, name: &str) -> Vec<i64> {
-    if let Some(output) = spec.output(name) {
-        return full(spec, output.reshape.as_ref().unwrap_or(&output.dims));
-    }
-    let state = spec.sequence_states().iter().find(|state| state.output_name == name);
-    state.map_or_else(Vec::new, |state| full(spec, &state.dims))
+    };
+    complete(&mut signature.inputs, &configured_inputs(spec));
+    complete(&mut signature.outputs, &configured_outputs(spec));
+    signature
 }
 
 fn is_optional(spec: &ModelSpec, tensor: &SignatureTensor) -> bool {
@@ -394,7 +354,7 @@ mod tests {
     fn the_probe_has_a_name_of_its_own() {
         let node = |name: &str| {
             let (name, operator) = (name.to_owned(), String::from("NoOp"));
-            NodeDef { name, operator, device: String::new() }
+            NodeDef { name, operator, ..NodeDef::default() }
         };
         let graph = GraphDef { nodes: vec![node("galatea_probe"), node("x")], library: None };
         let mut bytes = graph.encode_to_vec();

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
+use galatea_runtime::configured::{
+    DisplayDims, added_input_count, full_dims, input_dims, is_batch_output, output_dims,
+};
 use galatea_tensor::DataType;
 
 use crate::graph::NodeNames;
@@ -70,8 +73,7 @@ pub(crate) fn check_signature(spec: &ModelSpec, signature: &Signature) -> Result
         if input.allow_ragged_batch {
             check_ragged(spec, tensor)?;
         } else {
-            let dims = input.reshape.as_ref().unwrap_or(&input.dims);
-            check_dims(spec, tensor, dims, VariableSize::MayBeFixed)?;
+            check_dims(spec, tensor, input_dims(input), VariableSize::MayBeFixed)?;
         }
         check_datatype(spec, "input", tensor, input.datatype)?;
     }
@@ -79,10 +81,8 @@ pub(crate) fn check_signature(spec: &ModelSpec, signature: &Signature) -> Result
 }
 
 fn check_input_count(spec: &ModelSpec, signature: &Signature) -> Result<(), Status> {
-    let targets = spec.batch_inputs.iter().map(|input| input.target_names.len());
-    let added =
-        spec.sequence_controls().len() + spec.sequence_states().len() + targets.sum::<usize>();
-    let (expected, provided) = (spec.inputs.len() + added, signature.inputs.len());
+    let expected = spec.inputs.len() + added_input_count(spec);
+    let provided = signature.inputs.len();
     if provided == expected {
         return Ok(());
     }
@@ -98,10 +98,8 @@ fn check_outputs(spec: &ModelSpec, signature: &Signature) -> Result<(), Status> 
         allowed(&output.name, "output", &names)?;
         let Some(tensor) = find(&signature.outputs, &output.name) else { continue };
         check_fetched(spec, tensor)?;
-        let mut targets = spec.batch_outputs.iter().flat_map(|one| &one.target_names);
-        if !targets.any(|target| target == &output.name) {
-            let dims = output.reshape.as_ref().unwrap_or(&output.dims);
-            check_dims(spec, tensor, dims, VariableSize::MustStayVariable)?;
+        if !is_batch_output(spec, &output.name) {
+            check_dims(spec, tensor, output_dims(output), VariableSize::MustStayVariable)?;
         }
         check_datatype(spec, "output", tensor, output.datatype)?;
     }
@@ -149,7 +147,7 @@ fn compare_dims(
     dims: &[i64],
     variable_size: VariableSize,
 ) -> Result<(), String> {
-    let (model, name, shown) = (&spec.name, &tensor.name, display(&tensor.dims));
+    let (model, name, shown) = (&spec.name, &tensor.name, DisplayDims(&tensor.dims));
     let batched = spec.max_batch_size > 0;
     if batched && tensor.dims.first() != Some(&-1) {
         return Err(format!(
@@ -158,7 +156,7 @@ fn compare_dims(
              the model is {shown}"
         ));
     }
-    let full: Vec<i64> = batched.then_some(-1).into_iter().chain(dims.iter().copied()).collect();
+    let full = full_dims(spec, dims);
     let fits = |(model, configured): (&i64, &i64)| {
         model == configured || (*model == -1 && variable_size == VariableSize::MayBeFixed)
     };
@@ -176,7 +174,7 @@ fn compare_dims(
          model configuration specifies {} dimensions ({reason} {})",
         tensor.dims.len(),
         full.len(),
-        display(&full)
+        DisplayDims(&full)
     ))
 }
 
@@ -211,7 +209,7 @@ fn check_ragged(spec: &ModelSpec, tensor: &SignatureTensor) -> Result<(), Status
             "configuration expects model provides input with shape [-1]  for ragged input '{}', \
              model provides {}",
             tensor.name,
-            display(&tensor.dims)
+            DisplayDims(&tensor.dims)
         ),
     ))
 }
@@ -271,12 +269,6 @@ fn missing_control(name: &str) -> Status {
     Status::internal(format!(
         "configuration specified sequence control '{name}', but model does not provide that input"
     ))
-}
-
-/// Dimensions in Triton's form: `[-1,3]`.
-fn display(dims: &[i64]) -> String {
-    let dims: Vec<String> = dims.iter().map(i64::to_string).collect();
-    format!("[{}]", dims.join(","))
 }
 
 #[cfg(test)]

@@ -18,7 +18,8 @@
 //! - [`RuntimeModel`] loads a model once for all of its CPU instances, and once for each GPU
 //!   instance.
 //! - [`LibrarySearchSpec`] finds the library by flag, environment variable and Python package;
-//!   [`auto_complete`] completes a configuration, [`ModelFilesByProcessor`] finds a model's files,
+//!   [`auto_complete`] completes a configuration, [`configured`] describes a configuration's tensors
+//!   as the model sees them, [`ModelFilesByProcessor`] finds a model's files,
 //!   [`parameters`] reads settings as Triton does, [`threads`] divides the processors among
 //!   sessions.
 //!
@@ -58,6 +59,7 @@
 mod arena;
 pub mod auto_complete;
 mod batch_input;
+pub mod configured;
 mod instance;
 mod interface;
 mod library_search;

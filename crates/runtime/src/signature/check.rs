@@ -4,6 +4,7 @@ use galatea_config::ModelSpec;
 use galatea_infer::Status;
 use galatea_tensor::DataType;
 
+use crate::configured::{DisplayDims, added_input_count, full_dims};
 use crate::interface::{SessionInterface, TensorInfo};
 
 /// A configuration and the model that it is compared with.
@@ -36,11 +37,7 @@ impl SignatureCheck<'_> {
     /// Checks that the configuration lists every input without a default.
     pub(super) fn input_count(&self) -> Result<(), Status> {
         let configured = self.spec.inputs.iter().filter(|input| !input.optional).count();
-        let targets = self.spec.batch_inputs.iter().map(|input| input.target_names.len());
-        let added = self.spec.sequence_controls().len()
-            + self.spec.sequence_states().len()
-            + targets.sum::<usize>();
-        let expected = configured + added;
+        let expected = configured + added_input_count(self.spec);
         let provided = self.interface.required_inputs;
         if expected == provided {
             return Ok(());
@@ -124,7 +121,7 @@ impl SignatureCheck<'_> {
         if tensor.dims.is_empty() {
             return self.scalar(name, dims);
         }
-        let full = self.full_dims(dims);
+        let full = full_dims(self.spec, dims);
         let fits = |(model, configured): (&i64, &i64)| {
             model == configured || (*model == -1 && variable_size == VariableSize::MayBeFixed)
         };
@@ -132,11 +129,6 @@ impl SignatureCheck<'_> {
             return Ok(());
         }
         Err(self.dims_mismatch(name, &full, tensor))
-    }
-
-    /// The dimensions of a tensor, including the batch dimension.
-    pub(super) fn full_dims(&self, dims: &[i64]) -> Vec<i64> {
-        self.batched().then_some(-1).into_iter().chain(dims.iter().copied()).collect()
     }
 
     pub(super) fn no_batch_dimension(&self, name: &str, tensor: &TensorInfo) -> Status {
@@ -190,14 +182,4 @@ fn names<'a>(tensors: impl Iterator<Item = &'a TensorInfo>) -> String {
     let mut names: Vec<&str> = tensors.map(|tensor| tensor.name.as_str()).collect();
     names.sort_unstable();
     names.join(", ")
-}
-
-/// Displays dimensions as Triton does: `[-1,3]`.
-pub(super) struct DisplayDims<'a>(pub(super) &'a [i64]);
-
-impl std::fmt::Display for DisplayDims<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let dims: Vec<String> = self.0.iter().map(i64::to_string).collect();
-        write!(f, "[{}]", dims.join(","))
-    }
 }

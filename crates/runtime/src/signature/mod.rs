@@ -12,6 +12,7 @@ use galatea_infer::Status;
 
 use self::check::{SignatureCheck, VariableSize};
 use self::plans::scalar_shape;
+use crate::configured::{input_dims, output_dims};
 use crate::interface::SessionInterface;
 
 pub(crate) use self::plans::{
@@ -55,8 +56,7 @@ impl SignatureCheck<'_> {
         let layout = if input.allow_ragged_batch {
             self.ragged_input(input, tensor)?
         } else {
-            let dims = input.reshape.as_ref().unwrap_or(&input.dims);
-            self.dims(&input.name, dims, tensor, VariableSize::MayBeFixed)?;
+            self.dims(&input.name, input_dims(input), tensor, VariableSize::MayBeFixed)?;
             InputLayout::of_rank(tensor.dims.len())
         };
         let name = input.name.clone();
@@ -84,7 +84,7 @@ impl SignatureCheck<'_> {
     fn output(&self, output: &OutputSpec) -> Result<OutputPlan, Status> {
         let (index, tensor) = self.find_output(&output.name)?;
         self.datatype("output", &output.name, output.datatype, tensor)?;
-        let dims = output.reshape.as_ref().unwrap_or(&output.dims);
+        let dims = output_dims(output);
         let scatter = self.scatter(&output.name, dims);
         if scatter.is_none() {
             self.dims(&output.name, dims, tensor, VariableSize::MustStayVariable)?;

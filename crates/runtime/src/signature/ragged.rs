@@ -1,10 +1,11 @@
 //! Inputs and outputs for batches whose requests differ in shape.
 
-use galatea_config::{BatchInputKind, BatchInputSpec, InputSpec};
+use galatea_config::{BatchInputSpec, InputSpec};
 use galatea_infer::Status;
 
-use super::check::{DisplayDims, SignatureCheck};
+use super::check::SignatureCheck;
 use super::plans::{BatchInputPlan, InputLayout, ScatterPlan};
+use crate::configured::{DisplayDims, batch_input_dims, full_dims};
 use crate::interface::TensorInfo;
 
 impl SignatureCheck<'_> {
@@ -30,19 +31,7 @@ impl SignatureCheck<'_> {
 
     pub(super) fn batch_input(&self, input: &BatchInputSpec) -> Result<BatchInputPlan, Status> {
         let BatchInputSpec { kind, target_names, datatype, source_input } = input;
-        let expected = match kind {
-            BatchInputKind::ItemShape => {
-                let source = self.spec.input(source_input);
-                // The rank excludes the batch dimension.
-                let rank = source.map(|input| input.reshape.as_ref().unwrap_or(&input.dims).len());
-                vec![-1, rank.and_then(|rank| i64::try_from(rank).ok()).unwrap_or(-1)]
-            }
-            BatchInputKind::ElementCount
-            | BatchInputKind::AccumulatedElementCount
-            | BatchInputKind::AccumulatedElementCountWithZero
-            | BatchInputKind::MaxElementCountAsShape
-            | BatchInputKind::ItemShapeFlatten => vec![-1],
-        };
+        let expected = batch_input_dims(self.spec, input);
         let mut indices = Vec::with_capacity(target_names.len());
         for name in target_names {
             let (index, tensor) = self.find_added_input("batch input", name)?;
@@ -86,6 +75,6 @@ impl SignatureCheck<'_> {
         let mut batch_outputs = self.spec.batch_outputs.iter();
         let batch_output = batch_outputs.find(|one| is_target(&one.target_names))?;
         let source_input = batch_output.source_input.clone();
-        Some(ScatterPlan { source_input, dims: self.full_dims(dims) })
+        Some(ScatterPlan { source_input, dims: full_dims(self.spec, dims) })
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use galatea_config::{ControlInputSpec, StateSpec};
 use galatea_infer::Status;
 
-use super::check::{DisplayDims, SignatureCheck};
+use super::check::SignatureCheck;
 use super::plans::{InputLayout, InputPlan, OutputPlan, scalar_shape};
+use crate::configured::{DisplayDims, full_dims};
 use crate::interface::TensorInfo;
 
 impl SignatureCheck<'_> {
@@ -77,7 +78,7 @@ impl SignatureCheck<'_> {
         if model.len() == dims.len() && model.iter().zip(dims).all(fits) {
             return Ok(());
         }
-        Err(self.dims_mismatch(name, &self.full_dims(dims), tensor))
+        Err(self.dims_mismatch(name, &full_dims(self.spec, dims), tensor))
     }
 
     /// Checks that the model accepts every batch size that the configuration allows.
