@@ -21,6 +21,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 from conftest import StartServer
+from python_backend import interpreter_flag
 from server import Program, Server
 
 LIBRARY = os.environ.get("GALATEA_TEST_TENSORFLOW", "")
@@ -494,3 +495,41 @@ def test_requests_that_the_model_refuses_get_its_error(server: Server) -> None:
         ask(server, "http", "embedding", wrong)
     exchange = ANSWERS["embedding"][0]
     check_equal(ask(server, "http", "embedding", exchange["inputs"]), exchange["outputs"])
+
+
+#: Returns the variable as the worker got it.
+LEVEL = """
+import os
+import numpy
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "unset")
+        tensor = pb_utils.Tensor("level", numpy.array([level], dtype=object))
+        return [pb_utils.InferenceResponse([tensor]) for _ in requests]
+"""
+
+
+@pytest.mark.parametrize(("given", "in_workers"), [(None, "unset"), ("0", "0")])
+def test_the_level_of_messages_is_the_servers_own(
+    start_server: StartServer, tmp_path: pathlib.Path, given: str | None, in_workers: str
+) -> None:
+    """Workers get the operator's variable, and not the one that the server sets for TensorFlow."""
+    shutil.copytree(MODELS / "mlp", tmp_path / "mlp")
+    (tmp_path / "level" / "1").mkdir(parents=True)
+    (tmp_path / "level" / "1" / "model.py").write_text(LEVEL)
+    (tmp_path / "level" / "config.pbtxt").write_text(
+        'backend: "python" input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } '
+        'output { name: "level" data_type: TYPE_STRING dims: [ 1 ] }'
+    )
+    environment = {} if given is None else {"TF_CPP_MIN_LOG_LEVEL": given}
+    number = {"x": {"datatype": "FP32", "shape": [1], "data": [1.0]}}
+    with start_server(tmp_path, FLAG, interpreter_flag(), environment=environment) as running:
+        running.wait_until_ready()
+        found = ask(running, "http", "level", number)["level"]
+        assert found.tolist() == [in_workers.encode()]
+        text = running.log()
+    # Below the level of warnings, TensorFlow describes the load of each SavedModel.
+    assert ("Reading SavedModel from" in text) == (given == "0")

@@ -60,6 +60,8 @@ pub struct PythonOptions {
     pub sandbox_variables: Vec<String>,
     /// A function that returns the variables that a new process would inherit from the server.
     pub inherited: fn() -> Vec<(OsString, OsString)>,
+    /// Variables that the server has set for itself, and that workers don't get.
+    pub withheld: &'static [&'static str],
     /// Directories in which models find modules, in addition to their own directories.
     pub module_paths: Vec<PathBuf>,
 }
@@ -87,7 +89,8 @@ impl PythonBackend {
     #[must_use]
     pub fn new(options: PythonOptions) -> Self {
         let interpreter = options.interpreter.clone();
-        let environments = Environments::new(interpreter, options.temporary_folder.clone());
+        let environments =
+            Environments::new(interpreter, options.temporary_folder.clone(), options.withheld);
         Self { options, environments, templates: Arc::default(), turn: Arc::default() }
     }
 

@@ -26,23 +26,11 @@ const ACTIVATED: &str = "source \"$1/bin/activate\" && shift && exec \"$@\"";
 pub(crate) struct Interpreter {
     pub(crate) program: PathBuf,
     environment: Option<PathBuf>,
+    /// The server's variables that the interpreter's process doesn't get.
+    pub(crate) withheld: &'static [&'static str],
 }
 
 impl Interpreter {
-    /// The default interpreter, without an environment.
-    pub(crate) const fn default_of(program: PathBuf) -> Self {
-        Self { program, environment: None }
-    }
-
-    /// The interpreter in an environment. If the environment doesn't contain one, the default
-    /// interpreter is used.
-    fn of_environment(directory: PathBuf, default: &Path) -> Self {
-        let own = ["python3", "python"].map(|name| directory.join("bin").join(name));
-        let own = own.into_iter().find(|program| program.exists());
-        let program = own.unwrap_or_else(|| default.to_owned());
-        Self { program, environment: Some(directory) }
-    }
-
     /// The command that runs the interpreter: the program and its first arguments.
     pub(crate) fn command(&self) -> Vec<OsString> {
         let program = self.program.clone().into_os_string();
@@ -74,6 +62,7 @@ impl Interpreter {
 pub(crate) struct Environments {
     default: PathBuf,
     temporary_folder: PathBuf,
+    withheld: &'static [&'static str],
     extracted: Lock<ExtractedArchives>,
 }
 
@@ -86,8 +75,12 @@ struct ExtractedArchives {
 }
 
 impl Environments {
-    pub(crate) fn new(default: PathBuf, temporary_folder: PathBuf) -> Self {
-        Self { default, temporary_folder, extracted: Lock::default() }
+    pub(crate) fn new(
+        default: PathBuf,
+        temporary_folder: PathBuf,
+        withheld: &'static [&'static str],
+    ) -> Self {
+        Self { default, temporary_folder, withheld, extracted: Lock::default() }
     }
 
     /// The interpreter for a model.
@@ -101,14 +94,24 @@ impl Environments {
         model_directory: &Path,
     ) -> Result<Interpreter, Status> {
         let Some(environment) = environment.filter(|text| !text.is_empty()) else {
-            return Ok(Interpreter::default_of(self.default.clone()));
+            let (program, withheld) = (self.default.clone(), self.withheld);
+            return Ok(Interpreter { program, environment: None, withheld });
         };
         let text = environment.replace(MODEL_DIRECTORY, &model_directory.to_string_lossy());
         let path = fs::canonicalize(&text).map_err(|_| {
             Status::internal(format!("Failed to get the canonical path for {text}."))
         })?;
         let directory = if path.is_dir() { path } else { self.extract(&path)? };
-        Ok(Interpreter::of_environment(directory, &self.default))
+        Ok(self.interpreter_in(directory))
+    }
+
+    /// The interpreter in an environment. If the environment doesn't contain one, the default
+    /// interpreter is used.
+    fn interpreter_in(&self, directory: PathBuf) -> Interpreter {
+        let own = ["python3", "python"].map(|name| directory.join("bin").join(name));
+        let own = own.into_iter().find(|program| program.exists());
+        let program = own.unwrap_or_else(|| self.default.clone());
+        Interpreter { program, environment: Some(directory), withheld: self.withheld }
     }
 
     /// The directory with an archive's contents.
@@ -207,7 +210,7 @@ mod tests {
         let folder = folder("once");
         let path = folder.join("env.tar.gz");
         archive(&path, &["bin/python3", "bin/activate"]);
-        let environments = Environments::new("python3".into(), folder.clone());
+        let environments = Environments::new("python3".into(), folder.clone(), &[]);
         let text = "$$TRITON_MODEL_DIRECTORY/env.tar.gz";
         let first = environments.interpreter(Some(text), &folder).unwrap();
         assert!(first.program.ends_with("bin/python3") && first.program.exists());
@@ -221,7 +224,7 @@ mod tests {
     #[test]
     fn damaged_archives_are_refused() {
         let folder = folder("damaged");
-        let environments = Environments::new("python3".into(), folder.clone());
+        let environments = Environments::new("python3".into(), folder.clone(), &[]);
         let error = |name: &str| {
             let path = folder.join(name).to_string_lossy().into_owned();
             environments.interpreter(Some(&path), &folder).unwrap_err().to_string()
@@ -238,7 +241,7 @@ mod tests {
     #[test]
     fn a_directory_without_an_interpreter_gets_the_default_one() {
         let folder = folder("bare");
-        let environments = Environments::new("/usr/bin/python3".into(), folder.clone());
+        let environments = Environments::new("/usr/bin/python3".into(), folder.clone(), &[]);
         let path = folder.to_string_lossy().into_owned();
         let interpreter = environments.interpreter(Some(&path), &folder).unwrap();
         assert_eq!(interpreter.command(), ["/usr/bin/python3"]);

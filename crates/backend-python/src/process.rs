@@ -99,7 +99,8 @@ impl Process {
             arguments.push(OsString::from("sandbox"));
         }
         let words = words(interpreter, arguments);
-        let start = ProcessStart { words, variables, input: commands, server_end };
+        let withheld = interpreter.withheld;
+        let start = ProcessStart { words, variables, withheld, input: commands, server_end };
         let given = |lifeline: &io::PipeReader| {
             let fds = [
                 others.as_fd(),
@@ -126,7 +127,8 @@ impl Process {
         server_end: &UnixStream,
     ) -> Result<Self, Status> {
         let words = words(interpreter, arguments.to_vec());
-        let start = ProcessStart { words, variables, input, server_end };
+        let withheld = interpreter.withheld;
+        let start = ProcessStart { words, variables, withheld, input, server_end };
         let given = |lifeline: &io::PipeReader| send_descriptors(server_end, &[lifeline.as_fd()]);
         Self::begin(interpreter, start, None, given)
     }

@@ -39,5 +39,5 @@ mod session_config;
 mod source;
 mod validation;
 
-pub use api::{Library, LibraryMessages};
+pub use api::{LOG_LEVEL_VARIABLE, Library, choose_warnings_and_errors};
 pub use backend::{BackendOptions, LogFunction, TensorFlowBackend};

@@ -16,7 +16,7 @@ use galatea_backend_openvino::{self as openvino, OpenVinoBackend};
 use galatea_backend_plugin::{LibrarySearchScope, PluginSettings, Plugins};
 use galatea_backend_python::{PythonBackend, PythonBasedBackend, PythonOptions};
 use galatea_backend_pytorch::{self as pytorch, PyTorchBackend, WithoutNativeModels};
-use galatea_backend_tensorflow::{self as tensorflow, LibraryMessages, TensorFlowBackend};
+use galatea_backend_tensorflow::{self as tensorflow, TensorFlowBackend};
 use galatea_capi::ReservedServerPointer;
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
@@ -378,6 +378,7 @@ impl Backends {
             confinement: settings.confinement,
             sandbox_variables: settings.sandbox_variables,
             inherited: || std::env::vars_os().collect(),
+            withheld: self.environment.own_variables(),
             module_paths: vec![self.settings.backend_directory.join(PYTHON)],
             temporary_folder: self.environment.temporary_folder.clone(),
             library_path: self.environment.library_path.clone(),
@@ -487,12 +488,7 @@ impl Backends {
             devices: self.devices.clone(),
             account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),
         };
-        let messages = if self.environment.tensorflow_log_level_is_set {
-            LibraryMessages::AsConfigured
-        } else {
-            LibraryMessages::WarningsAndErrors
-        };
-        let library = tensorflow::Library::open(&path, messages)?;
+        let library = tensorflow::Library::open(&path)?;
         let backend = Arc::new(TensorFlowBackend::new(library, options)?);
         Ok(BuiltInBackend { backend, library: Some(path) })
     }
@@ -562,6 +558,14 @@ fn is_replaced(name: &str, settings: &Settings) -> bool {
         || name == PYTHON
             && python::uses_library(&settings_for(PYTHON, &settings.backend_settings));
     is_replaceable && Plugins::is_installed(name, &settings.backend_directory)
+}
+
+/// Chooses the messages of TensorFlow's library, unless Triton's own backend is used. Called while
+/// the process has one thread.
+pub(crate) fn quiet_tensorflow(settings: &Settings, environment: &mut Environment) {
+    if !is_replaced(TENSORFLOW, settings) {
+        environment.quiet_tensorflow();
+    }
 }
 
 /// The settings that were specified for built-in backends that don't read them.

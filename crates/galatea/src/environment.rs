@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use galatea_backend_tensorflow as tensorflow;
 use galatea_bucket::BucketEnvironment;
 use galatea_grpc::TestDelays;
 use galatea_runtime::LibrarySearchPaths;
@@ -36,8 +37,8 @@ pub(crate) struct Environment {
     pub(crate) torch_library: Option<PathBuf>,
     /// `GALATEA_TENSORFLOW_LIBRARY`.
     pub(crate) tensorflow_library: Option<PathBuf>,
-    /// True if `TF_CPP_MIN_LOG_LEVEL` is set.
-    pub(crate) tensorflow_log_level_is_set: bool,
+    /// The origin of `TF_CPP_MIN_LOG_LEVEL`.
+    pub(crate) tensorflow_log_level: LogLevelOrigin,
     /// `LD_LIBRARY_PATH`, which the environments of Python models extend.
     pub(crate) library_path: Option<OsString>,
     /// `VIRTUAL_ENV`.
@@ -60,6 +61,18 @@ pub(crate) struct Environment {
     pub(crate) program_folders: Vec<PathBuf>,
     /// The colours that commands may use on terminals: `NO_COLOR` and `TERM=dumb` forbid them.
     pub(crate) colours: ColourMode,
+}
+
+/// The origin of the variable that sets the level of TensorFlow's messages.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LogLevelOrigin {
+    /// The variable is not set.
+    #[default]
+    Absent,
+    /// The variable was set when the process started.
+    Operator,
+    /// The server has set the variable for itself.
+    Server,
 }
 
 /// The `OTEL_BSP_*` variables that Triton reads, keyed by setting name.
@@ -218,6 +231,25 @@ impl Environment {
         }
     }
 
+    /// Leaves out the messages with which TensorFlow's library would describe each model, unless
+    /// the operator has chosen a level. The process must not have further threads yet.
+    pub(crate) fn quiet_tensorflow(&mut self) {
+        if self.tensorflow_log_level == LogLevelOrigin::Absent
+            && tensorflow::choose_warnings_and_errors()
+        {
+            self.tensorflow_log_level = LogLevelOrigin::Server;
+        }
+    }
+
+    /// The variables that the server has set for itself, and that its child processes don't
+    /// inherit.
+    pub(crate) const fn own_variables(&self) -> &'static [&'static str] {
+        match self.tensorflow_log_level {
+            LogLevelOrigin::Server => &[tensorflow::LOG_LEVEL_VARIABLE],
+            LogLevelOrigin::Operator | LogLevelOrigin::Absent => &[],
+        }
+    }
+
     /// Reads the environment of this process.
     #[allow(clippy::disallowed_methods, reason = "the one place where it is read")]
     pub(crate) fn read() -> Self {
@@ -267,7 +299,10 @@ impl Environment {
             openvino_library: path("GALATEA_OPENVINO_LIBRARY"),
             torch_library: path("GALATEA_TORCH_LIBRARY"),
             tensorflow_library: path("GALATEA_TENSORFLOW_LIBRARY"),
-            tensorflow_log_level_is_set: variable("TF_CPP_MIN_LOG_LEVEL").is_some(),
+            tensorflow_log_level: match variable(tensorflow::LOG_LEVEL_VARIABLE) {
+                Some(_) => LogLevelOrigin::Operator,
+                None => LogLevelOrigin::Absent,
+            },
             library_path: variable("LD_LIBRARY_PATH"),
             virtual_environment: path("VIRTUAL_ENV"),
             clouds: CloudVariables::of(&variable),

@@ -75,7 +75,7 @@ pub fn run_program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = arguments.next().unwrap_or_default();
     let has_commands = Path::new(&name).file_name().is_none_or(|name| name != TRITON);
     let arguments: Vec<String> = arguments.collect();
-    let environment = Environment::read();
+    let mut environment = Environment::read();
     if has_commands && let Some(invocation) = commands::parse(&arguments, &environment) {
         return commands::run(invocation, environment, allocator);
     }
@@ -85,6 +85,7 @@ pub fn run_program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             for warning in settings.warnings() {
                 print_line(&mut io::stderr(), warning);
             }
+            backends::quiet_tensorflow(&settings, &mut environment);
             let result = startup::run(*settings, environment, allocator, &mut UnobservedStartup);
             startup::end_with(result, |failure| {
                 if !matches!(failure, ExitError::Logged(_)) {

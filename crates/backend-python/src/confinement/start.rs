@@ -44,6 +44,8 @@ pub(crate) struct ProcessStart<'a> {
     pub(crate) words: Vec<OsString>,
     /// The variables to add to its environment.
     pub(crate) variables: Vec<(&'static str, OsString)>,
+    /// The server's variables that are left out of its environment.
+    pub(crate) withheld: &'static [&'static str],
     /// The process's standard input. The server holds the other end.
     pub(crate) input: UnixStream,
     pub(crate) server_end: &'a UnixStream,
@@ -55,6 +57,7 @@ impl ProcessStart<'_> {
         let mut words = self.words.into_iter();
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).envs(self.variables);
+        withhold(&mut command, self.withheld);
         command.stdin(Stdio::from(OwnedFd::from(self.input))).process_group(0);
         command.spawn()
     }
@@ -80,7 +83,7 @@ impl VersionConfinement {
         let failed = |what: &str, error: io::Error| {
             Status::internal(format!("failed to {what} of a confined worker: {error}"))
         };
-        let ProcessStart { words, variables, input, server_end } = start;
+        let ProcessStart { words, variables, withheld, input, server_end } = start;
         let mut command = waiting(&words, &variables);
         command.stdin(Stdio::from(OwnedFd::from(input))).process_group(0);
         let mut scratch = None;
@@ -95,6 +98,7 @@ impl VersionConfinement {
             command.stdout(out).stderr(error);
             output = Some(ends);
         }
+        withhold(&mut command, withheld);
         let mut child = self.spawn(command, scratch.as_ref())?;
         let begin = || -> io::Result<()> {
             self.limit_memory(&child)?;
@@ -143,6 +147,12 @@ impl VersionConfinement {
         let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
         rustix::process::prlimit(pid, Resource::Data, limit)?;
         Ok(())
+    }
+}
+
+fn withhold(command: &mut Command, variables: &[&str]) {
+    for variable in variables {
+        command.env_remove(variable);
     }
 }
 

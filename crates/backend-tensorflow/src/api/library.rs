@@ -34,15 +34,6 @@ pub struct Library {
 /// The version of an operator library's file when it was opened; `None` if it is unknown.
 type OperatorLibrary = Option<FileFingerprint>;
 
-/// The messages that the library writes to the standard error output.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum LibraryMessages {
-    /// Those that the operator chose with `TF_CPP_MIN_LOG_LEVEL`.
-    AsConfigured,
-    /// Warnings and errors. By default, the library would also write several lines for each model.
-    WarningsAndErrors,
-}
-
 impl Library {
     /// The names that are used to search for the library.
     pub const NAME: LibrarySearchSpec = LibrarySearchSpec {
@@ -56,13 +47,11 @@ impl Library {
 
     /// Opens the library at `path`.
     ///
-    /// This function may set an environment variable, which C code in another thread might read.
-    ///
     /// # Errors
     ///
     /// The reason why the library can't be used: it doesn't exist, it isn't TensorFlow, or it lacks
     /// a function.
-    pub fn open(path: &Path, messages: LibraryMessages) -> Result<Arc<Self>, Status> {
+    pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
         let unusable = |reason: String| {
             Status::unavailable(format!(
                 "can't use '{}' as TensorFlow's library: {reason}",
@@ -73,12 +62,6 @@ impl Library {
             return Err(unusable(String::from("the file is cut short")));
         }
         let fingerprint = FileFingerprint::of(path);
-        if messages == LibraryMessages::WarningsAndErrors {
-            // SAFETY: a lock keeps out Rust's own readers of the environment. The C code of other
-            // backends reads it when it is initialized, and the server initializes one backend at a
-            // time.
-            unsafe { std::env::set_var("TF_CPP_MIN_LOG_LEVEL", "1") };
-        }
         // SAFETY: the operator specified this file as TensorFlow's library, whose initializers are
         // meant to run.
         let library = unsafe { libloading::Library::new(path) }

@@ -21,6 +21,7 @@
 mod buffer;
 mod functions;
 mod library;
+mod messages;
 mod outputs;
 mod session;
 mod status;
@@ -28,7 +29,8 @@ mod string_array;
 mod strings;
 mod tensor;
 
-pub use library::{Library, LibraryMessages};
+pub use library::Library;
+pub use messages::{LOG_LEVEL_VARIABLE, choose_warnings_and_errors};
 pub(crate) use outputs::TfOutputs;
 pub(crate) use session::{GraphSession, TensorName};
 pub(crate) use tensor::TfTensor;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use galatea_backend::{
     Backend, Device, Instance, LogLevel, Model, ModelFiles, ModelHost, Placement,
 };
-use galatea_backend_tensorflow::{BackendOptions, Library, LibraryMessages, TensorFlowBackend};
+use galatea_backend_tensorflow::{BackendOptions, Library, TensorFlowBackend};
 use galatea_config::{ConfigDraft, SupportedFeatures};
 use galatea_devices::Devices;
 use galatea_gate::ledger::MemoryAccount;
@@ -27,7 +27,7 @@ pub(crate) fn library() -> Option<Arc<Library>> {
     static LIBRARY: LazyLock<Option<Arc<Library>>> = LazyLock::new(|| {
         #[allow(clippy::disallowed_methods, reason = "a test has no caller that could pass it in")]
         let path = std::env::var_os("GALATEA_TEST_TENSORFLOW")?;
-        Some(Library::open(Path::new(&path), LibraryMessages::WarningsAndErrors).unwrap())
+        Some(Library::open(Path::new(&path)).unwrap())
     });
     LIBRARY.clone()
 }

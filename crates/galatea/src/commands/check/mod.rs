@@ -57,10 +57,11 @@ pub(crate) struct CheckOptions {
 /// Returns an error if a repository can't be read at all.
 pub(crate) fn run(
     options: CheckOptions,
-    environment: Environment,
+    mut environment: Environment,
     format: ReportFormat,
 ) -> Result<bool, String> {
     let CheckOptions { mut settings, models } = options;
+    backends::quiet_tensorflow(&settings, &mut environment);
     let sources = sources::find_for_check(&models)?;
     // The links live as long as the check.
     let repositories = Repositories::of(&sources, None, &environment.temporary_folder)?;

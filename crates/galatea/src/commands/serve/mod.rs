@@ -17,6 +17,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use self::display::StartDisplay;
 use super::sources::{self, Repositories};
+use crate::backends;
 use crate::environment::Environment;
 use crate::flags::{self, Settings, UsageError};
 use crate::startup;
@@ -68,10 +69,11 @@ impl ServeOptions {
 /// Serves until a signal ends it.
 pub(super) fn run(
     options: ServeOptions,
-    environment: Environment,
+    mut environment: Environment,
     allocator: GlibcMallocTuner,
 ) -> ExitCode {
     let ServeOptions { mut settings, models, name, format, ends_with_input } = options;
+    backends::quiet_tensorflow(&settings, &mut environment);
     if ends_with_input && let Err(error) = end_with_input() {
         return print_failure(&error.to_string(), format);
     }
