@@ -24,7 +24,8 @@
 //! | `world` | random clients and instances |
 //! | `keys` | the keys that the server assigns to requests and sequences |
 //! | `stateless`, `sequences` | for each kind of scheduler: a ledger of what is visible from outside, the checks on it, and the naive scheduler |
-//! | `dynamic_rules`, `naive_batcher` | the rules of dynamic batching, which both kinds use: as checks, and naively |
+//! | `dynamic_rules` | the rules of dynamic batching, which both kinds use: as checks, and naively |
+//! | `dynamic_settings` | its settings: drawn, written and read |
 //! | `sharing`, `permit_ledger` | several schedulers with one rate limiter, and the state of their permits |
 //! | `ensembles` | requests to random ensembles |
 //! | `replies` | random orders of replies |
@@ -55,13 +56,13 @@ mod checker;
 mod custom_batching;
 mod decision;
 mod dynamic_rules;
+mod dynamic_settings;
 mod ensembles;
 mod exhaustive;
 mod goodput;
 mod harness;
 mod hash;
 mod keys;
-mod naive_batcher;
 mod padding_gain;
 mod permit_ledger;
 mod random;

@@ -1,15 +1,12 @@
 //! Random specifications with small numbers, so that times and sizes coincide, and occasionally
 //! with the largest possible ones.
 
-use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use galatea_policy::{
-    DynamicBatcherSpec, QueuePolicy, SchedulingMode, SchedulingSpec, SequenceBatcherSpec,
-    SequenceStrategy, TimeoutAction,
-};
+use galatea_policy::{SchedulingMode, SchedulingSpec, SequenceBatcherSpec, SequenceStrategy};
 
 use crate::custom_batching::WeightLimitBatching;
+use crate::dynamic_settings::{random_delay, random_preferred, random_settings};
 use crate::random::Random;
 use crate::setup::SchedulerSetup;
 
@@ -95,51 +92,6 @@ fn random_stateless(
     let mode = mode(random, max_batch_size.max(1));
     let hold_until_queued = if random.percent(10) { random.between_u32(1, 10) } else { 0 };
     SchedulingSpec { max_batch_size, mode, hold_until_queued, hold_until_backlogged: 0 }
-}
-
-fn random_settings(random: &mut Random, max: u32) -> DynamicBatcherSpec {
-    let priority_levels = random.pick(&[0, 0, 0, 1, 2, 3, u64::MAX]);
-    let mut priority_queue_policies = BTreeMap::new();
-    for level in 1..=priority_levels.min(3) {
-        if random.percent(40) {
-            priority_queue_policies.insert(level, random_policy(random));
-        }
-    }
-    DynamicBatcherSpec {
-        preferred_batch_sizes: random_preferred(random, max),
-        max_queue_delay_ns: random_delay(random),
-        priority_levels,
-        default_priority_level: random.between(1, priority_levels.clamp(1, 3)),
-        default_queue_policy: random_policy(random),
-        priority_queue_policies,
-        padding: None,
-    }
-}
-
-fn random_preferred(random: &mut Random, max: u32) -> Vec<u32> {
-    let count = if random.percent(40) { 0 } else { random.between(1, 3) };
-    (0..count).map(|_| random.between_u32(0, max.saturating_add(1))).collect()
-}
-
-fn random_delay(random: &mut Random) -> u64 {
-    match random.between(0, 9) {
-        0..=3 => 0,
-        4..=8 => random.between(1, 40),
-        _ => u64::MAX,
-    }
-}
-
-fn random_policy(random: &mut Random) -> QueuePolicy {
-    QueuePolicy {
-        timeout_action: random.pick(&[TimeoutAction::Reject, TimeoutAction::Delay]),
-        default_timeout_ns: match random.between(0, 9) {
-            0..=3 => 0,
-            4..=8 => random.between(1, 60),
-            _ => u64::MAX - random.between(0, 300),
-        },
-        allow_timeout_override: random.percent(60),
-        max_queue_size: random.pick(&[0, 0, 0, 1, 2, 5, 20]),
-    }
 }
 
 fn random_sequential(

@@ -1,9 +1,10 @@
 //! Configuration parameters that Triton lacks. Triton passes all parameters to the backend, so it
 //! also loads models that have these.
 //!
-//! Each parameter consists of a file in this directory that reads and checks it, a row in
-//! [`OWN_PARAMETERS`] and a field in [`NonTritonSettings`]. `galatea check` and `galatea tune` read the
-//! table. Every parameter changes how requests are batched, and none is accepted without a batcher.
+//! Each parameter is a row in [`OWN_PARAMETERS`], whose function reads and checks it, and a field in
+//! [`NonTritonSettings`]. The function of a parameter that excludes or describes other settings has
+//! a file in this directory. `galatea check` and `galatea tune` read the table. Every parameter
+//! changes how requests are batched, and none is accepted without a batcher.
 
 mod objective;
 mod padding;
@@ -20,7 +21,11 @@ pub struct NonTritonParameter {
     pub name: &'static str,
     /// The effect here and in Triton, described for operators.
     pub effect: &'static str,
+    read: ParameterReader,
 }
+
+/// A function that reads a parameter into the settings and appends a diagnostic for every error.
+type ParameterReader = fn(&ModelConfig, &mut NonTritonSettings, &mut Diagnostics);
 
 /// Every parameter that Triton lacks.
 pub const OWN_PARAMETERS: [NonTritonParameter; 2] = [
@@ -28,10 +33,14 @@ pub const OWN_PARAMETERS: [NonTritonParameter; 2] = [
         name: objective::PARAMETER,
         effect: "latency_objective_us forms batches by deadlines, and refuses what can't be \
                  answered in time; Triton ignores it",
+        read: objective::read,
     },
     NonTritonParameter {
         name: padding::INPUTS,
         effect: "batch_padding lets requests of unequal lengths share a batch; Triton ignores it",
+        read: |config, settings, diagnostics| {
+            settings.padding = padding::parse(config, diagnostics);
+        },
     },
 ];
 
@@ -60,14 +69,31 @@ impl NonTritonSettings {
     /// Reads the settings of a configuration; `None` if they have errors, which the check reports.
     pub(crate) fn of(config: &ModelConfig) -> Option<Self> {
         let mut diagnostics = Diagnostics::default();
-        let padding = padding::parse(config, &mut diagnostics);
-        let latency_objective_microseconds = objective::microseconds(config);
-        diagnostics.is_empty().then_some(Self { latency_objective_microseconds, padding })
+        let settings = read(config, &mut diagnostics);
+        diagnostics.is_empty().then_some(settings)
     }
 }
 
 /// Appends a diagnostic for every error in these parameters.
 pub(crate) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
-    objective::check(config, diagnostics);
-    padding::parse(config, diagnostics);
+    read(config, diagnostics);
+}
+
+fn read(config: &ModelConfig, diagnostics: &mut Diagnostics) -> NonTritonSettings {
+    let mut settings = NonTritonSettings::default();
+    for parameter in OWN_PARAMETERS {
+        (parameter.read)(config, &mut settings, diagnostics);
+    }
+    settings
+}
+
+/// The value of a parameter; `None` if it is not set.
+fn text<'config>(config: &'config ModelConfig, parameter: &str) -> Option<&'config str> {
+    config.parameters.get(parameter).map(|value| value.string_value.as_str())
+}
+
+/// Parses a number; `None` for anything but decimal digits.
+fn whole_number(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
 }

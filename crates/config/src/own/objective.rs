@@ -5,6 +5,7 @@ use galatea_protocol::inference::model_config::SchedulingChoice;
 use galatea_protocol::inference::model_queue_policy::TimeoutAction;
 use galatea_protocol::inference::{ModelConfig, ModelDynamicBatching, ModelQueuePolicy};
 
+use super::{NonTritonSettings, text, whole_number};
 use crate::BATCH_STRATEGY;
 use galatea_config_message::{BoundedText, Diagnostic, Diagnostics, bounded};
 
@@ -14,27 +15,15 @@ pub(super) const PARAMETER: &str = "latency_objective_us";
 /// The parameter's path in a diagnostic.
 const PATH: &str = "parameters[\"latency_objective_us\"]";
 
-/// The parameter's value; `None` if it is not set.
-fn text(config: &ModelConfig) -> Option<&str> {
-    config.parameters.get(PARAMETER).map(|value| value.string_value.as_str())
-}
-
-/// The objective in a checked configuration.
-pub(super) fn microseconds(config: &ModelConfig) -> Option<u64> {
-    text(config).and_then(parse)
-}
-
-/// Parses the number of microseconds; `None` for anything but decimal digits.
-fn parse(text: &str) -> Option<u64> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| text.parse().ok()).flatten()
-}
-
-/// Appends a diagnostic for every error.
-pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
-    let Some(text) = text(config) else { return };
+/// Reads the objective, and appends a diagnostic for every error.
+pub(super) fn read(
+    config: &ModelConfig,
+    settings: &mut NonTritonSettings,
+    diagnostics: &mut Diagnostics,
+) {
+    let Some(text) = text(config, PARAMETER) else { return };
     let name = &config.name;
-    let Some(objective) = parse(text) else {
+    let Some(objective) = whole_number(text) else {
         let message = bounded!(
             "parameter '{PARAMETER}' of model '{name}' is '{text}', which is not a number of \
              microseconds"
@@ -43,6 +32,13 @@ pub(super) fn check(config: &ModelConfig, diagnostics: &mut Diagnostics) {
         let expected = Some("a whole number, or 0 for the deadlines of requests alone".into());
         return diagnostics.push(|| Diagnostic { expected, ..diagnostic });
     };
+    settings.latency_objective_microseconds = Some(objective);
+    check_scheduler(config, objective, diagnostics);
+}
+
+/// Checks the model's scheduler, which must be able to follow the objective.
+fn check_scheduler(config: &ModelConfig, objective: u64, diagnostics: &mut Diagnostics) {
+    let name = &config.name;
     let without_batcher = |reason: &str| {
         let message = bounded!("parameter '{PARAMETER}' of model '{name}' {reason}");
         Diagnostic::about(PATH, message)

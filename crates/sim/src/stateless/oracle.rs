@@ -7,8 +7,7 @@ use galatea_policy::{
 };
 
 use crate::decision::SchedulerDecision;
-use crate::dynamic_rules::QueuedRequest;
-use crate::naive_batcher::{NaiveBatcher, sum};
+use crate::dynamic_rules::{NaiveBatcher, QueuedRequest, sum};
 use crate::setup::SchedulerSetup;
 
 #[derive(Clone, Debug)]

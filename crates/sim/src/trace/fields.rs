@@ -3,20 +3,20 @@
 use std::str::FromStr;
 
 /// A line's `name=value` fields.
-pub(super) struct LineFields<'line> {
+pub(crate) struct LineFields<'line> {
     line: &'line str,
     fields: Vec<(&'line str, &'line str)>,
 }
 
 impl<'line> LineFields<'line> {
-    pub(super) fn new(line: &'line str) -> Self {
+    pub(crate) fn new(line: &'line str) -> Self {
         LineFields {
             line,
             fields: line.split_whitespace().filter_map(|word| word.split_once('=')).collect(),
         }
     }
 
-    pub(super) fn all<T: FromStr>(&self, name: &str) -> Result<Vec<T>, String> {
+    pub(crate) fn all<T: FromStr>(&self, name: &str) -> Result<Vec<T>, String> {
         let wrong = |_| format!("{name} is not such a number in {:?}", self.line);
         self.fields
             .iter()
@@ -25,15 +25,15 @@ impl<'line> LineFields<'line> {
             .collect()
     }
 
-    pub(super) fn optional<T: FromStr>(&self, name: &str) -> Result<Option<T>, String> {
+    pub(crate) fn optional<T: FromStr>(&self, name: &str) -> Result<Option<T>, String> {
         Ok(self.all(name)?.pop())
     }
 
-    pub(super) fn one<T: FromStr>(&self, name: &str) -> Result<T, String> {
+    pub(crate) fn one<T: FromStr>(&self, name: &str) -> Result<T, String> {
         self.optional(name)?.ok_or_else(|| format!("{name} is missing in {:?}", self.line))
     }
 
-    pub(super) fn flag(&self, name: &str) -> Result<bool, String> {
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, String> {
         Ok(self.one::<u8>(name)? != 0)
     }
 }

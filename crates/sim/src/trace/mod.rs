@@ -1,7 +1,6 @@
 //! A recorded trace: its text form, replay and reduction.
 
-mod dynamic;
-mod fields;
+pub(crate) mod fields;
 mod read;
 mod write;
 

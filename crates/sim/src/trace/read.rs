@@ -8,10 +8,11 @@ use galatea_policy::{
     ShapeClassId, Time,
 };
 
+use super::SchedulerTrace;
 use super::fields::LineFields;
 use super::write::Key;
-use super::{SchedulerTrace, dynamic};
 use crate::custom_batching::WeightLimitBatching;
+use crate::dynamic_settings;
 use crate::setup::SchedulerSetup;
 
 impl FromStr for SchedulerTrace {
@@ -29,7 +30,7 @@ impl FromStr for SchedulerTrace {
             let SchedulingMode::Dynamic(settings) = &mut setup.spec.mode else {
                 return Err(format!("{line:?}: no levels"));
             };
-            dynamic::add_policy(settings, line)?;
+            dynamic_settings::add_policy(settings, line)?;
         }
         Ok(SchedulerTrace { setup, steps: lines.map(read_step).collect::<Result<_, _>>()? })
     }
@@ -49,7 +50,7 @@ fn read_setup(line: &str) -> Result<SchedulerSetup, String> {
     let fields = LineFields::new(line);
     let mode = match line.split_whitespace().collect::<Vec<_>>()[..] {
         ["spec", "default", ..] => SchedulingMode::Default,
-        ["spec", "dynamic", ..] => SchedulingMode::Dynamic(dynamic::read(&fields)?),
+        ["spec", "dynamic", ..] => SchedulingMode::Dynamic(dynamic_settings::read(&fields)?),
         ["spec", "direct", ..] => sequence_mode(
             &fields,
             SequenceStrategy::Direct {

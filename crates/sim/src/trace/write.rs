@@ -7,7 +7,8 @@ use galatea_policy::{
     SequencePosition, SequenceStrategy, Time,
 };
 
-use super::{SchedulerTrace, dynamic};
+use super::SchedulerTrace;
+use crate::dynamic_settings;
 use crate::setup::SchedulerSetup;
 
 impl Display for SchedulerTrace {
@@ -32,7 +33,7 @@ fn write_setup(formatter: &mut Formatter<'_>, setup: &SchedulerSetup) -> fmt::Re
     write!(formatter, "spec {kind} max={max} hold={hold}")?;
     match &spec.mode {
         SchedulingMode::Default | SchedulingMode::Deadline(_) => writeln!(formatter),
-        SchedulingMode::Dynamic(settings) => dynamic::write(formatter, setup, settings),
+        SchedulingMode::Dynamic(settings) => dynamic_settings::write(formatter, setup, settings),
         SchedulingMode::Sequence(settings) => {
             write!(formatter, " backlog={}", spec.hold_until_backlogged)?;
             write_sequence(formatter, settings)
@@ -54,7 +55,7 @@ fn write_sequence(formatter: &mut Formatter<'_>, settings: &SequenceBatcherSpec)
             max_queue_delay_ns,
         } => {
             write!(formatter, " delay={max_queue_delay_ns} candidates={max_candidate_sequences}")?;
-            dynamic::write_preferred(formatter, preferred_batch_sizes)?;
+            dynamic_settings::write_preferred(formatter, preferred_batch_sizes)?;
         }
     }
     writeln!(formatter)

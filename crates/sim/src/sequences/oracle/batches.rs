@@ -6,8 +6,7 @@ use galatea_policy::{
 
 use super::{LiveSequence, Oracle, OracleStrategy};
 use crate::decision::SchedulerDecision;
-use crate::dynamic_rules::QueuedRequest;
-use crate::naive_batcher::sum;
+use crate::dynamic_rules::{QueuedRequest, sum};
 
 /// A sequence with an eligible first request.
 struct EligibleSequence {

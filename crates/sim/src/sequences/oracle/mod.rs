@@ -12,7 +12,7 @@ use galatea_policy::{
 };
 
 use crate::decision::SchedulerDecision;
-use crate::naive_batcher::{NaiveBatcher, sum};
+use crate::dynamic_rules::{NaiveBatcher, sum};
 use crate::setup::{SchedulerSetup, oldest_settings};
 
 #[derive(Clone, Debug)]
