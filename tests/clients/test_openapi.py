@@ -33,11 +33,20 @@ OPERATIONS = [
     for method in operations(template)
     if template != "/metrics"
 ]
-#: Where the words of all paths are.
-ROUTES = "".join(
-    (ROOT / "crates" / path).read_text().split("#[cfg(test)]")[0]
-    for path in ("http/src/route.rs", "dispatch/src/dispatcher/reports/mod.rs")
-)
+
+
+def strings(path: str, pattern: str) -> list[str]:
+    """The strings of a source file, without its tests."""
+    source = (ROOT / "crates" / path).read_text()
+    return re.findall(f'"({pattern})"', source.split("#[cfg(test)]")[0])
+
+
+#: The strings that have the words of all paths.
+ROUTES = [
+    *strings("http/src/route.rs", r"[\w/]+"),
+    *strings("dispatch/src/dispatcher/reports/mod.rs", r"[\w/]+"),
+    *strings("http/src/api/dashboard.rs", r"/[\w/]+"),
+]
 JSON = "application/json"
 IDENTITY = """
 backend: "identity"
@@ -131,11 +140,11 @@ def paths_to_try() -> Iterator[str]:
     """All paths of up to two of the routes' words behind what words stand behind."""
     words = {
         word
-        for text in re.findall(r'"([\w/]+)"', ROUTES)
+        for text in ROUTES
         for word in text.strip("/").split("/")
         if word
     }
-    assert {"infer", "scheduler", "trace", "unregister", "v2"} <= words
+    assert {"dashboard", "infer", "scheduler", "trace", "unregister", "v2"} <= words
     heads = {"/v2"} | {
         path_of(template)[: match.end()]
         for template in DOCUMENT["paths"]
