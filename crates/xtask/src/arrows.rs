@@ -40,6 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("codec", &["tensor", "infer", "control", "protocol", "gate"]),
     ("codec-http", &["codec", "tensor", "infer", "control", "protocol", "gate"]),
     ("codec-grpc", &["codec", "tensor", "infer", "control", "protocol", "gate"]),
+    ("openai", &["tensor", "infer", "protocol"]),
     (
         "dispatch",
         &[
@@ -209,7 +210,8 @@ const WIDELY_USED: &[&str] = &[
 
 /// The crates that decide. They use no thread, socket, clock, file or randomness, neither
 /// directly nor through a library.
-const PURE: [&str; 6] = ["policy", "gate", "codec", "codec-http", "codec-grpc", "verdict"];
+const PURE: [&str; 7] =
+    ["policy", "gate", "codec", "codec-http", "codec-grpc", "openai", "verdict"];
 
 const IMPURE_LIBRARIES: [&str; 16] = [
     "async-std",

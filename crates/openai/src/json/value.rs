@@ -1,0 +1,109 @@
+//! Parsed values.
+
+/// A JSON value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `null`.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// An integer of 64 bits.
+    Int(i64),
+    /// Any other integer, in digits.
+    BigInt(Box<str>),
+    /// A number with a fraction or an exponent.
+    Float(f64),
+    /// A string.
+    Text(Box<str>),
+    /// An array.
+    List(Vec<Value>),
+    /// An object.
+    Object(Object),
+}
+
+/// The members of an object, in the order in which their names first appeared.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Object {
+    members: Vec<(Box<str>, Value)>,
+}
+
+impl Object {
+    /// Creates an object from members with different names.
+    pub(crate) const fn from_members(members: Vec<(Box<str>, Value)>) -> Self {
+        Self { members }
+    }
+
+    /// Appends a member with a new name.
+    pub(crate) fn push(&mut self, name: &str, value: Value) {
+        self.members.push((name.into(), value));
+    }
+
+    /// Returns the value of the member with this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.members.iter().find(|(given, _)| &**given == name).map(|(_, value)| value)
+    }
+
+    /// The members in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.members.iter().map(|(name, value)| (&**name, value))
+    }
+}
+
+impl Value {
+    /// Creates a string.
+    pub(crate) fn text(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// Returns the text of a string.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the integer, if it has at most 64 bits.
+    #[must_use]
+    pub const fn as_int(&self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Returns the boolean.
+    #[must_use]
+    pub const fn as_bool(&self) -> Option<bool> {
+        match self {
+            Self::Bool(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// Returns the elements of an array.
+    #[must_use]
+    pub fn as_list(&self) -> Option<&[Self]> {
+        match self {
+            Self::List(elements) => Some(elements),
+            _ => None,
+        }
+    }
+
+    /// Returns the members of an object.
+    #[must_use]
+    pub const fn as_object(&self) -> Option<&Object> {
+        match self {
+            Self::Object(object) => Some(object),
+            _ => None,
+        }
+    }
+
+    /// Returns true for `null`.
+    #[must_use]
+    pub const fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+}
