@@ -19,6 +19,14 @@
 #![allow(dead_code, unused_imports, reason = "the parts that use the rest follow")]
 
 mod calendar;
+mod failure;
 mod json;
+mod request;
+mod schema;
 
+pub use failure::{Failure, detail_document, error_document};
 pub use json::{Object, Value};
+pub use request::{
+    Capabilities, CompletionRequest, ContentType, Generation, NamedTool, parsed_size, read_body,
+};
+pub use schema::ErrorList;

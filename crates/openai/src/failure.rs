@@ -1,0 +1,75 @@
+//! The ways in which a request fails, in the forms of Triton's frontend.
+
+use std::fmt;
+
+use crate::json::push_string;
+use crate::schema::ErrorList;
+
+/// The reason why a request gets no completion.
+#[derive(Debug)]
+pub enum Failure {
+    /// The client's mistake: code 400, with this text.
+    Client(String),
+    /// Anything else: code 500, with this text.
+    Server(String),
+    /// A body whose fields are invalid: code 422.
+    Invalid(ErrorList),
+}
+
+impl Failure {
+    /// Creates a failure that is the client's mistake.
+    pub(crate) fn client(text: impl Into<String>) -> Self {
+        Self::Client(text.into())
+    }
+
+    /// Creates a failure that is not the client's mistake.
+    pub(crate) fn server(text: impl Into<String>) -> Self {
+        Self::Server(text.into())
+    }
+
+    /// Returns the status code and the body of the response.
+    #[must_use]
+    pub fn into_document(self) -> (u16, Vec<u8>) {
+        match self {
+            Self::Client(text) => (400, detail_document(&text)),
+            Self::Server(text) => (500, detail_document(&text)),
+            Self::Invalid(errors) => (422, errors.into_document()),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(text) | Self::Server(text) => f.write_str(text),
+            Self::Invalid(_) => f.write_str("the request's fields are invalid"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Writes an error as FastAPI does.
+#[must_use]
+pub fn detail_document(text: &str) -> Vec<u8> {
+    let mut document = b"{\"detail\":".to_vec();
+    push_string(&mut document, text);
+    document.push(b'}');
+    document
+}
+
+/// Writes an error as OpenAI's API does.
+#[must_use]
+pub fn error_document(message: &str, kind: &str, code: Option<&str>) -> Vec<u8> {
+    let mut document = b"{\"error\":{\"message\":".to_vec();
+    push_string(&mut document, message);
+    document.extend_from_slice(b",\"type\":");
+    push_string(&mut document, kind);
+    document.extend_from_slice(b",\"code\":");
+    match code {
+        Some(code) => push_string(&mut document, code),
+        None => document.extend_from_slice(b"null"),
+    }
+    document.extend_from_slice(b"}}");
+    document
+}

@@ -1,0 +1,139 @@
+//! What chat and completion requests have in common.
+
+use crate::Failure;
+use crate::json::{Object, Value};
+use crate::schema::{ErrorList, Schema, check};
+
+/// The maximum number of stop words.
+const STOP_WORDS_MAX: usize = 1024;
+
+/// The checked fields of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Fields {
+    values: Object,
+}
+
+impl Fields {
+    pub(crate) fn check(body: &Value, schema: &Schema) -> Result<Self, Failure> {
+        let mut errors = ErrorList::default();
+        match check(body, schema, &mut errors) {
+            Some(Value::Object(values)) if errors.is_empty() => Ok(Self { values }),
+            _ => Err(Failure::Invalid(errors)),
+        }
+    }
+
+    /// Returns a field that is not `null`.
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.values.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(Value::as_str)
+    }
+
+    /// Returns an integer, or the nearest of 64 bits.
+    pub(crate) fn int(&self, name: &str) -> Option<i64> {
+        match self.get(name)? {
+            Value::BigInt(digits) if digits.starts_with('-') => Some(i64::MIN),
+            Value::BigInt(_) => Some(i64::MAX),
+            value => value.as_int(),
+        }
+    }
+
+    /// Returns true if a boolean is there and true.
+    pub(crate) fn is_true(&self, name: &str) -> bool {
+        self.get(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Returns the fields of these names that are not `null`, in this order.
+    pub(crate) fn some_of(&self, names: &[&str]) -> Object {
+        let mut some = Object::default();
+        for name in names {
+            if let Some(value) = self.get(name) {
+                some.push(name, value.clone());
+            }
+        }
+        some
+    }
+
+    /// Returns the stop words.
+    pub(crate) fn stop_words(&self) -> Result<Vec<String>, Failure> {
+        let words = match self.get("stop") {
+            Some(Value::Text(word)) if !word.is_empty() => vec![word.to_string()],
+            Some(Value::List(words)) => {
+                words.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        };
+        if words.len() > STOP_WORDS_MAX {
+            return Err(Failure::client(format!(
+                "Received {} stop sequences, but at most {STOP_WORDS_MAX} are supported",
+                words.len()
+            )));
+        }
+        Ok(words)
+    }
+
+    /// Refuses options of a stream for a request without a stream. As in Triton, `{}` counts as
+    /// options.
+    pub(crate) fn check_stream_options(&self) -> Result<(), Failure> {
+        if self.get("stream_options").is_some() && !self.is_true("stream") {
+            return Err(Failure::client("`stream_options` can only be used when `stream` is True"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn includes_usage(&self) -> bool {
+        let options = self.get("stream_options").and_then(Value::as_object);
+        let include = options.and_then(|options| options.get("include_usage"));
+        include.and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Refuses more than one choice.
+    pub(crate) fn check_choices(&self) -> Result<(), Failure> {
+        match self.int("n") {
+            Some(n) if n > 1 => Err(Failure::client(format!(
+                "Received n={n}, but only single choice (n=1) is currently supported"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a model is asked to generate, for either kind of request.
+#[derive(Clone, Debug)]
+pub struct Generation {
+    /// True if the client reads the text as it is generated.
+    pub is_stream: bool,
+    /// The most tokens, or the server's default.
+    pub tokens_max: Option<i64>,
+    /// The number of likely tokens whose probabilities the client asks for.
+    pub likely_tokens: Option<i64>,
+    /// True if the prompt is part of the text; `None` if the client doesn't say, or can't.
+    pub echo: Option<bool>,
+    /// The words that end the text.
+    pub stop_words: Vec<String>,
+    /// The sampling parameters that are set, by OpenAI's names and in the order of Triton's frontend.
+    pub(crate) sampling: Object,
+    /// A JSON schema that the text must follow.
+    pub(crate) guide: Option<String>,
+}
+
+/// The tool that a client asks for by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedTool(pub(crate) String);
+
+/// The sampling parameters in the order in which Triton's frontend sends them to vLLM. Those of
+/// chats and of completions have the same order.
+pub(crate) const SAMPLING: [&str; 10] = [
+    "frequency_penalty",
+    "ignore_eos",
+    "logit_bias",
+    "min_tokens",
+    "n",
+    "presence_penalty",
+    "seed",
+    "stop",
+    "temperature",
+    "top_p",
+];

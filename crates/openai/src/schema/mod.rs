@@ -1,0 +1,110 @@
+//! What a request must look like, as tables, and the check with the errors that Triton's frontend
+//! sends.
+//!
+//! That frontend describes its requests to pydantic, whose rules and texts these are: a number may
+//! come as a string, a union tries each member and reports the errors of all.
+
+mod check;
+mod coerce;
+mod errors;
+
+pub(crate) use check::check;
+pub use errors::ErrorList;
+pub(crate) use errors::{Issue, Problem, Step};
+
+use crate::json::Value;
+
+/// The form of a value.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Schema {
+    Text,
+    Int {
+        min: Option<i64>,
+        max: Option<i64>,
+    },
+    Float {
+        min: Option<f64>,
+        max: Option<f64>,
+    },
+    Bool,
+    /// One of these strings.
+    Choice(&'static [&'static str]),
+    /// One of these strings, which pydantic calls a literal.
+    Literal(&'static [&'static str]),
+    /// A URL.
+    Url,
+    Any,
+    List {
+        element: &'static Schema,
+        min: Option<usize>,
+        max: Option<usize>,
+    },
+    /// An object whose members all have this form.
+    Map(&'static Schema),
+    Model(&'static Model),
+    /// `null`, or this.
+    Nullable(&'static Schema),
+    /// The first member that fits; errors name the members.
+    Union(&'static [(&'static str, Schema)]),
+    /// A value, list or text, with at least one item.
+    NotEmpty(&'static Schema),
+}
+
+/// An object with fields.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) fields: &'static [Field],
+    pub(crate) extra: Extra,
+}
+
+/// The treatment of members that are no fields.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Extra {
+    Ignored,
+    Forbidden,
+    Kept,
+}
+
+/// A field of an object.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) schema: Schema,
+    pub(crate) default: Default,
+}
+
+/// The value of a field that the client leaves out. As with pydantic, it is not checked.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Default {
+    Required,
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(&'static str),
+}
+
+impl Default {
+    fn value(self) -> Option<Value> {
+        Some(match self {
+            Self::Required => return None,
+            Self::Null => Value::Null,
+            Self::Bool(value) => Value::Bool(value),
+            Self::Int(value) => Value::Int(value),
+            Self::Float(value) => Value::Float(value),
+            Self::Text(value) => Value::text(value),
+        })
+    }
+}
+
+impl Field {
+    /// A field that must be there.
+    pub(crate) const fn required(name: &'static str, schema: Schema) -> Self {
+        Self { name, schema, default: Default::Required }
+    }
+
+    /// A field that may be left out.
+    pub(crate) const fn optional(name: &'static str, schema: Schema, default: Default) -> Self {
+        Self { name, schema, default }
+    }
+}
