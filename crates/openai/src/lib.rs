@@ -1,8 +1,24 @@
 //! OpenAI's API as Triton's frontend speaks it: requests, chat templates, what a model gets and what
 //! becomes of its outputs.
 //!
+//! A body becomes a checked request ([`ChatRequest`], [`CompletionRequest`], [`EmbeddingRequest`]), a
+//! [`ChatTemplate`] turns a conversation into a prompt, a [`ModelDescription`] says which inputs
+//! carry the prompt and the parameters and which outputs carry the text, and a completion writes
+//! the responses of the model as documents or events.
+//!
 //! Out of scope: the crate opens no file and no socket, reads no clock, and knows no backend. What
 //! the backends vLLM and TensorRT-LLM expect is a description like any other.
+//!
+//! ```
+//! use galatea_openai::{ChatRequest, ChatTemplate, ContentType, read_body};
+//!
+//! let body = br#"{"model": "m", "messages": [{"role": "user", "content": "Hello"}]}"#;
+//! let request = ChatRequest::check(&read_body(body, ContentType::Json)?)?;
+//! let template = "{% for message in messages %}{{ message.role }}: {{ message.content }}{% endfor %}";
+//! let template = ChatTemplate::new(None, Some(template)).unwrap();
+//! assert_eq!(template.render(&request, 0)?, "user: Hello");
+//! # Ok::<(), galatea_openai::Failure>(())
+//! ```
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -21,12 +37,19 @@
 mod calendar;
 mod failure;
 mod json;
+mod model;
+mod models;
 mod request;
 mod schema;
+mod template;
 
 pub use failure::{Failure, detail_document, error_document};
 pub use json::{Object, Value};
+pub use model::{ModelDescription, RequestFormat};
+pub use models::{ModelEntry, model_document, model_list_document, unloaded_document};
 pub use request::{
-    Capabilities, CompletionRequest, ContentType, Generation, NamedTool, parsed_size, read_body,
+    Capabilities, ChatRequest, CompletionRequest, ContentType, EmbeddingRequest, Generation,
+    NamedTool, parsed_size, read_body,
 };
 pub use schema::ErrorList;
+pub use template::{ChatTemplate, TemplateError};

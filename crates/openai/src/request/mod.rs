@@ -1,12 +1,16 @@
 //! Requests: what a body must look like, and what Triton's frontend refuses.
 
 mod body;
+mod chat;
 mod chat_schema;
 mod completion;
+mod embedding;
 mod fields;
 
 pub use body::{ContentType, parsed_size, read_body};
+pub use chat::ChatRequest;
 pub use completion::CompletionRequest;
+pub use embedding::EmbeddingRequest;
 pub(crate) use fields::Fields;
 pub use fields::{Generation, NamedTool};
 

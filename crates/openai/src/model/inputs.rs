@@ -1,0 +1,122 @@
+//! Values as tensors of the types and shapes that a model declares.
+
+use galatea_infer::InputTensor;
+use galatea_tensor::elements::push_bytes_element;
+use galatea_tensor::{Buffer, DataType, Shape};
+
+use super::DeclaredInput;
+use crate::Failure;
+
+/// The elements of an input.
+pub(super) enum Elements<'a> {
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Texts(&'a [&'a str]),
+}
+
+/// Makes the tensor of an input.
+pub(super) fn tensor(
+    declared: &DeclaredInput,
+    elements: &Elements<'_>,
+) -> Result<InputTensor, Failure> {
+    let (data, count) = match elements {
+        Elements::Texts(texts) if declared.datatype == DataType::Bytes => {
+            let mut data = Vec::new();
+            for text in *texts {
+                push_bytes_element(&mut data, text.as_bytes())
+                    .map_err(|error| Failure::server(error.to_string()))?;
+            }
+            (data, texts.len())
+        }
+        Elements::Texts(_) => return Err(mismatch(declared, "a text")),
+        Elements::Bool(value) => (number(declared, Number::Int(i64::from(*value)))?, 1),
+        Elements::Int(value) => (number(declared, Number::Int(*value))?, 1),
+        Elements::Float(value) => (number(declared, Number::Float(*value))?, 1),
+    };
+    Ok(InputTensor {
+        name: declared.name.clone(),
+        datatype: declared.datatype,
+        shape: shape(declared, count)?,
+        data: Buffer::from_vec(data),
+    })
+}
+
+fn mismatch(declared: &DeclaredInput, value: &str) -> Failure {
+    let name = declared.datatype.protocol_name();
+    Failure::server(format!("input '{}' of type {name} can't hold {value}", declared.name))
+}
+
+/// Returns the shape of so many elements: the last variable dimension holds them.
+fn shape(declared: &DeclaredInput, count: usize) -> Result<Shape, Failure> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let mut left = count;
+    let mut dims: Vec<i64> = declared
+        .dims
+        .iter()
+        .rev()
+        .map(|dim| match dim {
+            -1 => std::mem::replace(&mut left, 1),
+            dim => *dim,
+        })
+        .collect();
+    dims.reverse();
+    let found = Shape::new(&dims).map_err(|error| Failure::server(error.to_string()))?;
+    if found.element_count() == u64::try_from(count).unwrap_or(u64::MAX) {
+        return Ok(found);
+    }
+    Err(mismatch(declared, &format!("{count} elements in its shape")))
+}
+
+#[derive(Copy, Clone)]
+enum Number {
+    Int(i64),
+    Float(f64),
+}
+
+fn number(declared: &DeclaredInput, number: Number) -> Result<Vec<u8>, Failure> {
+    let float = match number {
+        Number::Int(number) => to_float(number),
+        Number::Float(number) => number,
+    };
+    let int = || whole(number).ok_or_else(|| mismatch(declared, &format!("the number {float}")));
+    let out = |_| mismatch(declared, &format!("the number {float}"));
+    Ok(match declared.datatype {
+        DataType::Bool => vec![u8::from(float != 0.0)],
+        DataType::Int8 => i8::try_from(int()?).map_err(out)?.to_le_bytes().to_vec(),
+        DataType::Int16 => i16::try_from(int()?).map_err(out)?.to_le_bytes().to_vec(),
+        DataType::Int32 => i32::try_from(int()?).map_err(out)?.to_le_bytes().to_vec(),
+        DataType::Int64 => int()?.to_le_bytes().to_vec(),
+        DataType::Uint8 => u8::try_from(int()?).map_err(out)?.to_le_bytes().to_vec(),
+        DataType::Uint16 => u16::try_from(int()?).map_err(out)?.to_le_bytes().to_vec(),
+        DataType::Uint32 => u32::try_from(int()?).map_err(out)?.to_le_bytes().to_vec(),
+        DataType::Uint64 => u64::try_from(int()?).map_err(out)?.to_le_bytes().to_vec(),
+        DataType::Fp32 => single(float).to_le_bytes().to_vec(),
+        DataType::Fp64 => float.to_le_bytes().to_vec(),
+        DataType::Fp16 | DataType::Bf16 | DataType::Bytes => {
+            return Err(mismatch(declared, "a number"));
+        }
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a model that takes floats gets the nearest")]
+const fn to_float(number: i64) -> f64 {
+    number as f64
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a model that takes floats gets the nearest")]
+const fn single(number: f64) -> f32 {
+    number as f32
+}
+
+/// Returns the integer that a number is.
+#[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
+fn whole(number: Number) -> Option<i64> {
+    match number {
+        Number::Int(number) => Some(number),
+        Number::Float(number) if number.fract() == 0.0 && number.abs() < 9.0e18 => {
+            Some(number as i64)
+        }
+        Number::Float(_) => None,
+    }
+}

@@ -1,0 +1,244 @@
+//! The description of a model: which inputs carry a prompt and its parameters, and which outputs
+//! carry the text.
+//!
+//! A description comes from the model's configuration. Parameters named `openai_…` state the names;
+//! otherwise they are those that Triton's frontend uses for vLLM's backend, or for TensorRT-LLM and
+//! everything else. An input that the model doesn't declare is not sent.
+
+mod inputs;
+mod names;
+
+use galatea_infer::InputTensor;
+use galatea_protocol::inference::ModelConfig;
+use galatea_tensor::DataType;
+use prost::Message;
+
+use self::inputs::{Elements, tensor};
+pub(crate) use self::names::Names;
+use crate::Failure;
+use crate::json::{Value, push_spaced};
+use crate::request::{Capabilities, EmbeddingRequest, Generation};
+
+/// A convention for the inputs and outputs of models.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum RequestFormat {
+    /// That of vLLM's backend: sampling parameters in one input, as JSON.
+    Vllm,
+    /// That of TensorRT-LLM's ensembles: an input for each sampling parameter.
+    TensorRtLlm,
+}
+
+/// An input that the model declares.
+#[derive(Clone, Debug)]
+struct DeclaredInput {
+    name: String,
+    datatype: DataType,
+    /// The dimensions, with the batch dimension if there is one.
+    dims: Vec<i64>,
+}
+
+/// What is known about a model.
+#[derive(Clone, Debug)]
+pub struct ModelDescription {
+    backend: String,
+    inputs: Vec<DeclaredInput>,
+    names: Names,
+}
+
+impl ModelDescription {
+    /// Reads the description from a configuration as a protocol buffer. `format` replaces the
+    /// convention of the model's backend.
+    ///
+    /// # Errors
+    ///
+    /// Code 500 if the configuration can't be read.
+    pub fn new(config: &[u8], format: Option<RequestFormat>) -> Result<Self, Failure> {
+        let config = ModelConfig::decode(config)
+            .map_err(|error| Failure::server(format!("unreadable model configuration: {error}")))?;
+        let has_batch = config.max_batch_size > 0;
+        let input = |input: &galatea_protocol::inference::ModelInput| {
+            let batch = has_batch.then_some(-1).into_iter();
+            Some(DeclaredInput {
+                name: input.name.clone(),
+                datatype: DataType::from_config_number(input.data_type)?,
+                dims: batch.chain(input.dims.iter().copied()).collect(),
+            })
+        };
+        let inputs: Vec<_> = config.input.iter().filter_map(input).collect();
+        let is_ensemble = config.backend.is_empty() && config.platform == "ensemble";
+        let backend = if is_ensemble { String::from("ensemble") } else { config.backend };
+        let format = format.unwrap_or(match &*backend {
+            "vllm" => RequestFormat::Vllm,
+            _ => RequestFormat::TensorRtLlm,
+        });
+        let parameter =
+            |name: &str| config.parameters.get(name).map(|value| value.string_value.clone());
+        let declares = |name: &str| inputs.iter().any(|input| input.name == name);
+        let names = Names::new(format, parameter, declares);
+        Ok(Self { backend, inputs, names })
+    }
+
+    /// Returns the facts that decide which requests the model can't serve.
+    ///
+    /// # Errors
+    ///
+    /// Code 500 for a model without a backend, as in Triton.
+    pub fn capabilities(&self) -> Result<Capabilities, Failure> {
+        if self.backend.is_empty() {
+            return Err(Failure::server("Unknown backend"));
+        }
+        Ok(Capabilities { is_vllm: self.backend == "vllm", has_tool_parser: false })
+    }
+
+    pub(crate) const fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// True if the model learns whether its text is streamed. All texts of a model that doesn't are
+    /// one text for a client that doesn't stream.
+    pub(crate) fn is_told_to_stream(&self) -> bool {
+        self.declared(&self.names.stream).is_some()
+    }
+
+    fn declared(&self, name: &str) -> Option<&DeclaredInput> {
+        self.inputs.iter().find(|input| input.name == name)
+    }
+
+    /// Returns the inputs for a prompt.
+    ///
+    /// # Errors
+    ///
+    /// Code 500 if the model has no input for the prompt, or an input can't hold its value.
+    pub fn generation_inputs(
+        &self,
+        prompt: &str,
+        generation: &Generation,
+        tokens_default: i64,
+    ) -> Result<Vec<InputTensor>, Failure> {
+        let names = &self.names;
+        let mut list = InputList::new(self);
+        list.add_required(&names.prompt, &Elements::Texts(&[prompt]))?;
+        list.add(&names.stream, &Elements::Bool(generation.is_stream))?;
+        let tokens_max = generation.tokens_max.unwrap_or(tokens_default);
+        match &names.parameters {
+            Some(parameters) => {
+                let text = sampling_text(generation, tokens_max);
+                list.add(parameters, &Elements::Texts(&[&text]))?;
+                list.add("return_logprobs", &Elements::Bool(generation.likely_tokens.is_some()))?;
+            }
+            None => list.add_parameters(generation, tokens_max)?,
+        }
+        // vLLM's backend repeats the prompt unless it is told not to.
+        let echo = match names.parameters {
+            Some(_) => Some(generation.echo.unwrap_or(false)),
+            None => generation.echo,
+        };
+        if let (Some(name), Some(echo)) = (&names.exclude_prompt, echo) {
+            list.add(name, &Elements::Bool(!echo))?;
+        }
+        list.add_counts()?;
+        Ok(list.tensors)
+    }
+
+    /// Returns the inputs for an embedding.
+    ///
+    /// # Errors
+    ///
+    /// Code 400 for a model without embeddings, as in Triton, and for what the model can't do.
+    pub fn embedding_inputs(
+        &self,
+        request: &EmbeddingRequest,
+    ) -> Result<Vec<InputTensor>, Failure> {
+        let Some(name) = &self.names.embedding_input else {
+            return Err(Failure::client(
+                "TRT-LLM backend and Python backend do not support embedding requests",
+            ));
+        };
+        let mut list = InputList::new(self);
+        if self.names.embedding_output.is_some() {
+            list.add_required(name, &Elements::Texts(&[request.plain_text()?]))?;
+        } else {
+            list.add_required(name, &Elements::Texts(&[&request.vllm_request()]))?;
+        }
+        list.add_counts()?;
+        Ok(list.tensors)
+    }
+}
+
+/// Returns the sampling parameters as vLLM's backend reads them.
+fn sampling_text(generation: &Generation, tokens_max: i64) -> String {
+    let mut sampling = generation.sampling.clone();
+    sampling.push("max_tokens", Value::Int(tokens_max));
+    if let Some(count) = generation.likely_tokens {
+        sampling.push("logprobs", Value::Int(count));
+    }
+    if let Some(guide) = &generation.guide {
+        let mut outputs = crate::json::Object::default();
+        outputs.push("json", Value::text(guide));
+        let mut text = Vec::new();
+        push_spaced(&mut text, &Value::Object(outputs));
+        sampling.push("structured_outputs", Value::text(&String::from_utf8_lossy(&text)));
+    }
+    let mut text = Vec::new();
+    push_spaced(&mut text, &Value::Object(sampling));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The inputs of a request so far.
+struct InputList<'d> {
+    description: &'d ModelDescription,
+    tensors: Vec<InputTensor>,
+}
+
+impl<'d> InputList<'d> {
+    const fn new(description: &'d ModelDescription) -> Self {
+        Self { description, tensors: Vec::new() }
+    }
+
+    /// Adds an input if the model declares it.
+    fn add(&mut self, name: &str, elements: &Elements<'_>) -> Result<(), Failure> {
+        if let Some(declared) = self.description.declared(name) {
+            self.tensors.push(tensor(declared, elements)?);
+        }
+        Ok(())
+    }
+
+    fn add_required(&mut self, name: &str, elements: &Elements<'_>) -> Result<(), Failure> {
+        let before = self.tensors.len();
+        self.add(name, elements)?;
+        if self.tensors.len() > before {
+            return Ok(());
+        }
+        Err(Failure::server(format!("the model has no input '{name}' for the prompt")))
+    }
+
+    /// Adds the sampling parameters, an input for each.
+    fn add_parameters(&mut self, generation: &Generation, tokens_max: i64) -> Result<(), Failure> {
+        self.add("max_tokens", &Elements::Int(tokens_max))?;
+        let words: Vec<&str> = generation.stop_words.iter().map(String::as_str).collect();
+        if !words.is_empty() {
+            self.add("stop_words", &Elements::Texts(&words))?;
+        }
+        for name in ["top_p", "frequency_penalty", "presence_penalty", "seed", "temperature"] {
+            match generation.sampling.get(name) {
+                Some(Value::Int(number)) => self.add(name, &Elements::Int(*number))?,
+                Some(Value::Float(number)) => self.add(name, &Elements::Float(*number))?,
+                _ => {}
+            }
+        }
+        if let Some(guide) = &generation.guide {
+            self.add("guided_decoding_guide_type", &Elements::Texts(&["json_schema"]))?;
+            self.add("guided_decoding_guide", &Elements::Texts(&[guide]))?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the numbers of tokens.
+    fn add_counts(&mut self) -> Result<(), Failure> {
+        self.add("return_num_input_tokens", &Elements::Bool(true))?;
+        self.add("return_num_output_tokens", &Elements::Bool(true))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! The names of inputs and outputs.
+
+use super::RequestFormat;
+
+/// The names that requests and responses use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names {
+    /// The input of the prompt.
+    pub(crate) prompt: String,
+    /// The input that says whether the client streams.
+    pub(crate) stream: String,
+    /// The input of all sampling parameters, as JSON; `None` if each has its own input.
+    pub(crate) parameters: Option<String>,
+    /// The input that says that the prompt is no part of the text.
+    pub(crate) exclude_prompt: Option<String>,
+    /// The output of the text.
+    pub(crate) text: String,
+    /// The output of the number of tokens of the prompt.
+    pub(crate) prompt_tokens: String,
+    /// The output of the number of tokens of this response.
+    pub(crate) completion_tokens: String,
+    /// The input of the text to embed.
+    pub(crate) embedding_input: Option<String>,
+    /// The output of an embedding; `None` if it is JSON in the output of the text.
+    pub(crate) embedding_output: Option<String>,
+}
+
+/// The inputs by which models leave the prompt out.
+const EXCLUDE_PROMPT: [&str; 2] =
+    ["exclude_input_in_output", "sampling_param_exclude_input_from_output"];
+
+impl Names {
+    /// Returns the names of a convention, with those that the configuration's parameters state.
+    pub(super) fn new(
+        format: RequestFormat,
+        parameter: impl Fn(&str) -> Option<String>,
+        declares: impl Fn(&str) -> bool,
+    ) -> Self {
+        let is_vllm = format == RequestFormat::Vllm;
+        let named = |key: &str, name: &str| parameter(key).unwrap_or_else(|| name.to_owned());
+        let conventional = |name: &str| is_vllm.then(|| name.to_owned());
+        let exclude_prompt = EXCLUDE_PROMPT.into_iter().find(|name| declares(name));
+        Self {
+            prompt: named("openai_prompt_input", "text_input"),
+            stream: named("openai_stream_input", "stream"),
+            parameters: parameter("openai_parameters_input")
+                .or_else(|| conventional("sampling_parameters")),
+            exclude_prompt: parameter("openai_exclude_prompt_input")
+                .or_else(|| exclude_prompt.map(str::to_owned)),
+            text: named("openai_text_output", "text_output"),
+            prompt_tokens: named("openai_prompt_tokens_output", "num_input_tokens"),
+            completion_tokens: named("openai_completion_tokens_output", "num_output_tokens"),
+            embedding_input: parameter("openai_embedding_input")
+                .or_else(|| conventional("embedding_request")),
+            embedding_output: parameter("openai_embedding_output"),
+        }
+    }
+}

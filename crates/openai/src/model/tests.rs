@@ -1,0 +1,165 @@
+//! Tests of descriptions.
+
+use galatea_protocol::inference::{ModelInput, ModelParameter};
+
+use super::*;
+use crate::{CompletionRequest, ContentType, read_body};
+
+fn input(name: &str, datatype: DataType, dims: &[i64]) -> ModelInput {
+    ModelInput {
+        name: name.to_owned(),
+        data_type: datatype.config_number(),
+        dims: dims.to_vec(),
+        ..ModelInput::default()
+    }
+}
+
+fn config(backend: &str, batch: i32, inputs: Vec<ModelInput>) -> ModelConfig {
+    ModelConfig {
+        backend: backend.to_owned(),
+        max_batch_size: batch,
+        input: inputs,
+        ..ModelConfig::default()
+    }
+}
+
+fn describe(config: &ModelConfig) -> ModelDescription {
+    ModelDescription::new(&config.encode_to_vec(), None).unwrap()
+}
+
+fn generation(body: &str) -> Generation {
+    let body = read_body(body.as_bytes(), ContentType::Json).unwrap();
+    let request = CompletionRequest::check(&body).unwrap();
+    request.generation(Capabilities { is_vllm: true, has_tool_parser: false }).unwrap()
+}
+
+/// Shows the inputs: name, type, shape and bytes, with the lengths of texts left out.
+fn shown(tensors: &[InputTensor]) -> Vec<String> {
+    let text = |tensor: &InputTensor| {
+        let data = tensor.data.host_bytes().unwrap();
+        if tensor.datatype == DataType::Bytes {
+            let texts = galatea_tensor::elements::BytesElements::new(data);
+            return format!(
+                "{:?}",
+                texts
+                    .map(|text| String::from_utf8_lossy(text.unwrap()).into_owned())
+                    .collect::<Vec<_>>()
+            );
+        }
+        format!("{:?}", &data[..])
+    };
+    tensors
+        .iter()
+        .map(|tensor| format!("{} {:?} {}", tensor.name, tensor.shape.dims(), text(tensor)))
+        .collect()
+}
+
+fn vllm_inputs() -> Vec<ModelInput> {
+    vec![
+        input("text_input", DataType::Bytes, &[1]),
+        input("stream", DataType::Bool, &[1]),
+        input("sampling_parameters", DataType::Bytes, &[1]),
+        input("exclude_input_in_output", DataType::Bool, &[1]),
+        input("return_logprobs", DataType::Bool, &[1]),
+        input("return_num_output_tokens", DataType::Bool, &[1]),
+        input("embedding_request", DataType::Bytes, &[1]),
+    ]
+}
+
+#[test]
+fn vllm_gets_its_parameters_as_json() {
+    let model = describe(&config("vllm", 0, vllm_inputs()));
+    let asked = generation(
+        r#"{"model":"m","prompt":"p","seed":"5","stop":["é"],"temperature":1,"logprobs":2}"#,
+    );
+    assert_eq!(
+        shown(&model.generation_inputs("p", &asked, 16).unwrap()),
+        [
+            r#"text_input [1] ["p"]"#,
+            "stream [1] [0]",
+            "sampling_parameters [1] [\"{\\\"frequency_penalty\\\": 0, \\\"ignore_eos\\\": false, \
+             \\\"n\\\": 1, \\\"presence_penalty\\\": 0, \\\"seed\\\": 5, \\\"stop\\\": \
+             [\\\"\\\\u00e9\\\"], \\\"temperature\\\": 1.0, \\\"top_p\\\": 1, \\\"max_tokens\\\": 16, \
+             \\\"logprobs\\\": 2}\"]",
+            "return_logprobs [1] [1]",
+            "exclude_input_in_output [1] [1]",
+            "return_num_output_tokens [1] [1]",
+        ]
+    );
+}
+
+#[test]
+fn others_get_an_input_for_each_parameter_that_they_declare() {
+    let inputs = vec![
+        input("text_input", DataType::Bytes, &[1]),
+        input("max_tokens", DataType::Int32, &[1]),
+        input("stop_words", DataType::Bytes, &[-1]),
+        input("temperature", DataType::Fp32, &[1]),
+        input("seed", DataType::Uint64, &[1]),
+    ];
+    let model = describe(&config("python", 4, inputs));
+    let asked = generation(
+        r#"{"model":"m","prompt":"p","max_tokens":3,"stop":["a","b"],"temperature":0.5,"seed":7}"#,
+    );
+    assert_eq!(
+        shown(&model.generation_inputs("p", &asked, 16).unwrap()),
+        [
+            r#"text_input [1, 1] ["p"]"#,
+            "max_tokens [1, 1] [3, 0, 0, 0]",
+            r#"stop_words [1, 2] ["a", "b"]"#,
+            "seed [1, 1] [7, 0, 0, 0, 0, 0, 0, 0]",
+            "temperature [1, 1] [0, 0, 0, 63]",
+        ]
+    );
+    let negative = generation(r#"{"model":"m","prompt":"p","seed":-1}"#);
+    let error = model.generation_inputs("p", &negative, 16).unwrap_err();
+    assert_eq!(error.to_string(), "input 'seed' of type UINT64 can't hold the number -1");
+}
+
+#[test]
+fn parameters_of_the_configuration_name_inputs_and_outputs() {
+    let inputs =
+        vec![input("question", DataType::Bytes, &[1]), input("options", DataType::Bytes, &[1])];
+    let mut config = config("python", 0, inputs);
+    for (name, value) in [
+        ("openai_prompt_input", "question"),
+        ("openai_parameters_input", "options"),
+        ("openai_text_output", "answer"),
+    ] {
+        let value = ModelParameter { string_value: value.to_owned() };
+        config.parameters.insert(name.to_owned(), value);
+    }
+    let model = describe(&config);
+    let inputs = model.generation_inputs("p", &generation(r#"{"model":"m","prompt":"p"}"#), 16);
+    let names: Vec<_> = inputs.unwrap().into_iter().map(|input| input.name).collect();
+    assert_eq!(names, ["question", "options"]);
+    assert_eq!(model.names().text, "answer");
+    assert!(!model.is_told_to_stream());
+}
+
+#[test]
+fn a_model_without_a_prompt_is_told_so() {
+    let model = describe(&config("onnxruntime", 0, vec![input("x", DataType::Fp32, &[1])]));
+    let asked = generation(r#"{"model":"m","prompt":"p"}"#);
+    let error = model.generation_inputs("p", &asked, 16).unwrap_err();
+    assert_eq!(error.to_string(), "the model has no input 'text_input' for the prompt");
+    let empty = describe(&config("", 0, Vec::new()));
+    assert_eq!(empty.capabilities().unwrap_err().to_string(), "Unknown backend");
+}
+
+#[test]
+fn embeddings_are_requested_as_vllm_reads_them() {
+    let body = br#"{"model":"m","input":[1,2],"dimensions":3}"#;
+    let body = read_body(body, ContentType::Json).unwrap();
+    let request = EmbeddingRequest::check(&body).unwrap();
+    let model = describe(&config("vllm", 0, vllm_inputs()));
+    let found = shown(&model.embedding_inputs(&request).unwrap());
+    let expected = "embedding_request [1] [\"{\\\"input\\\": [1, 2], \\\"pooling_params\\\": \
+                    {\\\"dimensions\\\": [3]}}\"]";
+    assert_eq!(found[0], expected);
+    let python = describe(&config("python", 0, vllm_inputs()));
+    assert_eq!(
+        python.embedding_inputs(&request).unwrap_err().to_string(),
+        "TRT-LLM backend and Python backend do not support embedding requests"
+    );
+}

@@ -1,0 +1,227 @@
+//! Requests to continue a chat.
+
+use super::chat_schema::CHAT;
+use super::fields::SAMPLING;
+use super::{Capabilities, Fields, Generation, NamedTool};
+use crate::Failure;
+use crate::json::{Bounds, Object, Value, parse, push_compact, values_max};
+
+/// The maximum number of messages.
+const MESSAGES_MAX: usize = 1 << 14;
+/// The maximum number of tools.
+const TOOLS_MAX: usize = 1 << 10;
+
+/// A request to continue a chat.
+#[derive(Clone, Debug)]
+pub struct ChatRequest {
+    fields: Fields,
+}
+
+impl ChatRequest {
+    /// Checks the fields of a body.
+    ///
+    /// # Errors
+    ///
+    /// Code 422 for invalid fields, 400 for more messages or tools than the bounds allow.
+    pub fn check(body: &Value) -> Result<Self, Failure> {
+        let count = |name| {
+            let list = body.as_object().and_then(|object| object.get(name));
+            list.and_then(Value::as_list).map_or(0, <[Value]>::len)
+        };
+        // Before the check, which copies them.
+        for (name, max) in [("messages", MESSAGES_MAX), ("tools", TOOLS_MAX)] {
+            if count(name) > max {
+                return Err(Failure::client(format!(
+                    "Received {} {name}, but at most {max} are supported",
+                    count(name)
+                )));
+            }
+        }
+        Ok(Self { fields: Fields::check(body, &CHAT)? })
+    }
+
+    /// The model that the client names.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        self.fields.text("model").unwrap_or_default()
+    }
+
+    /// True if the client asks for the numbers of tokens at the end of a stream.
+    #[must_use]
+    pub fn includes_usage(&self) -> bool {
+        self.fields.includes_usage()
+    }
+
+    /// Returns what the model is asked for, unless the request is refused.
+    ///
+    /// # Errors
+    ///
+    /// The refusals of Triton's frontend, in its order.
+    pub fn generation(&self, capabilities: Capabilities) -> Result<Generation, Failure> {
+        let fields = &self.fields;
+        fields.check_choices()?;
+        if fields.get("logit_bias").is_some() {
+            return Err(Failure::client("logit bias is not currently supported"));
+        }
+        let (wants_logprobs, top) = (fields.is_true("logprobs"), fields.int("top_logprobs"));
+        if !capabilities.is_vllm && (wants_logprobs || top.is_some()) {
+            return Err(Failure::client(
+                "logprobs are currently available only for the vLLM backend",
+            ));
+        }
+        if top.is_some() && !wants_logprobs {
+            return Err(Failure::client("`top_logprobs` can only be used when `logprobs` is True"));
+        }
+        self.check_tools(capabilities)?;
+        fields.check_stream_options()?;
+        Ok(Generation {
+            is_stream: fields.is_true("stream"),
+            tokens_max: fields.int("max_completion_tokens").or_else(|| fields.int("max_tokens")),
+            likely_tokens: wants_logprobs.then(|| top.unwrap_or(1)),
+            echo: None,
+            stop_words: fields.stop_words()?,
+            sampling: fields.some_of(&SAMPLING),
+            guide: self.guide()?,
+        })
+    }
+
+    fn check_tools(&self, capabilities: Capabilities) -> Result<(), Failure> {
+        let has_tools = !self.tools().is_empty();
+        let refusal = match self.fields.get("tool_choice") {
+            Some(Value::Text(word)) if &**word == "required" && !has_tools => {
+                "\"required\" tool choice requires CreateChatCompletionRequest.tools to be provided"
+            }
+            Some(Value::Object(_)) if !has_tools => {
+                "Named tool choice requires CreateChatCompletionRequest.tools to be provided"
+            }
+            Some(Value::Text(word)) if &**word == "auto" && !capabilities.has_tool_parser => {
+                "\"auto\" tool choice requires --tool-call-parser to be set"
+            }
+            None if has_tools && !capabilities.has_tool_parser => {
+                "having tools in the request requires --tool-call-parser to be set"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::client(refusal))
+    }
+
+    fn tools(&self) -> &[Value] {
+        self.fields.get("tools").and_then(Value::as_list).unwrap_or_default()
+    }
+
+    /// The tools as templates see them; `None` if the client sent none.
+    pub(crate) fn template_tools(&self) -> Option<&Value> {
+        self.fields.get("tools")
+    }
+
+    /// Returns the tool that the text must be a call of.
+    #[must_use]
+    pub fn named_tool(&self) -> Option<NamedTool> {
+        let name = match self.fields.get("tool_choice")? {
+            Value::Object(choice) => function_name(choice),
+            Value::Text(word) if &**word == "required" => {
+                self.tools().first().and_then(Value::as_object).and_then(function_name)
+            }
+            _ => None,
+        };
+        name.map(|name| NamedTool(name.to_owned()))
+    }
+
+    /// Returns the schema of the arguments of the tool that the client chose.
+    fn guide(&self) -> Result<Option<String>, Failure> {
+        let Some(NamedTool(name)) = self.named_tool() else { return Ok(None) };
+        let objects = self.tools().iter().filter_map(Value::as_object);
+        // The last of the tools that have a name counts.
+        let mut tools = objects.filter(|tool| function_name(tool) == Some(&*name));
+        let Some(tool) = tools.next_back() else {
+            return Err(Failure::client(format!("Tool '{name}' has not been passed in `tools`.")));
+        };
+        let function = tool.get("function").and_then(Value::as_object);
+        match function.and_then(|function| function.get("parameters")) {
+            Some(parameters @ Value::Object(_)) => {
+                let mut text = Vec::new();
+                push_compact(&mut text, parameters);
+                Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+            }
+            // The text of Python for a method of None.
+            _ => Err(Failure::server("'NoneType' object has no attribute 'model_dump_json'")),
+        }
+    }
+
+    /// Returns the messages as templates see them.
+    ///
+    /// # Errors
+    ///
+    /// Code 400 for content that is no text, 500 for arguments of a tool call that are no JSON.
+    pub(crate) fn conversation(&self) -> Result<Vec<Value>, Failure> {
+        let messages = self.fields.get("messages").and_then(Value::as_list).unwrap_or_default();
+        let messages = messages.iter().filter_map(Value::as_object);
+        messages.map(|message| template_message(message).map(Value::Object)).collect()
+    }
+}
+
+fn function_name(parent: &Object) -> Option<&str> {
+    parent.get("function")?.as_object()?.get("name")?.as_str()
+}
+
+fn template_message(message: &Object) -> Result<Object, Failure> {
+    let role = message.get("role").and_then(Value::as_str).unwrap_or_default();
+    let mut shown = Object::default();
+    shown.push("role", Value::text(role));
+    let content = match message.get("content") {
+        Some(Value::List(parts)) => content_parts(parts)?,
+        Some(content) => content.clone(),
+        None => Value::Null,
+    };
+    shown.push("content", content);
+    let calls = message.get("tool_calls").and_then(Value::as_list).unwrap_or_default();
+    if !calls.is_empty() {
+        let calls: Result<_, _> =
+            calls.iter().filter_map(Value::as_object).map(tool_call).collect();
+        shown.push("tool_calls", Value::List(calls?));
+    }
+    let text = |name| message.get(name).and_then(Value::as_str);
+    if let Some(id) = text("tool_call_id").filter(|id| !id.is_empty()) {
+        shown.push("tool_call_id", Value::text(id));
+    }
+    if let Some(name) = text("name").filter(|_| role == "user") {
+        shown.push("name", Value::text(name));
+    }
+    Ok(shown)
+}
+
+fn content_parts(parts: &[Value]) -> Result<Value, Failure> {
+    let mut shown = Vec::with_capacity(parts.len());
+    for part in parts.iter().filter_map(Value::as_object) {
+        let member = |name| part.get(name).and_then(Value::as_str).unwrap_or_default();
+        if member("type") != "text" {
+            return Err(Failure::client(format!(
+                "only text message is supported, but got {}",
+                member("type")
+            )));
+        }
+        let mut text = Object::default();
+        text.push("type", Value::text("text"));
+        text.push("text", Value::text(member("text")));
+        shown.push(Value::Object(text));
+    }
+    Ok(Value::List(shown))
+}
+
+/// Returns a tool call whose arguments are a value instead of text, as templates expect.
+fn tool_call(call: &Object) -> Result<Value, Failure> {
+    let function = call.get("function").and_then(Value::as_object);
+    let member = |name| function.and_then(|function| function.get(name)).and_then(Value::as_str);
+    let arguments = member("arguments").unwrap_or_default().as_bytes();
+    let arguments = parse(arguments, Bounds { values_max: values_max(arguments) })
+        .map_err(|error| Failure::server(error.to_string()))?;
+    let mut shown_function = Object::default();
+    shown_function.push("name", Value::text(member("name").unwrap_or_default()));
+    shown_function.push("arguments", arguments);
+    let mut shown = Object::default();
+    for name in ["id", "type"] {
+        shown.push(name, call.get(name).cloned().unwrap_or(Value::Null));
+    }
+    shown.push("function", Value::Object(shown_function));
+    Ok(Value::Object(shown))
+}

@@ -1,0 +1,79 @@
+//! Requests for the embedding of a text.
+
+use super::Fields;
+use super::chat_schema::{CHAT_MODEL, OPTIONAL_TEXT};
+use crate::Failure;
+use crate::json::{Object, Value, push_spaced};
+use crate::schema::{Default, Extra, Field, Model, Schema};
+
+static INTEGER: Schema = Schema::Int { min: None, max: None };
+static INPUT: Schema = Schema::Union(&[
+    ("str", Schema::Text),
+    ("list[int]", Schema::List { element: &INTEGER, min: None, max: None }),
+]);
+
+static EMBEDDING: Schema = Schema::Model(&Model {
+    fields: &[
+        Field::required("input", Schema::NotEmpty(&INPUT)),
+        Field::required("model", CHAT_MODEL),
+        Field::optional("dimensions", Schema::Nullable(&INTEGER), Default::Null),
+        Field::optional(
+            "encoding_format",
+            Schema::Nullable(&Schema::Literal(&["float", "base64"])),
+            Default::Text("float"),
+        ),
+        Field::optional("user", OPTIONAL_TEXT, Default::Null),
+    ],
+    extra: Extra::Forbidden,
+});
+
+/// A request for an embedding.
+#[derive(Clone, Debug)]
+pub struct EmbeddingRequest {
+    fields: Fields,
+}
+
+impl EmbeddingRequest {
+    /// Checks the fields of a body.
+    ///
+    /// # Errors
+    ///
+    /// Code 422 for invalid fields.
+    pub fn check(body: &Value) -> Result<Self, Failure> {
+        Ok(Self { fields: Fields::check(body, &EMBEDDING)? })
+    }
+
+    /// The model that the client names.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        self.fields.text("model").unwrap_or_default()
+    }
+
+    /// True if the numbers are sent as base64 of their bytes. As in Triton, `null` means that too.
+    pub(crate) fn is_base64(&self) -> bool {
+        self.fields.text("encoding_format") != Some("float")
+    }
+
+    /// Returns the text, for a model whose input is the text itself.
+    pub(crate) fn plain_text(&self) -> Result<&str, Failure> {
+        if self.fields.get("dimensions").is_some() {
+            return Err(Failure::client("dimensions is not supported by this model"));
+        }
+        let text = self.fields.text("input");
+        text.ok_or_else(|| Failure::client("only single string input is supported"))
+    }
+
+    /// Returns the request as vLLM's backend reads it.
+    pub(crate) fn vllm_request(&self) -> String {
+        let mut pooling = Object::default();
+        if let Some(dimensions) = self.fields.get("dimensions") {
+            pooling.push("dimensions", Value::List(vec![dimensions.clone()]));
+        }
+        let mut request = Object::default();
+        request.push("input", self.fields.get("input").cloned().unwrap_or(Value::Null));
+        request.push("pooling_params", Value::Object(pooling));
+        let mut text = Vec::new();
+        push_spaced(&mut text, &Value::Object(request));
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
