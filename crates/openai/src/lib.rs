@@ -3,7 +3,7 @@
 //!
 //! A body becomes a checked request ([`ChatRequest`], [`CompletionRequest`], [`EmbeddingRequest`]), a
 //! [`ChatTemplate`] turns a conversation into a prompt, a [`ModelDescription`] says which inputs
-//! carry the prompt and the parameters and which outputs carry the text, and a completion writes
+//! carry the prompt and the parameters and which outputs carry the text, and a [`Completion`] writes
 //! the responses of the model as documents or events.
 //!
 //! Out of scope: the crate opens no file and no socket, reads no clock, and knows no backend. What
@@ -32,13 +32,13 @@
     test,
     allow(clippy::unwrap_used, clippy::arithmetic_side_effects, clippy::cast_possible_truncation)
 )]
-#![allow(dead_code, unused_imports, reason = "the parts that use the rest follow")]
 
 mod calendar;
 mod failure;
 mod json;
 mod model;
 mod models;
+mod reply;
 mod request;
 mod schema;
 mod template;
@@ -47,6 +47,7 @@ pub use failure::{Failure, detail_document, error_document};
 pub use json::{Object, Value};
 pub use model::{ModelDescription, RequestFormat};
 pub use models::{ModelEntry, model_document, model_list_document, unloaded_document};
+pub use reply::{Completion, CompletionKind, Embedding, Usage};
 pub use request::{
     Capabilities, ChatRequest, CompletionRequest, ContentType, EmbeddingRequest, Generation,
     NamedTool, parsed_size, read_body,

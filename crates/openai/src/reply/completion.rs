@@ -1,0 +1,292 @@
+//! Completions of chats and texts.
+
+use galatea_infer::InferenceResponse;
+
+use super::collected::Collected;
+use super::logprobs::{Logprobs, chunk_number, document_number};
+use super::outputs::{Usage, text};
+use crate::json::push_string;
+use crate::model::{ModelDescription, Names};
+use crate::{Failure, NamedTool};
+
+/// The kind of a completion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CompletionKind {
+    /// A message, or the call of a tool that the client named.
+    Chat(Option<NamedTool>),
+    /// A text.
+    Text,
+}
+
+/// A completion while its responses arrive.
+pub struct Completion {
+    id: String,
+    created_secs: u64,
+    model: String,
+    kind: CompletionKind,
+    names: Names,
+    wants_logprobs: bool,
+    includes_usage: bool,
+    concatenates: bool,
+    usage: Option<Usage>,
+    /// The number of characters of the stream's text so far.
+    offset: usize,
+    collected: Collected,
+}
+
+impl Completion {
+    /// Begins a completion by a model. The identifier and the time are those of the responses.
+    #[must_use]
+    pub fn new(
+        description: &ModelDescription,
+        kind: CompletionKind,
+        model: &str,
+        id: String,
+        created_secs: u64,
+    ) -> Self {
+        Self {
+            id,
+            created_secs,
+            model: model.to_owned(),
+            kind,
+            names: description.names().clone(),
+            wants_logprobs: false,
+            includes_usage: false,
+            concatenates: !description.is_told_to_stream(),
+            usage: None,
+            offset: 0,
+            collected: Collected::default(),
+        }
+    }
+
+    /// Includes the probabilities of tokens.
+    #[must_use]
+    pub const fn with_logprobs(mut self, wants_logprobs: bool) -> Self {
+        self.wants_logprobs = wants_logprobs;
+        self
+    }
+
+    /// Includes the numbers of tokens at the end of a stream.
+    #[must_use]
+    pub const fn with_usage(mut self, includes_usage: bool) -> Self {
+        self.includes_usage = includes_usage;
+        self
+    }
+
+    /// Appends the events before the first response: for a chat, who is going to speak.
+    pub fn begin(&self, events: &mut Vec<u8>) {
+        if self.kind == CompletionKind::Text {
+            return;
+        }
+        self.push_event(
+            events,
+            |json| {
+                json.extend_from_slice(
+                b"[{\"delta\":{\"content\":\"\",\"function_call\":null,\"role\":\"assistant\"},\
+                  \"logprobs\":null,\"finish_reason\":null,\"index\":0}]",
+            );
+            },
+            None,
+        );
+    }
+
+    /// Appends the event of a response, or of an end without a response. Returns the number of
+    /// tokens, or 1 for a response that doesn't state it.
+    ///
+    /// # Errors
+    ///
+    /// If the output isn't a text.
+    pub fn continue_stream(
+        &mut self,
+        response: Option<&InferenceResponse>,
+        is_last: bool,
+        events: &mut Vec<u8>,
+    ) -> Result<u64, Failure> {
+        let text = response.map_or_else(|| Ok(String::new()), |one| text(one, &self.names.text))?;
+        let usage = response.and_then(|response| Usage::of(response, &self.names));
+        if let Some(Usage { prompt_tokens, completion_tokens }) = usage {
+            let sum = self.usage.get_or_insert(Usage { prompt_tokens, completion_tokens: 0 });
+            sum.completion_tokens = sum.completion_tokens.saturating_add(completion_tokens);
+        }
+        let logprobs = response.filter(|_| self.wants_logprobs).and_then(Logprobs::of);
+        self.push_event(
+            events,
+            |json| self.push_choice(json, &text, logprobs.as_ref(), is_last),
+            None,
+        );
+        self.offset = self.offset.saturating_add(text.chars().count());
+        let stated = usage.and_then(|usage| u64::try_from(usage.completion_tokens).ok());
+        Ok(if response.is_some() { stated.unwrap_or(1) } else { 0 })
+    }
+
+    /// Appends the events after the last response.
+    pub fn end_stream(&self, events: &mut Vec<u8>) {
+        if let Some(usage) = self.usage.filter(|_| self.includes_usage) {
+            self.push_event(events, |json| json.extend_from_slice(b"[]"), Some(usage));
+        }
+        events.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    fn push_event(
+        &self,
+        events: &mut Vec<u8>,
+        choices: impl FnOnce(&mut Vec<u8>),
+        usage: Option<Usage>,
+    ) {
+        events.extend_from_slice(b"data: ");
+        let object = match self.kind {
+            CompletionKind::Chat(_) => "chat.completion.chunk",
+            CompletionKind::Text => "text_completion",
+        };
+        self.push_document(events, choices, object, usage);
+        events.extend_from_slice(b"\n\n");
+    }
+
+    fn push_document(
+        &self,
+        json: &mut Vec<u8>,
+        choices: impl FnOnce(&mut Vec<u8>),
+        object: &str,
+        usage: Option<Usage>,
+    ) {
+        json.extend_from_slice(b"{\"id\":");
+        push_string(json, &self.id);
+        json.extend_from_slice(b",\"choices\":");
+        choices(json);
+        json.extend_from_slice(b",\"created\":");
+        json.extend_from_slice(itoa::Buffer::new().format(self.created_secs).as_bytes());
+        json.extend_from_slice(b",\"model\":");
+        push_string(json, &self.model);
+        json.extend_from_slice(b",\"system_fingerprint\":null,\"object\":");
+        push_string(json, object);
+        json.extend_from_slice(b",\"usage\":");
+        match usage {
+            Some(usage) => usage.push(json),
+            None => json.extend_from_slice(b"null"),
+        }
+        json.push(b'}');
+    }
+
+    /// Appends the choice of a chunk.
+    fn push_choice(
+        &self,
+        json: &mut Vec<u8>,
+        text: &str,
+        logprobs: Option<&Logprobs>,
+        is_last: bool,
+    ) {
+        let reason: &[u8] = if is_last { b"\"stop\"" } else { b"null" };
+        if self.kind == CompletionKind::Text {
+            json.extend_from_slice(b"[{\"finish_reason\":");
+            json.extend_from_slice(reason);
+            json.extend_from_slice(b",\"index\":0,\"logprobs\":");
+            match logprobs {
+                Some(logprobs) => logprobs.push_text(json, self.offset, chunk_number),
+                None => json.extend_from_slice(b"null"),
+            }
+            json.extend_from_slice(b",\"text\":");
+            push_string(json, text);
+            json.extend_from_slice(b"}]");
+            return;
+        }
+        json.extend_from_slice(b"[{\"delta\":");
+        match &self.kind {
+            CompletionKind::Chat(Some(NamedTool(name))) => {
+                json.extend_from_slice(b"{\"tool_calls\":[{\"index\":0,\"function\":{\"name\":");
+                push_string(json, name);
+                json.extend_from_slice(b",\"arguments\":");
+                push_string(json, text);
+                json.extend_from_slice(b"}}]}");
+            }
+            CompletionKind::Chat(None) | CompletionKind::Text => {
+                json.extend_from_slice(b"{\"content\":");
+                push_string(json, text);
+                json.extend_from_slice(b",\"function_call\":null,\"role\":null}");
+            }
+        }
+        json.extend_from_slice(b",\"logprobs\":");
+        match logprobs {
+            Some(logprobs) => logprobs.push_chat(json, chunk_number),
+            None => json.extend_from_slice(b"null"),
+        }
+        json.extend_from_slice(b",\"finish_reason\":");
+        json.extend_from_slice(reason);
+        json.extend_from_slice(b",\"index\":0}]");
+    }
+
+    /// Takes a response, or an end without a response, for a client that doesn't stream. Returns the
+    /// number of bytes by which the completion grew.
+    ///
+    /// # Errors
+    ///
+    /// If the output isn't a text.
+    pub fn collect(&mut self, response: Option<&InferenceResponse>) -> Result<usize, Failure> {
+        self.collected.add(response, &self.names, self.concatenates, self.wants_logprobs)
+    }
+
+    /// The numbers of tokens that were collected.
+    #[must_use]
+    pub const fn collected_usage(&self) -> Option<Usage> {
+        self.collected.usage
+    }
+
+    /// Returns the document for a client that doesn't stream.
+    ///
+    /// # Errors
+    ///
+    /// Code 500 for another number of responses than one, unless the model wasn't told that the
+    /// client doesn't stream.
+    pub fn document(&self) -> Result<Vec<u8>, Failure> {
+        self.collected.check(self.concatenates)?;
+        let object = match self.kind {
+            CompletionKind::Chat(_) => "chat.completion",
+            CompletionKind::Text => "text_completion",
+        };
+        let mut json = Vec::new();
+        self.push_document(&mut json, |json| self.push_whole(json), object, self.collected.usage);
+        Ok(json)
+    }
+
+    /// Appends the only choice of a document.
+    fn push_whole(&self, json: &mut Vec<u8>) {
+        let Collected { text, logprobs, .. } = &self.collected;
+        json.extend_from_slice(b"[{\"finish_reason\":\"stop\",\"index\":0,");
+        let tool = match &self.kind {
+            CompletionKind::Text => {
+                json.extend_from_slice(b"\"logprobs\":");
+                match logprobs {
+                    Some(logprobs) => logprobs.push_text(json, 0, document_number),
+                    None => json.extend_from_slice(b"null"),
+                }
+                json.extend_from_slice(b",\"text\":");
+                push_string(json, text);
+                json.extend_from_slice(b"}]");
+                return;
+            }
+            CompletionKind::Chat(tool) => tool,
+        };
+        json.extend_from_slice(b"\"message\":{\"content\":");
+        push_string(json, if tool.is_some() { "" } else { text });
+        json.extend_from_slice(b",\"tool_calls\":");
+        match tool {
+            Some(NamedTool(name)) => self.push_call(json, name, text),
+            None => json.extend_from_slice(b"null"),
+        }
+        json.extend_from_slice(b",\"role\":\"assistant\",\"function_call\":null},\"logprobs\":");
+        match logprobs {
+            Some(logprobs) => logprobs.push_chat(json, document_number),
+            None => json.extend_from_slice(b"null"),
+        }
+        json.extend_from_slice(b"}]");
+    }
+
+    fn push_call(&self, json: &mut Vec<u8>, name: &str, arguments: &str) {
+        json.extend_from_slice(b"[{\"id\":");
+        push_string(json, &self.id);
+        json.extend_from_slice(b",\"type\":\"function\",\"function\":{\"name\":");
+        push_string(json, name);
+        json.extend_from_slice(b",\"arguments\":");
+        push_string(json, arguments);
+        json.extend_from_slice(b"}}]");
+    }
+}

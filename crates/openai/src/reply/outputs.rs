@@ -1,0 +1,67 @@
+//! Reading the outputs of a response.
+
+use galatea_infer::{InferenceResponse, OutputTensor};
+use galatea_tensor::DataType;
+use galatea_tensor::elements::BytesElements;
+
+use crate::Failure;
+use crate::model::Names;
+
+/// The numbers of tokens of a response.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The tokens of the prompt.
+    pub prompt_tokens: i64,
+    /// The tokens that were generated.
+    pub completion_tokens: i64,
+}
+
+impl Usage {
+    /// Reads the numbers, if the response has both.
+    pub(crate) fn of(response: &InferenceResponse, names: &Names) -> Option<Self> {
+        let prompt_tokens = count(output(response, &names.prompt_tokens)?);
+        let completion_tokens = count(output(response, &names.completion_tokens)?);
+        Some(Self { prompt_tokens: prompt_tokens?, completion_tokens: completion_tokens? })
+    }
+
+    /// Appends the numbers of a generation.
+    pub(crate) fn push(self, text: &mut Vec<u8>) {
+        let total = self.prompt_tokens.saturating_add(self.completion_tokens);
+        let shown = format!(
+            "{{\"prompt_tokens\":{},\"total_tokens\":{total},\"completion_tokens\":{}}}",
+            self.prompt_tokens, self.completion_tokens
+        );
+        text.extend_from_slice(shown.as_bytes());
+    }
+}
+
+pub(super) fn output<'r>(response: &'r InferenceResponse, name: &str) -> Option<&'r OutputTensor> {
+    response.outputs.iter().find(|output| &*output.name == name)
+}
+
+/// Reads a number of tokens, the first element of an integer tensor.
+fn count(output: &OutputTensor) -> Option<i64> {
+    let data = output.data.host_bytes()?;
+    match output.datatype {
+        DataType::Uint32 => data.first_chunk().map(|bytes| u32::from_le_bytes(*bytes).into()),
+        DataType::Int32 => data.first_chunk().map(|bytes| i32::from_le_bytes(*bytes).into()),
+        DataType::Int64 => data.first_chunk().map(|bytes| i64::from_le_bytes(*bytes)),
+        _ => None,
+    }
+}
+
+/// Reads the text of a response. As in Triton, a response without it has no text.
+pub(super) fn text(response: &InferenceResponse, name: &str) -> Result<String, Failure> {
+    let Some(output) = output(response, name) else { return Ok(String::new()) };
+    let count = output.shape.element_count();
+    if count != 1 {
+        return Err(Failure::server(format!(
+            "Expected to find 1 string in the output, found {count} instead."
+        )));
+    }
+    let data = output.data.host_bytes().filter(|_| output.datatype == DataType::Bytes);
+    let element = data.and_then(|data| BytesElements::new(data).next()?.ok());
+    let element =
+        element.ok_or_else(|| Failure::server(format!("output '{}' is no text", output.name)))?;
+    Ok(String::from_utf8_lossy(element).into_owned())
+}
