@@ -26,7 +26,7 @@ struct Date {
 }
 
 impl Date {
-    /// Returns the day that is so many days after the first of 1970.
+    /// Returns the day that begins this number of days after 1970 began.
     fn of(days: u64) -> Self {
         let mut rest = days;
         let mut year = 1970;

@@ -1,9 +1,9 @@
-//! OpenAI's API as Triton's frontend speaks it: requests, chat templates, what a model gets and what
-//! becomes of its outputs.
+//! OpenAI's API as Triton's frontend speaks it: requests, chat templates, the inputs of models, and
+//! what is made from their outputs.
 //!
 //! A body becomes a checked request ([`ChatRequest`], [`CompletionRequest`], [`EmbeddingRequest`]), a
 //! [`ChatTemplate`] turns a conversation into a prompt, a [`ModelDescription`] says which inputs
-//! carry the prompt and the parameters and which outputs carry the text, and a [`Completion`] writes
+//! carry the prompt and the parameters and which outputs carry the text, and a [`CompletionReply`] writes
 //! the responses of the model as documents or events.
 //!
 //! Out of scope: the crate opens no file and no socket, reads no clock, and knows no backend. What
@@ -44,10 +44,10 @@ mod schema;
 mod template;
 
 pub use failure::{Failure, detail_document, error_document};
-pub use json::{Object, Value};
+pub use json::{JsonValue, Object};
 pub use model::{ModelDescription, RequestFormat};
 pub use models::{ModelEntry, model_document, model_list_document, unloaded_document};
-pub use reply::{Completion, CompletionKind, Embedding, Usage};
+pub use reply::{CompletionKind, CompletionReply, Embedding, Usage};
 pub use request::{
     Capabilities, ChatRequest, CompletionRequest, ContentType, EmbeddingRequest, Generation,
     NamedTool, parsed_size, read_body,

@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, Value as JinjaValue};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use crate::calendar::format_time;
-use crate::json::{Bounds, Object, Value, parse, push_indented, values_max};
+use crate::json::{Bounds, JsonValue, Object, parse, push_indented, values_max};
 use crate::{ChatRequest, Failure};
 
 /// The work that one rendering may do: about as many steps, and 64 bytes of text for each. A template
@@ -61,7 +61,7 @@ impl ChatTemplate {
             None => Object::default(),
             Some(text) => {
                 match parse(text.as_bytes(), Bounds { values_max: values_max(text.as_bytes()) }) {
-                    Ok(Value::Object(config)) => config,
+                    Ok(JsonValue::Object(config)) => config,
                     Ok(_) => return Err(TemplateError("the configuration is no object".into())),
                     Err(error) => return Err(TemplateError(error.to_string())),
                 }
@@ -71,8 +71,8 @@ impl ChatTemplate {
         let mut has_tools = false;
         match (template, config.get("chat_template")) {
             (Some(text), _) => add(&mut environment, DEFAULT, text)?,
-            (None, Some(Value::Text(text))) => add(&mut environment, DEFAULT, text)?,
-            (None, Some(Value::List(named))) => {
+            (None, Some(JsonValue::Text(text))) => add(&mut environment, DEFAULT, text)?,
+            (None, Some(JsonValue::List(named))) => {
                 has_tools = add_named(&mut environment, named)?;
             }
             (None, _) => return Err(TemplateError("there is no chat template".into())),
@@ -144,11 +144,11 @@ fn add(
 /// Adds the templates of a list. Returns true if there is one for tools.
 fn add_named(
     environment: &mut Environment<'static>,
-    named: &[Value],
+    named: &[JsonValue],
 ) -> Result<bool, TemplateError> {
     let find = |wanted: &str| {
-        named.iter().filter_map(Value::as_object).find_map(|one| {
-            let member = |name| one.get(name).and_then(Value::as_str);
+        named.iter().filter_map(JsonValue::as_object).find_map(|one| {
+            let member = |name| one.get(name).and_then(JsonValue::as_str);
             (member("name") == Some(wanted)).then(|| member("template")).flatten()
         })
     };
@@ -183,23 +183,23 @@ fn without_generation(text: &str) -> String {
 }
 
 /// Returns a special token, which is a string or an object with its content.
-fn token(value: &Value) -> Option<JinjaValue> {
+fn token(value: &JsonValue) -> Option<JinjaValue> {
     let content = value.as_object().and_then(|token| token.get("content"));
-    value.as_str().or_else(|| content.and_then(Value::as_str)).map(JinjaValue::from)
+    value.as_str().or_else(|| content.and_then(JsonValue::as_str)).map(JinjaValue::from)
 }
 
-fn jinja(value: &Value) -> JinjaValue {
+fn jinja(value: &JsonValue) -> JinjaValue {
     match value {
-        Value::Null => JinjaValue::from(()),
-        Value::Bool(value) => JinjaValue::from(*value),
-        Value::Int(number) => JinjaValue::from(*number),
-        Value::BigInt(digits) => {
+        JsonValue::Null => JinjaValue::from(()),
+        JsonValue::Bool(value) => JinjaValue::from(*value),
+        JsonValue::Int(number) => JinjaValue::from(*number),
+        JsonValue::BigInt(digits) => {
             digits.parse::<i128>().map_or_else(|_| JinjaValue::from(&**digits), JinjaValue::from)
         }
-        Value::Float(number) => JinjaValue::from(*number),
-        Value::Text(text) => JinjaValue::from(&**text),
-        Value::List(elements) => JinjaValue::from_iter(elements.iter().map(jinja)),
-        Value::Object(object) => {
+        JsonValue::Float(number) => JinjaValue::from(*number),
+        JsonValue::Text(text) => JinjaValue::from(&**text),
+        JsonValue::List(elements) => JinjaValue::from_iter(elements.iter().map(jinja)),
+        JsonValue::Object(object) => {
             JinjaValue::from_pairs(object.iter().map(|(name, member)| (name, jinja(member))))
         }
     }
@@ -221,26 +221,26 @@ fn to_json(value: JinjaValue, options: Kwargs) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-fn json(value: &JinjaValue, depth: usize) -> Result<Value, Error> {
+fn json(value: &JinjaValue, depth: usize) -> Result<JsonValue, Error> {
     if depth > DEPTH_MAX {
         return Err(Error::new(ErrorKind::BadSerialization, "the value is nested too deeply"));
     }
     let below = depth.saturating_add(1);
     Ok(match value.kind() {
-        ValueKind::None => Value::Null,
-        ValueKind::Bool => Value::Bool(value.is_true()),
+        ValueKind::None => JsonValue::Null,
+        ValueKind::Bool => JsonValue::Bool(value.is_true()),
         ValueKind::Number => number(value),
-        ValueKind::String => Value::text(value.as_str().unwrap_or_default()),
+        ValueKind::String => JsonValue::text(value.as_str().unwrap_or_default()),
         ValueKind::Seq | ValueKind::Iterable => {
             let elements: Result<_, _> = value.try_iter()?.map(|one| json(&one, below)).collect();
-            Value::List(elements?)
+            JsonValue::List(elements?)
         }
         ValueKind::Map => {
             let mut object = Object::default();
             for name in value.try_iter()? {
                 object.push(&name.to_string(), json(&value.get_item(&name)?, below)?);
             }
-            Value::Object(object)
+            JsonValue::Object(object)
         }
         kind => {
             let reason = format!("Object of type {kind} is not JSON serializable");
@@ -249,14 +249,14 @@ fn json(value: &JinjaValue, depth: usize) -> Result<Value, Error> {
     })
 }
 
-fn number(value: &JinjaValue) -> Value {
+fn number(value: &JinjaValue) -> JsonValue {
     if let Some(number) = value.as_i64().filter(|_| value.is_integer()) {
-        return Value::Int(number);
+        return JsonValue::Int(number);
     }
     if value.is_integer() {
-        return Value::BigInt(value.to_string().into());
+        return JsonValue::BigInt(value.to_string().into());
     }
-    f64::try_from(value.clone()).map_or(Value::Null, Value::Float)
+    f64::try_from(value.clone()).map_or(JsonValue::Null, JsonValue::Float)
 }
 
 #[cfg(test)]

@@ -5,5 +5,5 @@ mod value;
 mod write;
 
 pub(crate) use parse::{Bounds, JsonError, parse, values_max};
-pub use value::{Object, Value};
+pub use value::{JsonValue, Object};
 pub(crate) use write::{push_compact, push_indented, push_spaced, push_string, python_float};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Object, Value};
+use super::{JsonValue, Object};
 
 /// The depth to which arrays and objects may be nested. Python's own limit is its stack's.
 const DEPTH_MAX: usize = 256;
@@ -12,7 +12,7 @@ const DIGITS_MAX: usize = 4300;
 /// The number of members from which names are looked up in a tree.
 const FEW_MEMBERS: usize = 8;
 
-/// What a document may contain.
+/// The limits of a document.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Bounds {
     /// The maximum number of values.
@@ -67,10 +67,11 @@ pub(crate) fn values_max(document: &[u8]) -> usize {
 /// # Errors
 ///
 /// The first mistake.
-pub(crate) fn parse(document: &[u8], bounds: Bounds) -> Result<Value, JsonError> {
+pub(crate) fn parse(document: &[u8], bounds: Bounds) -> Result<JsonValue, JsonError> {
     let document = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document);
     let text = std::str::from_utf8(document).map_err(|_| JsonError::Unreadable)?;
-    let mut reader = Reader { text, bytes: text.as_bytes(), at: 0, values_left: bounds.values_max };
+    let mut reader =
+        JsonParser { text, bytes: text.as_bytes(), at: 0, values_left: bounds.values_max };
     reader.skip_space();
     let value = reader.value(0)?;
     reader.skip_space();
@@ -80,14 +81,14 @@ pub(crate) fn parse(document: &[u8], bounds: Bounds) -> Result<Value, JsonError>
     Ok(value)
 }
 
-struct Reader<'a> {
+struct JsonParser<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
     values_left: usize,
 }
 
-impl Reader<'_> {
+impl JsonParser<'_> {
     fn mistake(&self, message: &'static str, at: usize) -> JsonError {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.matches('\n').count().saturating_add(1);
@@ -114,10 +115,10 @@ impl Reader<'_> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, JsonError> {
+    fn value(&mut self, depth: usize) -> Result<JsonValue, JsonError> {
         self.values_left = self.values_left.checked_sub(1).ok_or(JsonError::TooManyValues)?;
         match self.peek() {
-            Some(b'"') => self.string().map(|text| Value::Text(text.into())),
+            Some(b'"') => self.string().map(|text| JsonValue::Text(text.into())),
             Some(b'{') => self.nested(depth).and_then(|depth| self.object(depth)),
             Some(b'[') => self.nested(depth).and_then(|depth| self.list(depth)),
             _ => match self.word() {
@@ -131,15 +132,15 @@ impl Reader<'_> {
         if depth >= DEPTH_MAX { Err(JsonError::Unreadable) } else { Ok(depth.saturating_add(1)) }
     }
 
-    fn word(&mut self) -> Option<Value> {
+    fn word(&mut self) -> Option<JsonValue> {
         let rest = self.bytes.get(self.at..)?;
         let words = [
-            (&b"null"[..], Value::Null),
-            (b"true", Value::Bool(true)),
-            (b"false", Value::Bool(false)),
-            (b"NaN", Value::Float(f64::NAN)),
-            (b"Infinity", Value::Float(f64::INFINITY)),
-            (b"-Infinity", Value::Float(f64::NEG_INFINITY)),
+            (&b"null"[..], JsonValue::Null),
+            (b"true", JsonValue::Bool(true)),
+            (b"false", JsonValue::Bool(false)),
+            (b"NaN", JsonValue::Float(f64::NAN)),
+            (b"Infinity", JsonValue::Float(f64::INFINITY)),
+            (b"-Infinity", JsonValue::Float(f64::NEG_INFINITY)),
         ];
         let (word, value) = words.into_iter().find(|(word, _)| rest.starts_with(word))?;
         self.advance(word.len());
@@ -154,7 +155,7 @@ impl Reader<'_> {
         self.at.saturating_sub(start)
     }
 
-    fn number(&mut self) -> Result<Value, JsonError> {
+    fn number(&mut self) -> Result<JsonValue, JsonError> {
         let start = self.at;
         if self.peek() == Some(b'-') {
             self.advance(1);
@@ -174,12 +175,12 @@ impl Reader<'_> {
         let has_exponent = self.exponent();
         let text = self.text.get(start..self.at).unwrap_or_default();
         if has_fraction || has_exponent {
-            return Ok(Value::Float(text.parse().unwrap_or(f64::NAN)));
+            return Ok(JsonValue::Float(text.parse().unwrap_or(f64::NAN)));
         }
         if whole_end.saturating_sub(start) > DIGITS_MAX {
             return Err(JsonError::Unreadable);
         }
-        Ok(text.parse().map_or_else(|_| Value::BigInt(text.into()), Value::Int))
+        Ok(text.parse().map_or_else(|_| JsonValue::BigInt(text.into()), JsonValue::Int))
     }
 
     /// Reads a fraction, if there is a whole one.
@@ -211,13 +212,13 @@ impl Reader<'_> {
         false
     }
 
-    fn list(&mut self, depth: usize) -> Result<Value, JsonError> {
+    fn list(&mut self, depth: usize) -> Result<JsonValue, JsonError> {
         self.advance(1);
         self.skip_space();
         let mut elements = Vec::new();
         if self.peek() == Some(b']') {
             self.advance(1);
-            return Ok(Value::List(elements));
+            return Ok(JsonValue::List(elements));
         }
         loop {
             elements.push(self.value(depth)?);
@@ -226,7 +227,7 @@ impl Reader<'_> {
                 Some(b',') => self.advance(1),
                 Some(b']') => {
                     self.advance(1);
-                    return Ok(Value::List(elements));
+                    return Ok(JsonValue::List(elements));
                 }
                 _ => return Err(self.mistake("Expecting ',' delimiter", self.at)),
             }
@@ -234,13 +235,13 @@ impl Reader<'_> {
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<Value, JsonError> {
+    fn object(&mut self, depth: usize) -> Result<JsonValue, JsonError> {
         self.advance(1);
         self.skip_space();
-        let mut members = Members::default();
+        let mut members = ParsedMembers::default();
         if self.peek() == Some(b'}') {
             self.advance(1);
-            return Ok(Value::Object(Object::default()));
+            return Ok(JsonValue::Object(Object::default()));
         }
         loop {
             if self.peek() != Some(b'"') {
@@ -260,7 +261,7 @@ impl Reader<'_> {
                 Some(b',') => self.advance(1),
                 Some(b'}') => {
                     self.advance(1);
-                    return Ok(Value::Object(Object::from_members(members.members)));
+                    return Ok(JsonValue::Object(Object::from_members(members.members)));
                 }
                 _ => return Err(self.mistake("Expecting ',' delimiter", self.at)),
             }
@@ -349,14 +350,14 @@ impl Reader<'_> {
 /// The members of an object while it is read. As in Python, a repeated name keeps its place and gets
 /// the last value.
 #[derive(Default)]
-struct Members {
-    members: Vec<(Box<str>, Value)>,
+struct ParsedMembers {
+    members: Vec<(Box<str>, JsonValue)>,
     /// The places by name, once there are many.
     places: BTreeMap<Box<str>, usize>,
 }
 
-impl Members {
-    fn insert(&mut self, name: String, value: Value) {
+impl ParsedMembers {
+    fn insert(&mut self, name: String, value: JsonValue) {
         let place = self.place(&name);
         match place.and_then(|place| self.members.get_mut(place)) {
             Some((_, old)) => *old = value,
@@ -415,11 +416,12 @@ mod tests {
     fn a_repeated_name_among_many_keeps_its_place() {
         let names: Vec<String> = (0..20).map(|index| format!("\"n{index}\":{index}")).collect();
         let document = format!("{{{},\"n3\":99}}", names.join(","));
-        let Value::Object(object) = parse(document.as_bytes(), Bounds { values_max: 100 }).unwrap()
+        let JsonValue::Object(object) =
+            parse(document.as_bytes(), Bounds { values_max: 100 }).unwrap()
         else {
             panic!("no object")
         };
-        assert_eq!(object.iter().nth(3), Some(("n3", &Value::Int(99))));
+        assert_eq!(object.iter().nth(3), Some(("n3", &JsonValue::Int(99))));
         assert_eq!(object.iter().count(), 20);
     }
 

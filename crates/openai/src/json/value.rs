@@ -2,7 +2,7 @@
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum JsonValue {
     /// `null`.
     Null,
     /// A boolean.
@@ -16,7 +16,7 @@ pub enum Value {
     /// A string.
     Text(Box<str>),
     /// An array.
-    List(Vec<Value>),
+    List(Vec<JsonValue>),
     /// An object.
     Object(Object),
 }
@@ -24,33 +24,33 @@ pub enum Value {
 /// The members of an object, in the order in which their names first appeared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Object {
-    members: Vec<(Box<str>, Value)>,
+    members: Vec<(Box<str>, JsonValue)>,
 }
 
 impl Object {
     /// Creates an object from members with different names.
-    pub(crate) const fn from_members(members: Vec<(Box<str>, Value)>) -> Self {
+    pub(crate) const fn from_members(members: Vec<(Box<str>, JsonValue)>) -> Self {
         Self { members }
     }
 
     /// Appends a member with a new name.
-    pub(crate) fn push(&mut self, name: &str, value: Value) {
+    pub(crate) fn push(&mut self, name: &str, value: JsonValue) {
         self.members.push((name.into(), value));
     }
 
     /// Returns the value of the member with this name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Value> {
+    pub fn get(&self, name: &str) -> Option<&JsonValue> {
         self.members.iter().find(|(given, _)| &**given == name).map(|(_, value)| value)
     }
 
     /// The members in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &JsonValue)> {
         self.members.iter().map(|(name, value)| (&**name, value))
     }
 }
 
-impl Value {
+impl JsonValue {
     /// Creates a string.
     pub(crate) fn text(text: &str) -> Self {
         Self::Text(text.into())

@@ -1,27 +1,27 @@
 //! Writing JSON.
 
-use super::Value;
+use super::JsonValue;
 
 /// Appends a value without spaces and with all characters as they are, as FastAPI writes it.
-pub(crate) fn push_compact(text: &mut Vec<u8>, value: &Value) {
+pub(crate) fn push_compact(text: &mut Vec<u8>, value: &JsonValue) {
     push_value(text, value, &Style { comma: b",", colon: b":", is_ascii: false });
 }
 
 /// Appends a value as Python's `json.dumps` does by default: with spaces, and in ASCII.
-pub(crate) fn push_spaced(text: &mut Vec<u8>, value: &Value) {
+pub(crate) fn push_spaced(text: &mut Vec<u8>, value: &JsonValue) {
     push_value(text, value, &Style { comma: b", ", colon: b": ", is_ascii: true });
 }
 
-/// Appends a value with spaces, or with lines indented by so many spaces, and with all characters
+/// Appends a value with spaces, or with lines that `indent` spaces indent, and with all characters
 /// as they are.
-pub(crate) fn push_indented(text: &mut Vec<u8>, value: &Value, indent: Option<usize>) {
+pub(crate) fn push_indented(text: &mut Vec<u8>, value: &JsonValue, indent: Option<usize>) {
     match indent {
         None => push_value(text, value, &Style { comma: b", ", colon: b": ", is_ascii: false }),
         Some(width) => push_lines(text, value, width, 0),
     }
 }
 
-fn push_lines(text: &mut Vec<u8>, value: &Value, width: usize, margin: usize) {
+fn push_lines(text: &mut Vec<u8>, value: &JsonValue, width: usize, margin: usize) {
     let inner = margin.saturating_add(width);
     let line = |text: &mut Vec<u8>, margin: usize| {
         text.push(b'\n');
@@ -34,7 +34,7 @@ fn push_lines(text: &mut Vec<u8>, value: &Value, width: usize, margin: usize) {
         line(text, inner);
     };
     match value {
-        Value::List(elements) if !elements.is_empty() => {
+        JsonValue::List(elements) if !elements.is_empty() => {
             text.push(b'[');
             for (index, element) in elements.iter().enumerate() {
                 next(text, index);
@@ -43,7 +43,7 @@ fn push_lines(text: &mut Vec<u8>, value: &Value, width: usize, margin: usize) {
             line(text, margin);
             text.push(b']');
         }
-        Value::Object(object) if object.iter().next().is_some() => {
+        JsonValue::Object(object) if object.iter().next().is_some() => {
             text.push(b'{');
             for (index, (name, member)) in object.iter().enumerate() {
                 next(text, index);
@@ -70,17 +70,17 @@ struct Style {
 }
 
 /// The depth of a value is bounded by the reader.
-fn push_value(text: &mut Vec<u8>, value: &Value, style: &Style) {
+fn push_value(text: &mut Vec<u8>, value: &JsonValue, style: &Style) {
     match value {
-        Value::Null => text.extend_from_slice(b"null"),
-        Value::Bool(value) => text.extend_from_slice(if *value { b"true" } else { b"false" }),
-        Value::Int(number) => {
+        JsonValue::Null => text.extend_from_slice(b"null"),
+        JsonValue::Bool(value) => text.extend_from_slice(if *value { b"true" } else { b"false" }),
+        JsonValue::Int(number) => {
             text.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes())
         }
-        Value::BigInt(digits) => text.extend_from_slice(digits.as_bytes()),
-        Value::Float(number) => text.extend_from_slice(python_float(*number).as_bytes()),
-        Value::Text(string) => push_text(text, string, style.is_ascii),
-        Value::List(elements) => {
+        JsonValue::BigInt(digits) => text.extend_from_slice(digits.as_bytes()),
+        JsonValue::Float(number) => text.extend_from_slice(python_float(*number).as_bytes()),
+        JsonValue::Text(string) => push_text(text, string, style.is_ascii),
+        JsonValue::List(elements) => {
             text.push(b'[');
             for (index, element) in elements.iter().enumerate() {
                 if index > 0 {
@@ -90,7 +90,7 @@ fn push_value(text: &mut Vec<u8>, value: &Value, style: &Style) {
             }
             text.push(b']');
         }
-        Value::Object(object) => {
+        JsonValue::Object(object) => {
             text.push(b'{');
             for (index, (name, member)) in object.iter().enumerate() {
                 if index > 0 {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn strings_are_escaped_in_two_ways() {
-        let string = Value::text("a\"\\\n\u{1}\u{7f}é😀");
+        let string = JsonValue::text("a\"\\\n\u{1}\u{7f}é😀");
         let mut text = Vec::new();
         push_compact(&mut text, &string);
         assert_eq!(String::from_utf8(text).unwrap(), "\"a\\\"\\\\\\n\\u0001\u{7f}é😀\"");

@@ -8,7 +8,7 @@ use super::DeclaredInput;
 use crate::Failure;
 
 /// The elements of an input.
-pub(super) enum Elements<'a> {
+pub(super) enum InputElements<'a> {
     Bool(bool),
     Int(i64),
     Float(f64),
@@ -18,10 +18,10 @@ pub(super) enum Elements<'a> {
 /// Makes the tensor of an input.
 pub(super) fn tensor(
     declared: &DeclaredInput,
-    elements: &Elements<'_>,
+    elements: &InputElements<'_>,
 ) -> Result<InputTensor, Failure> {
     let (data, count) = match elements {
-        Elements::Texts(texts) if declared.datatype == DataType::Bytes => {
+        InputElements::Texts(texts) if declared.datatype == DataType::Bytes => {
             let mut data = Vec::new();
             for text in *texts {
                 push_bytes_element(&mut data, text.as_bytes())
@@ -29,10 +29,10 @@ pub(super) fn tensor(
             }
             (data, texts.len())
         }
-        Elements::Texts(_) => return Err(mismatch(declared, "a text")),
-        Elements::Bool(value) => (number(declared, Number::Int(i64::from(*value)))?, 1),
-        Elements::Int(value) => (number(declared, Number::Int(*value))?, 1),
-        Elements::Float(value) => (number(declared, Number::Float(*value))?, 1),
+        InputElements::Texts(_) => return Err(mismatch(declared, "a text")),
+        InputElements::Bool(value) => (number(declared, InputNumber::Int(i64::from(*value)))?, 1),
+        InputElements::Int(value) => (number(declared, InputNumber::Int(*value))?, 1),
+        InputElements::Float(value) => (number(declared, InputNumber::Float(*value))?, 1),
     };
     Ok(InputTensor {
         name: declared.name.clone(),
@@ -47,7 +47,7 @@ fn mismatch(declared: &DeclaredInput, value: &str) -> Failure {
     Failure::server(format!("input '{}' of type {name} can't hold {value}", declared.name))
 }
 
-/// Returns the shape of so many elements: the last variable dimension holds them.
+/// Returns the shape of `count` elements: the last variable dimension holds them.
 fn shape(declared: &DeclaredInput, count: usize) -> Result<Shape, Failure> {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let mut left = count;
@@ -69,15 +69,15 @@ fn shape(declared: &DeclaredInput, count: usize) -> Result<Shape, Failure> {
 }
 
 #[derive(Copy, Clone)]
-enum Number {
+enum InputNumber {
     Int(i64),
     Float(f64),
 }
 
-fn number(declared: &DeclaredInput, number: Number) -> Result<Vec<u8>, Failure> {
+fn number(declared: &DeclaredInput, number: InputNumber) -> Result<Vec<u8>, Failure> {
     let float = match number {
-        Number::Int(number) => to_float(number),
-        Number::Float(number) => number,
+        InputNumber::Int(number) => to_float(number),
+        InputNumber::Float(number) => number,
     };
     let int = || whole(number).ok_or_else(|| mismatch(declared, &format!("the number {float}")));
     let out = |_| mismatch(declared, &format!("the number {float}"));
@@ -111,12 +111,12 @@ const fn single(number: f64) -> f32 {
 
 /// Returns the integer that a number is.
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
-fn whole(number: Number) -> Option<i64> {
+fn whole(number: InputNumber) -> Option<i64> {
     match number {
-        Number::Int(number) => Some(number),
-        Number::Float(number) if number.fract() == 0.0 && number.abs() < 9.0e18 => {
+        InputNumber::Int(number) => Some(number),
+        InputNumber::Float(number) if number.fract() == 0.0 && number.abs() < 9.0e18 => {
             Some(number as i64)
         }
-        Number::Float(_) => None,
+        InputNumber::Float(_) => None,
     }
 }

@@ -13,10 +13,10 @@ use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::DataType;
 use prost::Message;
 
-use self::inputs::{Elements, tensor};
+use self::inputs::{InputElements, tensor};
 pub(crate) use self::names::Names;
 use crate::Failure;
-use crate::json::{Value, push_spaced};
+use crate::json::{JsonValue, push_spaced};
 use crate::request::{Capabilities, EmbeddingRequest, Generation};
 
 /// A convention for the inputs and outputs of models.
@@ -37,7 +37,7 @@ struct DeclaredInput {
     dims: Vec<i64>,
 }
 
-/// What is known about a model.
+/// The facts about a model.
 #[derive(Clone, Debug)]
 pub struct ModelDescription {
     backend: String,
@@ -117,14 +117,17 @@ impl ModelDescription {
     ) -> Result<Vec<InputTensor>, Failure> {
         let names = &self.names;
         let mut list = InputList::new(self);
-        list.add_required(&names.prompt, &Elements::Texts(&[prompt]))?;
-        list.add(&names.stream, &Elements::Bool(generation.is_stream))?;
+        list.add_required(&names.prompt, &InputElements::Texts(&[prompt]))?;
+        list.add(&names.stream, &InputElements::Bool(generation.is_stream))?;
         let tokens_max = generation.tokens_max.unwrap_or(tokens_default);
         match &names.parameters {
             Some(parameters) => {
                 let text = sampling_text(generation, tokens_max);
-                list.add(parameters, &Elements::Texts(&[&text]))?;
-                list.add("return_logprobs", &Elements::Bool(generation.likely_tokens.is_some()))?;
+                list.add(parameters, &InputElements::Texts(&[&text]))?;
+                list.add(
+                    "return_logprobs",
+                    &InputElements::Bool(generation.likely_tokens.is_some()),
+                )?;
             }
             None => list.add_parameters(generation, tokens_max)?,
         }
@@ -134,7 +137,7 @@ impl ModelDescription {
             None => generation.echo,
         };
         if let (Some(name), Some(echo)) = (&names.exclude_prompt, echo) {
-            list.add(name, &Elements::Bool(!echo))?;
+            list.add(name, &InputElements::Bool(!echo))?;
         }
         list.add_counts()?;
         Ok(list.tensors)
@@ -156,9 +159,9 @@ impl ModelDescription {
         };
         let mut list = InputList::new(self);
         if self.names.embedding_output.is_some() {
-            list.add_required(name, &Elements::Texts(&[request.plain_text()?]))?;
+            list.add_required(name, &InputElements::Texts(&[request.plain_text()?]))?;
         } else {
-            list.add_required(name, &Elements::Texts(&[&request.vllm_request()]))?;
+            list.add_required(name, &InputElements::Texts(&[&request.vllm_request()]))?;
         }
         list.add_counts()?;
         Ok(list.tensors)
@@ -168,19 +171,19 @@ impl ModelDescription {
 /// Returns the sampling parameters as vLLM's backend reads them.
 fn sampling_text(generation: &Generation, tokens_max: i64) -> String {
     let mut sampling = generation.sampling.clone();
-    sampling.push("max_tokens", Value::Int(tokens_max));
+    sampling.push("max_tokens", JsonValue::Int(tokens_max));
     if let Some(count) = generation.likely_tokens {
-        sampling.push("logprobs", Value::Int(count));
+        sampling.push("logprobs", JsonValue::Int(count));
     }
     if let Some(guide) = &generation.guide {
         let mut outputs = crate::json::Object::default();
-        outputs.push("json", Value::text(guide));
+        outputs.push("json", JsonValue::text(guide));
         let mut text = Vec::new();
-        push_spaced(&mut text, &Value::Object(outputs));
-        sampling.push("structured_outputs", Value::text(&String::from_utf8_lossy(&text)));
+        push_spaced(&mut text, &JsonValue::Object(outputs));
+        sampling.push("structured_outputs", JsonValue::text(&String::from_utf8_lossy(&text)));
     }
     let mut text = Vec::new();
-    push_spaced(&mut text, &Value::Object(sampling));
+    push_spaced(&mut text, &JsonValue::Object(sampling));
     String::from_utf8_lossy(&text).into_owned()
 }
 
@@ -196,14 +199,14 @@ impl<'d> InputList<'d> {
     }
 
     /// Adds an input if the model declares it.
-    fn add(&mut self, name: &str, elements: &Elements<'_>) -> Result<(), Failure> {
+    fn add(&mut self, name: &str, elements: &InputElements<'_>) -> Result<(), Failure> {
         if let Some(declared) = self.description.declared(name) {
             self.tensors.push(tensor(declared, elements)?);
         }
         Ok(())
     }
 
-    fn add_required(&mut self, name: &str, elements: &Elements<'_>) -> Result<(), Failure> {
+    fn add_required(&mut self, name: &str, elements: &InputElements<'_>) -> Result<(), Failure> {
         let before = self.tensors.len();
         self.add(name, elements)?;
         if self.tensors.len() > before {
@@ -214,29 +217,29 @@ impl<'d> InputList<'d> {
 
     /// Adds the sampling parameters, an input for each.
     fn add_parameters(&mut self, generation: &Generation, tokens_max: i64) -> Result<(), Failure> {
-        self.add("max_tokens", &Elements::Int(tokens_max))?;
+        self.add("max_tokens", &InputElements::Int(tokens_max))?;
         let words: Vec<&str> = generation.stop_words.iter().map(String::as_str).collect();
         if !words.is_empty() {
-            self.add("stop_words", &Elements::Texts(&words))?;
+            self.add("stop_words", &InputElements::Texts(&words))?;
         }
         for name in ["top_p", "frequency_penalty", "presence_penalty", "seed", "temperature"] {
             match generation.sampling.get(name) {
-                Some(Value::Int(number)) => self.add(name, &Elements::Int(*number))?,
-                Some(Value::Float(number)) => self.add(name, &Elements::Float(*number))?,
+                Some(JsonValue::Int(number)) => self.add(name, &InputElements::Int(*number))?,
+                Some(JsonValue::Float(number)) => self.add(name, &InputElements::Float(*number))?,
                 _ => {}
             }
         }
         if let Some(guide) = &generation.guide {
-            self.add("guided_decoding_guide_type", &Elements::Texts(&["json_schema"]))?;
-            self.add("guided_decoding_guide", &Elements::Texts(&[guide]))?;
+            self.add("guided_decoding_guide_type", &InputElements::Texts(&["json_schema"]))?;
+            self.add("guided_decoding_guide", &InputElements::Texts(&[guide]))?;
         }
         Ok(())
     }
 
     /// Asks for the numbers of tokens.
     fn add_counts(&mut self) -> Result<(), Failure> {
-        self.add("return_num_input_tokens", &Elements::Bool(true))?;
-        self.add("return_num_output_tokens", &Elements::Bool(true))
+        self.add("return_num_input_tokens", &InputElements::Bool(true))?;
+        self.add("return_num_output_tokens", &InputElements::Bool(true))
     }
 }
 

@@ -7,9 +7,9 @@ use super::outputs::{Usage, text};
 use crate::Failure;
 use crate::model::Names;
 
-/// What the responses so far amount to.
+/// The text of the responses so far.
 #[derive(Default)]
-pub(super) struct Collected {
+pub(super) struct CollectedText {
     /// The number of responses, where an end without a response counts as one.
     responses: u64,
     pub(super) text: String,
@@ -17,7 +17,7 @@ pub(super) struct Collected {
     pub(super) logprobs: Option<Logprobs>,
 }
 
-impl Collected {
+impl CollectedText {
     /// Adds a response, or an end without one. Returns the number of bytes that were added.
     pub(super) fn add(
         &mut self,

@@ -2,7 +2,7 @@
 
 use galatea_infer::InferenceResponse;
 
-use super::collected::Collected;
+use super::collected::CollectedText;
 use super::logprobs::{Logprobs, chunk_number, document_number};
 use super::outputs::{Usage, text};
 use crate::json::push_string;
@@ -19,7 +19,7 @@ pub enum CompletionKind {
 }
 
 /// A completion while its responses arrive.
-pub struct Completion {
+pub struct CompletionReply {
     id: String,
     created_secs: u64,
     model: String,
@@ -31,10 +31,10 @@ pub struct Completion {
     usage: Option<Usage>,
     /// The number of characters of the stream's text so far.
     offset: usize,
-    collected: Collected,
+    collected: CollectedText,
 }
 
-impl Completion {
+impl CompletionReply {
     /// Begins a completion by a model. The identifier and the time are those of the responses.
     #[must_use]
     pub fn new(
@@ -55,7 +55,7 @@ impl Completion {
             concatenates: !description.is_told_to_stream(),
             usage: None,
             offset: 0,
-            collected: Collected::default(),
+            collected: CollectedText::default(),
         }
     }
 
@@ -249,7 +249,7 @@ impl Completion {
 
     /// Appends the only choice of a document.
     fn push_whole(&self, json: &mut Vec<u8>) {
-        let Collected { text, logprobs, .. } = &self.collected;
+        let CollectedText { text, logprobs, .. } = &self.collected;
         json.extend_from_slice(b"[{\"finish_reason\":\"stop\",\"index\":0,");
         let tool = match &self.kind {
             CompletionKind::Text => {

@@ -4,7 +4,7 @@ use galatea_infer::InferenceResponse;
 use galatea_tensor::DataType;
 
 use super::outputs::{Usage, output, text};
-use crate::json::{Bounds, Value, parse, push_compact, push_string, values_max};
+use crate::json::{Bounds, JsonValue, parse, push_compact, push_string, values_max};
 use crate::model::{ModelDescription, Names};
 use crate::{EmbeddingRequest, Failure};
 
@@ -39,8 +39,8 @@ impl Embedding {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| single(*number)).collect();
             push_string(&mut json, &base64(&bytes));
         } else {
-            let numbers = numbers.into_iter().map(Value::Float).collect();
-            push_compact(&mut json, &Value::List(numbers));
+            let numbers = numbers.into_iter().map(JsonValue::Float).collect();
+            push_compact(&mut json, &JsonValue::List(numbers));
         }
         json.extend_from_slice(b",\"index\":0}],\"model\":");
         push_string(&mut json, &self.model);
@@ -84,9 +84,9 @@ fn from_json(text: &str) -> Result<Vec<f64>, Failure> {
     let bounds = Bounds { values_max: values_max(text.as_bytes()) };
     let value =
         parse(text.as_bytes(), bounds).map_err(|error| Failure::server(error.to_string()))?;
-    let number = |value: &Value| match value {
-        Value::Float(number) => Some(*number),
-        Value::Int(number) => {
+    let number = |value: &JsonValue| match value {
+        JsonValue::Float(number) => Some(*number),
+        JsonValue::Int(number) => {
             #[expect(clippy::cast_precision_loss, reason = "as Python does")]
             let number = *number as f64;
             Some(number)

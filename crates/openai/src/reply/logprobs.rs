@@ -3,20 +3,20 @@
 use galatea_infer::InferenceResponse;
 
 use super::outputs::text;
-use crate::json::{Bounds, Value, parse, push_string, python_float, values_max};
+use crate::json::{Bounds, JsonValue, parse, push_string, python_float, values_max};
 
 /// The output with the probabilities.
 const OUTPUT: &str = "logprobs";
 
 /// A candidate for a place in the text.
-struct Candidate {
+struct LikelyToken {
     token: String,
     logprob: f64,
 }
 
 /// The candidates for each place of a text, the chosen one first.
 #[derive(Default)]
-pub(super) struct Logprobs(Vec<Vec<Candidate>>);
+pub(super) struct Logprobs(Vec<Vec<LikelyToken>>);
 
 impl Logprobs {
     /// Reads the probabilities of a response, if it has any.
@@ -58,7 +58,8 @@ impl Logprobs {
         json.extend_from_slice(b"]}");
     }
 
-    /// Appends the form of completions. The text begins so many characters after the stream.
+    /// Appends the form of completions. `offset` is the number of
+    /// characters of the stream before this text.
     pub(super) fn push_text(&self, json: &mut Vec<u8>, offset: usize, number: fn(f64) -> String) {
         let mut at = offset;
         let (mut offsets, mut logprobs) = (Vec::new(), Vec::new());
@@ -84,29 +85,29 @@ impl Logprobs {
 }
 
 /// Returns the candidates for a place by rank.
-fn candidates(place: &Value) -> Vec<Candidate> {
+fn candidates(place: &JsonValue) -> Vec<LikelyToken> {
     let Some(place) = place.as_object() else { return Vec::new() };
-    let mut ranked: Vec<(i64, Candidate)> = Vec::new();
+    let mut ranked: Vec<(i64, LikelyToken)> = Vec::new();
     for candidate in place.iter().filter_map(|(_, candidate)| candidate.as_object()) {
         let logprob = match candidate.get("logprob") {
-            Some(Value::Float(number)) => *number,
-            Some(Value::Int(number)) => {
+            Some(JsonValue::Float(number)) => *number,
+            Some(JsonValue::Int(number)) => {
                 #[expect(clippy::cast_precision_loss, reason = "as Python does")]
                 let number = *number as f64;
                 number
             }
             _ => continue,
         };
-        let rank = candidate.get("rank").and_then(Value::as_int).unwrap_or(i64::MAX);
-        let token = candidate.get("decoded_token").and_then(Value::as_str).unwrap_or_default();
-        ranked.push((rank, Candidate { token: token.to_owned(), logprob }));
+        let rank = candidate.get("rank").and_then(JsonValue::as_int).unwrap_or(i64::MAX);
+        let token = candidate.get("decoded_token").and_then(JsonValue::as_str).unwrap_or_default();
+        ranked.push((rank, LikelyToken { token: token.to_owned(), logprob }));
     }
     ranked.sort_by_key(|(rank, _)| *rank);
     ranked.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
 /// Appends a token without its closing brace.
-fn push_token(json: &mut Vec<u8>, candidate: &Candidate, number: fn(f64) -> String) {
+fn push_token(json: &mut Vec<u8>, candidate: &LikelyToken, number: fn(f64) -> String) {
     json.extend_from_slice(b"{\"token\":");
     push_string(json, &candidate.token);
     json.extend_from_slice(b",\"logprob\":");
@@ -125,7 +126,7 @@ fn quoted(text: &str) -> String {
 
 /// Returns an object with the candidates. A repeated token keeps its place and gets the last
 /// probability.
-fn by_token(place: &[Candidate], number: fn(f64) -> String) -> String {
+fn by_token(place: &[LikelyToken], number: fn(f64) -> String) -> String {
     let mut members: Vec<(&str, f64)> = Vec::new();
     for candidate in place {
         match members.iter_mut().find(|(token, _)| *token == candidate.token) {

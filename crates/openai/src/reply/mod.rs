@@ -1,4 +1,4 @@
-//! What becomes of a model's responses: documents, or events of a stream.
+//! Documents, and events of streams, made from a model's responses.
 
 mod collected;
 mod completion;
@@ -6,7 +6,7 @@ mod embedding;
 mod logprobs;
 mod outputs;
 
-pub use completion::{Completion, CompletionKind};
+pub use completion::{CompletionKind, CompletionReply};
 pub use embedding::Embedding;
 pub use outputs::Usage;
 

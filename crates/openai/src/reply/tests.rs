@@ -52,8 +52,8 @@ fn description(inputs: &[&str]) -> ModelDescription {
     ModelDescription::new(&config.encode_to_vec(), Some(RequestFormat::Vllm)).unwrap()
 }
 
-fn completion(kind: CompletionKind) -> Completion {
-    Completion::new(&description(&["stream"]), kind, "m", "cmpl-1".into(), 7)
+fn completion(kind: CompletionKind) -> CompletionReply {
+    CompletionReply::new(&description(&["stream"]), kind, "m", "cmpl-1".into(), 7)
 }
 
 fn string(text: Vec<u8>) -> String {
@@ -166,7 +166,8 @@ fn a_document_has_one_response() {
 
 #[test]
 fn a_model_that_always_streams_is_collected() {
-    let mut text = Completion::new(&description(&[]), CompletionKind::Text, "m", "i".into(), 7);
+    let mut text =
+        CompletionReply::new(&description(&[]), CompletionKind::Text, "m", "i".into(), 7);
     for word in ["a", "b", "c"] {
         assert_eq!(text.collect(Some(&response(word, counts(4, 1)))).unwrap(), 1);
     }

@@ -1,7 +1,7 @@
 //! Bodies as FastAPI reads them.
 
 use crate::Failure;
-use crate::json::{Bounds, JsonError, Value, parse, values_max};
+use crate::json::{Bounds, JsonError, JsonValue, parse, values_max};
 use crate::schema::{ErrorList, Issue, Problem};
 
 /// The maximum number of values in a body. A value takes many times the bytes that it has in JSON.
@@ -35,7 +35,7 @@ impl ContentType {
 #[must_use]
 pub fn parsed_size(body: &[u8]) -> usize {
     let values = values_max(body).min(VALUES_MAX);
-    let names = size_of::<(Box<str>, Value)>();
+    let names = size_of::<(Box<str>, JsonValue)>();
     values.saturating_mul(names).saturating_add(body.len()).saturating_mul(2)
 }
 
@@ -45,12 +45,12 @@ pub fn parsed_size(body: &[u8]) -> usize {
 ///
 /// As FastAPI: code 422 for a body that is no JSON, 400 for one that Python can't read for another
 /// reason.
-pub fn read_body(body: &[u8], content_type: ContentType) -> Result<Value, Failure> {
+pub fn read_body(body: &[u8], content_type: ContentType) -> Result<JsonValue, Failure> {
     if body.is_empty() {
-        return Err(refused(Problem::Missing, &Value::Null));
+        return Err(refused(Problem::Missing, &JsonValue::Null));
     }
     if content_type == ContentType::Other {
-        let text = Value::text(&String::from_utf8_lossy(body));
+        let text = JsonValue::text(&String::from_utf8_lossy(body));
         return Err(refused(Problem::ModelType, &text));
     }
     let parsed = parse(body, Bounds { values_max: VALUES_MAX }).map_err(|error| match error {
@@ -65,7 +65,7 @@ pub fn read_body(body: &[u8], content_type: ContentType) -> Result<Value, Failur
     if parsed.is_null() { Err(refused(Problem::Missing, &parsed)) } else { Ok(parsed) }
 }
 
-fn refused(problem: Problem, input: &Value) -> Failure {
+fn refused(problem: Problem, input: &JsonValue) -> Failure {
     let mut errors = ErrorList::default();
     errors.add(&[], &Issue { problem, input });
     Failure::Invalid(errors)

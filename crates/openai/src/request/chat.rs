@@ -4,7 +4,7 @@ use super::chat_schema::CHAT;
 use super::fields::SAMPLING;
 use super::{Capabilities, Fields, Generation, NamedTool};
 use crate::Failure;
-use crate::json::{Bounds, Object, Value, parse, push_compact, values_max};
+use crate::json::{Bounds, JsonValue, Object, parse, push_compact, values_max};
 
 /// The maximum number of messages.
 const MESSAGES_MAX: usize = 1 << 14;
@@ -23,10 +23,10 @@ impl ChatRequest {
     /// # Errors
     ///
     /// Code 422 for invalid fields, 400 for more messages or tools than the bounds allow.
-    pub fn check(body: &Value) -> Result<Self, Failure> {
+    pub fn check(body: &JsonValue) -> Result<Self, Failure> {
         let count = |name| {
             let list = body.as_object().and_then(|object| object.get(name));
-            list.and_then(Value::as_list).map_or(0, <[Value]>::len)
+            list.and_then(JsonValue::as_list).map_or(0, <[JsonValue]>::len)
         };
         // Before the check, which copies them.
         for (name, max) in [("messages", MESSAGES_MAX), ("tools", TOOLS_MAX)] {
@@ -88,13 +88,13 @@ impl ChatRequest {
     fn check_tools(&self, capabilities: Capabilities) -> Result<(), Failure> {
         let has_tools = !self.tools().is_empty();
         let refusal = match self.fields.get("tool_choice") {
-            Some(Value::Text(word)) if &**word == "required" && !has_tools => {
+            Some(JsonValue::Text(word)) if &**word == "required" && !has_tools => {
                 "\"required\" tool choice requires CreateChatCompletionRequest.tools to be provided"
             }
-            Some(Value::Object(_)) if !has_tools => {
+            Some(JsonValue::Object(_)) if !has_tools => {
                 "Named tool choice requires CreateChatCompletionRequest.tools to be provided"
             }
-            Some(Value::Text(word)) if &**word == "auto" && !capabilities.has_tool_parser => {
+            Some(JsonValue::Text(word)) if &**word == "auto" && !capabilities.has_tool_parser => {
                 "\"auto\" tool choice requires --tool-call-parser to be set"
             }
             None if has_tools && !capabilities.has_tool_parser => {
@@ -105,12 +105,12 @@ impl ChatRequest {
         Err(Failure::client(refusal))
     }
 
-    fn tools(&self) -> &[Value] {
-        self.fields.get("tools").and_then(Value::as_list).unwrap_or_default()
+    fn tools(&self) -> &[JsonValue] {
+        self.fields.get("tools").and_then(JsonValue::as_list).unwrap_or_default()
     }
 
     /// The tools as templates see them; `None` if the client sent none.
-    pub(crate) fn template_tools(&self) -> Option<&Value> {
+    pub(crate) fn template_tools(&self) -> Option<&JsonValue> {
         self.fields.get("tools")
     }
 
@@ -118,9 +118,9 @@ impl ChatRequest {
     #[must_use]
     pub fn named_tool(&self) -> Option<NamedTool> {
         let name = match self.fields.get("tool_choice")? {
-            Value::Object(choice) => function_name(choice),
-            Value::Text(word) if &**word == "required" => {
-                self.tools().first().and_then(Value::as_object).and_then(function_name)
+            JsonValue::Object(choice) => function_name(choice),
+            JsonValue::Text(word) if &**word == "required" => {
+                self.tools().first().and_then(JsonValue::as_object).and_then(function_name)
             }
             _ => None,
         };
@@ -130,15 +130,15 @@ impl ChatRequest {
     /// Returns the schema of the arguments of the tool that the client chose.
     fn guide(&self) -> Result<Option<String>, Failure> {
         let Some(NamedTool(name)) = self.named_tool() else { return Ok(None) };
-        let objects = self.tools().iter().filter_map(Value::as_object);
+        let objects = self.tools().iter().filter_map(JsonValue::as_object);
         // The last of the tools that have a name counts.
         let mut tools = objects.filter(|tool| function_name(tool) == Some(&*name));
         let Some(tool) = tools.next_back() else {
             return Err(Failure::client(format!("Tool '{name}' has not been passed in `tools`.")));
         };
-        let function = tool.get("function").and_then(Value::as_object);
+        let function = tool.get("function").and_then(JsonValue::as_object);
         match function.and_then(|function| function.get("parameters")) {
-            Some(parameters @ Value::Object(_)) => {
+            Some(parameters @ JsonValue::Object(_)) => {
                 let mut text = Vec::new();
                 push_compact(&mut text, parameters);
                 Ok(Some(String::from_utf8_lossy(&text).into_owned()))
@@ -153,10 +153,10 @@ impl ChatRequest {
     /// # Errors
     ///
     /// Code 400 for content that is no text, 500 for arguments of a tool call that are no JSON.
-    pub(crate) fn conversation(&self) -> Result<Vec<Value>, Failure> {
-        let messages = self.fields.get("messages").and_then(Value::as_list).unwrap_or_default();
-        let messages = messages.iter().filter_map(Value::as_object);
-        messages.map(|message| template_message(message).map(Value::Object)).collect()
+    pub(crate) fn conversation(&self) -> Result<Vec<JsonValue>, Failure> {
+        let messages = self.fields.get("messages").and_then(JsonValue::as_list).unwrap_or_default();
+        let messages = messages.iter().filter_map(JsonValue::as_object);
+        messages.map(|message| template_message(message).map(JsonValue::Object)).collect()
     }
 }
 
@@ -165,35 +165,35 @@ fn function_name(parent: &Object) -> Option<&str> {
 }
 
 fn template_message(message: &Object) -> Result<Object, Failure> {
-    let role = message.get("role").and_then(Value::as_str).unwrap_or_default();
+    let role = message.get("role").and_then(JsonValue::as_str).unwrap_or_default();
     let mut shown = Object::default();
-    shown.push("role", Value::text(role));
+    shown.push("role", JsonValue::text(role));
     let content = match message.get("content") {
-        Some(Value::List(parts)) => content_parts(parts)?,
+        Some(JsonValue::List(parts)) => content_parts(parts)?,
         Some(content) => content.clone(),
-        None => Value::Null,
+        None => JsonValue::Null,
     };
     shown.push("content", content);
-    let calls = message.get("tool_calls").and_then(Value::as_list).unwrap_or_default();
+    let calls = message.get("tool_calls").and_then(JsonValue::as_list).unwrap_or_default();
     if !calls.is_empty() {
         let calls: Result<_, _> =
-            calls.iter().filter_map(Value::as_object).map(tool_call).collect();
-        shown.push("tool_calls", Value::List(calls?));
+            calls.iter().filter_map(JsonValue::as_object).map(tool_call).collect();
+        shown.push("tool_calls", JsonValue::List(calls?));
     }
-    let text = |name| message.get(name).and_then(Value::as_str);
+    let text = |name| message.get(name).and_then(JsonValue::as_str);
     if let Some(id) = text("tool_call_id").filter(|id| !id.is_empty()) {
-        shown.push("tool_call_id", Value::text(id));
+        shown.push("tool_call_id", JsonValue::text(id));
     }
     if let Some(name) = text("name").filter(|_| role == "user") {
-        shown.push("name", Value::text(name));
+        shown.push("name", JsonValue::text(name));
     }
     Ok(shown)
 }
 
-fn content_parts(parts: &[Value]) -> Result<Value, Failure> {
+fn content_parts(parts: &[JsonValue]) -> Result<JsonValue, Failure> {
     let mut shown = Vec::with_capacity(parts.len());
-    for part in parts.iter().filter_map(Value::as_object) {
-        let member = |name| part.get(name).and_then(Value::as_str).unwrap_or_default();
+    for part in parts.iter().filter_map(JsonValue::as_object) {
+        let member = |name| part.get(name).and_then(JsonValue::as_str).unwrap_or_default();
         if member("type") != "text" {
             return Err(Failure::client(format!(
                 "only text message is supported, but got {}",
@@ -201,27 +201,28 @@ fn content_parts(parts: &[Value]) -> Result<Value, Failure> {
             )));
         }
         let mut text = Object::default();
-        text.push("type", Value::text("text"));
-        text.push("text", Value::text(member("text")));
-        shown.push(Value::Object(text));
+        text.push("type", JsonValue::text("text"));
+        text.push("text", JsonValue::text(member("text")));
+        shown.push(JsonValue::Object(text));
     }
-    Ok(Value::List(shown))
+    Ok(JsonValue::List(shown))
 }
 
 /// Returns a tool call whose arguments are a value instead of text, as templates expect.
-fn tool_call(call: &Object) -> Result<Value, Failure> {
-    let function = call.get("function").and_then(Value::as_object);
-    let member = |name| function.and_then(|function| function.get(name)).and_then(Value::as_str);
+fn tool_call(call: &Object) -> Result<JsonValue, Failure> {
+    let function = call.get("function").and_then(JsonValue::as_object);
+    let member =
+        |name| function.and_then(|function| function.get(name)).and_then(JsonValue::as_str);
     let arguments = member("arguments").unwrap_or_default().as_bytes();
     let arguments = parse(arguments, Bounds { values_max: values_max(arguments) })
         .map_err(|error| Failure::server(error.to_string()))?;
     let mut shown_function = Object::default();
-    shown_function.push("name", Value::text(member("name").unwrap_or_default()));
+    shown_function.push("name", JsonValue::text(member("name").unwrap_or_default()));
     shown_function.push("arguments", arguments);
     let mut shown = Object::default();
     for name in ["id", "type"] {
-        shown.push(name, call.get(name).cloned().unwrap_or(Value::Null));
+        shown.push(name, call.get(name).cloned().unwrap_or(JsonValue::Null));
     }
-    shown.push("function", Value::Object(shown_function));
-    Ok(Value::Object(shown))
+    shown.push("function", JsonValue::Object(shown_function));
+    Ok(JsonValue::Object(shown))
 }

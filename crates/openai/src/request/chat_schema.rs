@@ -1,6 +1,6 @@
 //! The form of a chat request.
 
-use crate::schema::{Default, Extra, Field, Model, Schema};
+use crate::schema::{Default, Extra, Field, ObjectForm, Schema};
 
 const TEXT: Schema = Schema::Text;
 pub(super) const OPTIONAL_TEXT: Schema = Schema::Nullable(&Schema::Text);
@@ -20,7 +20,7 @@ pub(super) const LOGIT_BIAS: Schema =
 pub(super) const STOP: Schema =
     Schema::Nullable(&Schema::Union(&[("str", TEXT), ("list[str]", TEXT_LIST)]));
 pub(super) const TEXT_LIST: Schema = Schema::List { element: &TEXT, min: None, max: None };
-pub(super) const STREAM_OPTIONS: Schema = Schema::Nullable(&Schema::Model(&Model {
+pub(super) const STREAM_OPTIONS: Schema = Schema::Nullable(&Schema::ObjectForm(&ObjectForm {
     fields: &[Field::optional("include_usage", OPTIONAL_BOOL, Default::Bool(false))],
     extra: Extra::Ignored,
 }));
@@ -50,15 +50,15 @@ const CHAT_MODELS: [&str; 19] = [
     "gpt-3.5-turbo-16k-0613",
 ];
 
-const fn object(fields: &'static [Field]) -> Model {
-    Model { fields, extra: Extra::Ignored }
+const fn object(fields: &'static [Field]) -> ObjectForm {
+    ObjectForm { fields, extra: Extra::Ignored }
 }
 
 const NAME: Field = Field::optional("name", OPTIONAL_TEXT, Default::Null);
 
-static CONTENT_TEXT: Model =
+static CONTENT_TEXT: ObjectForm =
     object(&[Field::required("type", Schema::Choice(&["text"])), Field::required("text", TEXT)]);
-static IMAGE_URL: Model = object(&[
+static IMAGE_URL: ObjectForm = object(&[
     Field::required("url", Schema::Url),
     Field::optional(
         "detail",
@@ -66,20 +66,20 @@ static IMAGE_URL: Model = object(&[
         Default::Text("auto"),
     ),
 ]);
-static CONTENT_IMAGE: Model = object(&[
+static CONTENT_IMAGE: ObjectForm = object(&[
     Field::required("type", Schema::Choice(&["image_url"])),
-    Field::required("image_url", Schema::Model(&IMAGE_URL)),
+    Field::required("image_url", Schema::ObjectForm(&IMAGE_URL)),
 ]);
 static CONTENT_PART: Schema = Schema::Union(&[
-    ("ChatCompletionRequestMessageContentPartText", Schema::Model(&CONTENT_TEXT)),
-    ("ChatCompletionRequestMessageContentPartImage", Schema::Model(&CONTENT_IMAGE)),
+    ("ChatCompletionRequestMessageContentPartText", Schema::ObjectForm(&CONTENT_TEXT)),
+    ("ChatCompletionRequestMessageContentPartImage", Schema::ObjectForm(&CONTENT_IMAGE)),
 ]);
-static SYSTEM_MESSAGE: Model = object(&[
+static SYSTEM_MESSAGE: ObjectForm = object(&[
     Field::required("content", TEXT),
     Field::required("role", Schema::Choice(&["system"])),
     NAME,
 ]);
-static USER_MESSAGE: Model = object(&[
+static USER_MESSAGE: ObjectForm = object(&[
     Field::required(
         "content",
         Schema::Union(&[
@@ -93,77 +93,81 @@ static USER_MESSAGE: Model = object(&[
     Field::required("role", Schema::Choice(&["user"])),
     NAME,
 ]);
-static CALLED_FUNCTION: Model =
+static CALLED_FUNCTION: ObjectForm =
     object(&[Field::required("name", TEXT), Field::required("arguments", TEXT)]);
-static FUNCTION_CALL: Model =
+static FUNCTION_CALL: ObjectForm =
     object(&[Field::required("arguments", TEXT), Field::required("name", TEXT)]);
-static TOOL_CALL: Schema = Schema::Model(&object(&[
+static TOOL_CALL: Schema = Schema::ObjectForm(&object(&[
     Field::required("id", TEXT),
     Field::required("type", TEXT),
-    Field::required("function", Schema::Model(&CALLED_FUNCTION)),
+    Field::required("function", Schema::ObjectForm(&CALLED_FUNCTION)),
 ]));
 static TOOL_CALLS: Schema = Schema::List { element: &TOOL_CALL, min: None, max: None };
-static ASSISTANT_MESSAGE: Model = object(&[
+static ASSISTANT_MESSAGE: ObjectForm = object(&[
     Field::optional("content", OPTIONAL_TEXT, Default::Null),
     Field::required("role", Schema::Choice(&["assistant"])),
     NAME,
     Field::optional("tool_calls", Schema::Nullable(&TOOL_CALLS), Default::Null),
     Field::optional(
         "function_call",
-        Schema::Nullable(&Schema::Model(&FUNCTION_CALL)),
+        Schema::Nullable(&Schema::ObjectForm(&FUNCTION_CALL)),
         Default::Null,
     ),
 ]);
-static TOOL_MESSAGE: Model = object(&[
+static TOOL_MESSAGE: ObjectForm = object(&[
     Field::required("role", Schema::Choice(&["tool"])),
     Field::required("content", TEXT),
     Field::required("tool_call_id", TEXT),
 ]);
-static FUNCTION_MESSAGE: Model = object(&[
+static FUNCTION_MESSAGE: ObjectForm = object(&[
     Field::required("role", Schema::Choice(&["function"])),
     Field::required("content", TEXT),
     Field::required("name", TEXT),
 ]);
 static MESSAGE: Schema = Schema::Union(&[
-    ("ChatCompletionRequestSystemMessage", Schema::Model(&SYSTEM_MESSAGE)),
-    ("ChatCompletionRequestUserMessage", Schema::Model(&USER_MESSAGE)),
-    ("ChatCompletionRequestAssistantMessage", Schema::Model(&ASSISTANT_MESSAGE)),
-    ("ChatCompletionRequestToolMessage", Schema::Model(&TOOL_MESSAGE)),
-    ("ChatCompletionRequestFunctionMessage", Schema::Model(&FUNCTION_MESSAGE)),
+    ("ChatCompletionRequestSystemMessage", Schema::ObjectForm(&SYSTEM_MESSAGE)),
+    ("ChatCompletionRequestUserMessage", Schema::ObjectForm(&USER_MESSAGE)),
+    ("ChatCompletionRequestAssistantMessage", Schema::ObjectForm(&ASSISTANT_MESSAGE)),
+    ("ChatCompletionRequestToolMessage", Schema::ObjectForm(&TOOL_MESSAGE)),
+    ("ChatCompletionRequestFunctionMessage", Schema::ObjectForm(&FUNCTION_MESSAGE)),
 ]);
 
-static PARAMETERS: Model = Model { fields: &[], extra: Extra::Kept };
-static FUNCTION: Model = object(&[
+static PARAMETERS: ObjectForm = ObjectForm { fields: &[], extra: Extra::Kept };
+static FUNCTION: ObjectForm = object(&[
     Field::optional("description", OPTIONAL_TEXT, Default::Null),
     Field::required("name", TEXT),
-    Field::optional("parameters", Schema::Nullable(&Schema::Model(&PARAMETERS)), Default::Null),
+    Field::optional(
+        "parameters",
+        Schema::Nullable(&Schema::ObjectForm(&PARAMETERS)),
+        Default::Null,
+    ),
 ]);
-static FUNCTION_SCHEMA: Schema = Schema::Model(&FUNCTION);
-static TOOL: Schema = Schema::Model(&object(&[
+static FUNCTION_SCHEMA: Schema = Schema::ObjectForm(&FUNCTION);
+static TOOL: Schema = Schema::ObjectForm(&object(&[
     Field::required("type", TEXT),
-    Field::required("function", Schema::Model(&FUNCTION)),
+    Field::required("function", Schema::ObjectForm(&FUNCTION)),
 ]));
-static FUNCTION_NAME: Model = object(&[Field::required("name", TEXT)]);
-static NAMED_TOOL: Model = object(&[
+static FUNCTION_NAME: ObjectForm = object(&[Field::required("name", TEXT)]);
+static NAMED_TOOL: ObjectForm = object(&[
     Field::required("type", TEXT),
-    Field::required("function", Schema::Model(&FUNCTION_NAME)),
+    Field::required("function", Schema::ObjectForm(&FUNCTION_NAME)),
 ]);
 static TOOL_CHOICE: Schema = Schema::Union(&[
     ("enum[ChatCompletionToolChoiceOption1]", Schema::Choice(&["none", "auto", "required"])),
-    ("ChatCompletionNamedToolChoice", Schema::Model(&NAMED_TOOL)),
+    ("ChatCompletionNamedToolChoice", Schema::ObjectForm(&NAMED_TOOL)),
 ]);
 static CALL_CHOICE: Schema = Schema::Union(&[
     ("enum[FunctionCall3]", Schema::Choice(&["none", "auto"])),
-    ("ChatCompletionFunctionCallOption", Schema::Model(&FUNCTION_NAME)),
+    ("ChatCompletionFunctionCallOption", Schema::ObjectForm(&FUNCTION_NAME)),
 ]);
-static RESPONSE_FORMAT: Model = object(&[Field::optional(
+static RESPONSE_FORMAT: ObjectForm = object(&[Field::optional(
     "type",
     Schema::Nullable(&Schema::Choice(&["text", "json_object"])),
     Default::Text("text"),
 )]);
 
 /// The fields in the order of Triton's frontend, which is the order of their errors.
-pub(super) static CHAT: Schema = Schema::Model(&Model {
+pub(super) static CHAT: Schema = Schema::ObjectForm(&ObjectForm {
     fields: &[
         Field::required("messages", Schema::List { element: &MESSAGE, min: Some(1), max: None }),
         Field::required("model", CHAT_MODEL),
@@ -183,7 +187,7 @@ pub(super) static CHAT: Schema = Schema::Model(&Model {
         Field::optional("presence_penalty", PENALTY, Default::Int(0)),
         Field::optional(
             "response_format",
-            Schema::Nullable(&Schema::Model(&RESPONSE_FORMAT)),
+            Schema::Nullable(&Schema::ObjectForm(&RESPONSE_FORMAT)),
             Default::Null,
         ),
         Field::optional("seed", SEED, Default::Null),

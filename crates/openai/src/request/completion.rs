@@ -7,13 +7,13 @@ use super::chat_schema::{
 use super::fields::SAMPLING;
 use super::{Capabilities, Fields, Generation};
 use crate::Failure;
-use crate::json::Value;
-use crate::schema::{Default, Extra, Field, Model, Schema};
+use crate::json::JsonValue;
+use crate::schema::{Default, Extra, Field, ObjectForm, Schema};
 
 static INTEGER: Schema = Schema::Int { min: None, max: None };
 static PROMPT_ITEM: Schema = Schema::List { element: &Schema::Any, min: None, max: None };
 
-static COMPLETION: Schema = Schema::Model(&Model {
+static COMPLETION: Schema = Schema::ObjectForm(&ObjectForm {
     fields: &[
         Field::required(
             "model",
@@ -78,7 +78,7 @@ impl CompletionRequest {
     /// # Errors
     ///
     /// Code 422 for invalid fields.
-    pub fn check(body: &Value) -> Result<Self, Failure> {
+    pub fn check(body: &JsonValue) -> Result<Self, Failure> {
         let fields = Fields::check(body, &COMPLETION)?;
         let sent = body.as_object().and_then(|object| object.get("best_of"));
         Ok(Self { fields, has_best_of: sent.is_some() })
@@ -113,8 +113,8 @@ impl CompletionRequest {
             return Err(Failure::client("suffix is not currently supported"));
         }
         match fields.get("prompt") {
-            Some(Value::Text(text)) if !text.is_empty() => {}
-            Some(Value::List(items)) if !items.is_empty() => {
+            Some(JsonValue::Text(text)) if !text.is_empty() => {}
+            Some(JsonValue::List(items)) if !items.is_empty() => {
                 return Err(Failure::client("only single string input is supported"));
             }
             _ => return Err(Failure::client("prompt must be non-empty")),
@@ -145,7 +145,7 @@ impl CompletionRequest {
             is_stream: fields.is_true("stream"),
             tokens_max: fields.int("max_tokens"),
             likely_tokens,
-            echo: fields.get("echo").and_then(Value::as_bool),
+            echo: fields.get("echo").and_then(JsonValue::as_bool),
             stop_words: fields.stop_words()?,
             sampling: fields.some_of(&SAMPLING),
             guide: None,

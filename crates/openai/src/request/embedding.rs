@@ -3,8 +3,8 @@
 use super::Fields;
 use super::chat_schema::{CHAT_MODEL, OPTIONAL_TEXT};
 use crate::Failure;
-use crate::json::{Object, Value, push_spaced};
-use crate::schema::{Default, Extra, Field, Model, Schema};
+use crate::json::{JsonValue, Object, push_spaced};
+use crate::schema::{Default, Extra, Field, ObjectForm, Schema};
 
 static INTEGER: Schema = Schema::Int { min: None, max: None };
 static INPUT: Schema = Schema::Union(&[
@@ -12,7 +12,7 @@ static INPUT: Schema = Schema::Union(&[
     ("list[int]", Schema::List { element: &INTEGER, min: None, max: None }),
 ]);
 
-static EMBEDDING: Schema = Schema::Model(&Model {
+static EMBEDDING: Schema = Schema::ObjectForm(&ObjectForm {
     fields: &[
         Field::required("input", Schema::NotEmpty(&INPUT)),
         Field::required("model", CHAT_MODEL),
@@ -39,7 +39,7 @@ impl EmbeddingRequest {
     /// # Errors
     ///
     /// Code 422 for invalid fields.
-    pub fn check(body: &Value) -> Result<Self, Failure> {
+    pub fn check(body: &JsonValue) -> Result<Self, Failure> {
         Ok(Self { fields: Fields::check(body, &EMBEDDING)? })
     }
 
@@ -67,13 +67,13 @@ impl EmbeddingRequest {
     pub(crate) fn vllm_request(&self) -> String {
         let mut pooling = Object::default();
         if let Some(dimensions) = self.fields.get("dimensions") {
-            pooling.push("dimensions", Value::List(vec![dimensions.clone()]));
+            pooling.push("dimensions", JsonValue::List(vec![dimensions.clone()]));
         }
         let mut request = Object::default();
-        request.push("input", self.fields.get("input").cloned().unwrap_or(Value::Null));
-        request.push("pooling_params", Value::Object(pooling));
+        request.push("input", self.fields.get("input").cloned().unwrap_or(JsonValue::Null));
+        request.push("pooling_params", JsonValue::Object(pooling));
         let mut text = Vec::new();
-        push_spaced(&mut text, &Value::Object(request));
+        push_spaced(&mut text, &JsonValue::Object(request));
         String::from_utf8_lossy(&text).into_owned()
     }
 }

@@ -1,7 +1,7 @@
-//! What chat and completion requests have in common.
+//! The fields that chat and completion requests have in common.
 
 use crate::Failure;
-use crate::json::{Object, Value};
+use crate::json::{JsonValue, Object};
 use crate::schema::{ErrorList, Schema, check};
 
 /// The maximum number of stop words.
@@ -14,35 +14,35 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    pub(crate) fn check(body: &Value, schema: &Schema) -> Result<Self, Failure> {
+    pub(crate) fn check(body: &JsonValue, schema: &Schema) -> Result<Self, Failure> {
         let mut errors = ErrorList::default();
         match check(body, schema, &mut errors) {
-            Some(Value::Object(values)) if errors.is_empty() => Ok(Self { values }),
+            Some(JsonValue::Object(values)) if errors.is_empty() => Ok(Self { values }),
             _ => Err(Failure::Invalid(errors)),
         }
     }
 
     /// Returns a field that is not `null`.
-    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, name: &str) -> Option<&JsonValue> {
         self.values.get(name).filter(|value| !value.is_null())
     }
 
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        self.get(name).and_then(Value::as_str)
+        self.get(name).and_then(JsonValue::as_str)
     }
 
     /// Returns an integer, or the nearest of 64 bits.
     pub(crate) fn int(&self, name: &str) -> Option<i64> {
         match self.get(name)? {
-            Value::BigInt(digits) if digits.starts_with('-') => Some(i64::MIN),
-            Value::BigInt(_) => Some(i64::MAX),
+            JsonValue::BigInt(digits) if digits.starts_with('-') => Some(i64::MIN),
+            JsonValue::BigInt(_) => Some(i64::MAX),
             value => value.as_int(),
         }
     }
 
     /// Returns true if a boolean is there and true.
     pub(crate) fn is_true(&self, name: &str) -> bool {
-        self.get(name).and_then(Value::as_bool).unwrap_or(false)
+        self.get(name).and_then(JsonValue::as_bool).unwrap_or(false)
     }
 
     /// Returns the fields of these names that are not `null`, in this order.
@@ -59,9 +59,9 @@ impl Fields {
     /// Returns the stop words.
     pub(crate) fn stop_words(&self) -> Result<Vec<String>, Failure> {
         let words = match self.get("stop") {
-            Some(Value::Text(word)) if !word.is_empty() => vec![word.to_string()],
-            Some(Value::List(words)) => {
-                words.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            Some(JsonValue::Text(word)) if !word.is_empty() => vec![word.to_string()],
+            Some(JsonValue::List(words)) => {
+                words.iter().filter_map(JsonValue::as_str).map(str::to_owned).collect()
             }
             _ => Vec::new(),
         };
@@ -84,9 +84,9 @@ impl Fields {
     }
 
     pub(crate) fn includes_usage(&self) -> bool {
-        let options = self.get("stream_options").and_then(Value::as_object);
+        let options = self.get("stream_options").and_then(JsonValue::as_object);
         let include = options.and_then(|options| options.get("include_usage"));
-        include.and_then(Value::as_bool).unwrap_or(false)
+        include.and_then(JsonValue::as_bool).unwrap_or(false)
     }
 
     /// Refuses more than one choice.
@@ -100,7 +100,7 @@ impl Fields {
     }
 }
 
-/// What a model is asked to generate, for either kind of request.
+/// The text that a model is asked for, by either kind of request.
 #[derive(Clone, Debug)]
 pub struct Generation {
     /// True if the client reads the text as it is generated.

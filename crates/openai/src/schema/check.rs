@@ -1,30 +1,34 @@
 //! The check of a value.
 
 use super::coerce;
-use super::{ErrorList, Extra, Issue, Model, Problem, Schema, Step};
-use crate::json::{Object, Value};
+use super::{ErrorList, Extra, Issue, ObjectForm, Problem, Schema, Step};
+use crate::json::{JsonValue, Object};
 
 /// Checks a value and returns it in the form that the schema asks for, with the defaults of fields
 /// that are left out. Adds an error for each mistake.
-pub(crate) fn check(value: &Value, schema: &Schema, errors: &mut ErrorList) -> Option<Value> {
-    Check { path: Vec::new() }.value(value, schema, errors)
+pub(crate) fn check(
+    value: &JsonValue,
+    schema: &Schema,
+    errors: &mut ErrorList,
+) -> Option<JsonValue> {
+    SchemaWalk { path: Vec::new() }.value(value, schema, errors)
 }
 
-struct Check<'a> {
+struct SchemaWalk<'a> {
     path: Vec<Step<'a>>,
 }
 
-impl<'a> Check<'a> {
+impl<'a> SchemaWalk<'a> {
     fn value(
         &mut self,
-        value: &'a Value,
+        value: &'a JsonValue,
         schema: &'a Schema,
         errors: &mut ErrorList,
-    ) -> Option<Value> {
+    ) -> Option<JsonValue> {
         let checked = match schema {
             Schema::Any => Ok(value.clone()),
             Schema::Text => match value {
-                Value::Text(_) => Ok(value.clone()),
+                JsonValue::Text(_) => Ok(value.clone()),
                 _ => Err(Problem::TextType),
             },
             Schema::Int { min, max } => coerce::int(value, *min, *max),
@@ -37,8 +41,8 @@ impl<'a> Check<'a> {
                 return self.list(value, element, (*min, *max), errors);
             }
             Schema::Map(member) => return self.map(value, member, errors),
-            Schema::Model(model) => return self.model(value, model, errors),
-            Schema::Nullable(_) if value.is_null() => Ok(Value::Null),
+            Schema::ObjectForm(model) => return self.model(value, model, errors),
+            Schema::Nullable(_) if value.is_null() => Ok(JsonValue::Null),
             Schema::Nullable(schema) => return self.value(value, schema, errors),
             Schema::Union(members) => return self.union(value, members, errors),
             Schema::NotEmpty(schema) => {
@@ -53,21 +57,27 @@ impl<'a> Check<'a> {
     fn at(
         &mut self,
         step: Step<'a>,
-        value: &'a Value,
+        value: &'a JsonValue,
         schema: &'a Schema,
         errors: &mut ErrorList,
-    ) -> Option<Value> {
+    ) -> Option<JsonValue> {
         self.path.push(step);
         let checked = self.value(value, schema, errors);
         self.path.pop();
         checked
     }
 
-    fn add(&self, problem: Problem, input: &Value, errors: &mut ErrorList) {
+    fn add(&self, problem: Problem, input: &JsonValue, errors: &mut ErrorList) {
         errors.add(&self.path, &Issue { problem, input });
     }
 
-    fn add_at(&mut self, step: Step<'a>, problem: Problem, input: &Value, errors: &mut ErrorList) {
+    fn add_at(
+        &mut self,
+        step: Step<'a>,
+        problem: Problem,
+        input: &JsonValue,
+        errors: &mut ErrorList,
+    ) {
         self.path.push(step);
         self.add(problem, input, errors);
         self.path.pop();
@@ -75,12 +85,12 @@ impl<'a> Check<'a> {
 
     fn list(
         &mut self,
-        value: &'a Value,
+        value: &'a JsonValue,
         element: &'a Schema,
         (min, max): (Option<usize>, Option<usize>),
         errors: &mut ErrorList,
-    ) -> Option<Value> {
-        let Value::List(elements) = value else {
+    ) -> Option<JsonValue> {
+        let JsonValue::List(elements) = value else {
             self.add(Problem::ListType, value, errors);
             return None;
         };
@@ -101,16 +111,16 @@ impl<'a> Check<'a> {
             self.add(Problem::TooShort { kind: "List", min, actual }, value, errors);
             return None;
         }
-        is_valid.then_some(Value::List(checked))
+        is_valid.then_some(JsonValue::List(checked))
     }
 
     fn map(
         &mut self,
-        value: &'a Value,
+        value: &'a JsonValue,
         member: &'a Schema,
         errors: &mut ErrorList,
-    ) -> Option<Value> {
-        let Value::Object(object) = value else {
+    ) -> Option<JsonValue> {
+        let JsonValue::Object(object) = value else {
             self.add(Problem::MapType, value, errors);
             return None;
         };
@@ -122,16 +132,16 @@ impl<'a> Check<'a> {
                 None => is_valid = false,
             }
         }
-        is_valid.then_some(Value::Object(checked))
+        is_valid.then_some(JsonValue::Object(checked))
     }
 
     fn model(
         &mut self,
-        value: &'a Value,
-        model: &'a Model,
+        value: &'a JsonValue,
+        model: &'a ObjectForm,
         errors: &mut ErrorList,
-    ) -> Option<Value> {
-        let Value::Object(object) = value else {
+    ) -> Option<JsonValue> {
+        let JsonValue::Object(object) = value else {
             self.add(Problem::ModelType, value, errors);
             return None;
         };
@@ -151,13 +161,13 @@ impl<'a> Check<'a> {
             }
         }
         is_valid &= self.extras(object, model, &mut checked, errors);
-        is_valid.then_some(Value::Object(checked))
+        is_valid.then_some(JsonValue::Object(checked))
     }
 
     fn extras(
         &mut self,
         object: &'a Object,
-        model: &Model,
+        model: &ObjectForm,
         checked: &mut Object,
         errors: &mut ErrorList,
     ) -> bool {
@@ -179,10 +189,10 @@ impl<'a> Check<'a> {
 
     fn union(
         &mut self,
-        value: &'a Value,
+        value: &'a JsonValue,
         members: &'a [(&'static str, Schema)],
         errors: &mut ErrorList,
-    ) -> Option<Value> {
+    ) -> Option<JsonValue> {
         let mut all = ErrorList::default();
         for (label, schema) in members {
             let mut own = ErrorList::default();
@@ -197,14 +207,14 @@ impl<'a> Check<'a> {
     }
 }
 
-fn one_of(value: &Value, words: &[&str]) -> Option<Value> {
-    value.as_str().filter(|text| words.contains(text)).map(Value::text)
+fn one_of(value: &JsonValue, words: &[&str]) -> Option<JsonValue> {
+    value.as_str().filter(|text| words.contains(text)).map(JsonValue::text)
 }
 
-fn not_empty(value: Value) -> Result<Value, Problem> {
+fn not_empty(value: JsonValue) -> Result<JsonValue, Problem> {
     let count = match &value {
-        Value::Text(text) => text.chars().count(),
-        Value::List(elements) => elements.len(),
+        JsonValue::Text(text) => text.chars().count(),
+        JsonValue::List(elements) => elements.len(),
         _ => 1,
     };
     if count > 0 {

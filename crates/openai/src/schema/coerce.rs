@@ -1,16 +1,22 @@
 //! Single values: which other values pydantic takes for a number or a boolean.
 
 use super::Problem;
-use crate::json::Value;
+use crate::json::JsonValue;
 
-pub(super) fn int(value: &Value, min: Option<i64>, max: Option<i64>) -> Result<Value, Problem> {
+pub(super) fn int(
+    value: &JsonValue,
+    min: Option<i64>,
+    max: Option<i64>,
+) -> Result<JsonValue, Problem> {
     let found = match value {
-        Value::Int(number) => Ok(*number),
-        Value::Bool(value) => Ok(i64::from(*value)),
-        Value::BigInt(digits) => Err(is_negative(digits)),
-        Value::Float(number) => return whole(*number).and_then(|value| int(&value, min, max)),
-        Value::Text(text) => return parsed(text).and_then(|value| int(&value, min, max)),
-        Value::Null | Value::List(_) | Value::Object(_) => return Err(Problem::IntType),
+        JsonValue::Int(number) => Ok(*number),
+        JsonValue::Bool(value) => Ok(i64::from(*value)),
+        JsonValue::BigInt(digits) => Err(is_negative(digits)),
+        JsonValue::Float(number) => return whole(*number).and_then(|value| int(&value, min, max)),
+        JsonValue::Text(text) => return parsed(text).and_then(|value| int(&value, min, max)),
+        JsonValue::Null | JsonValue::List(_) | JsonValue::Object(_) => {
+            return Err(Problem::IntType);
+        }
     };
     // A number that doesn't fit 64 bits is beyond any bound.
     let is_below = |min: i64| found.map_or_else(|is_negative| is_negative, |number| number < min);
@@ -21,7 +27,7 @@ pub(super) fn int(value: &Value, min: Option<i64>, max: Option<i64>) -> Result<V
     if let Some(min) = min.filter(|min| is_below(*min)) {
         return Err(Problem::IntTooSmall(min));
     }
-    Ok(found.map_or_else(|_| value.clone(), Value::Int))
+    Ok(found.map_or_else(|_| value.clone(), JsonValue::Int))
 }
 
 fn is_negative(digits: &str) -> bool {
@@ -30,19 +36,19 @@ fn is_negative(digits: &str) -> bool {
 
 /// Returns the integer that a float is.
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
-fn whole(number: f64) -> Result<Value, Problem> {
+fn whole(number: f64) -> Result<JsonValue, Problem> {
     if !number.is_finite() {
         return Err(Problem::NotFinite);
     }
     if number.fract() != 0.0 {
         return Err(Problem::IntFraction);
     }
-    if number.abs() < 9.2e18 { Ok(Value::Int(number as i64)) } else { Err(Problem::IntSize) }
+    if number.abs() < 9.2e18 { Ok(JsonValue::Int(number as i64)) } else { Err(Problem::IntSize) }
 }
 
 /// Returns the integer that a string has: digits, with underscores between them and a fraction of
 /// zeros at most.
-fn parsed(text: &str) -> Result<Value, Problem> {
+fn parsed(text: &str) -> Result<JsonValue, Problem> {
     let trimmed = text.trim();
     let unsigned = trimmed.strip_prefix('+').unwrap_or(trimmed);
     let whole = match unsigned.split_once('.') {
@@ -63,17 +69,23 @@ fn parsed(text: &str) -> Result<Value, Problem> {
     }
     let digits = digits.trim_start_matches('0');
     let text = if digits.is_empty() { String::from("0") } else { format!("{sign}{digits}") };
-    Ok(text.parse().map_or_else(|_| Value::BigInt(text.into()), Value::Int))
+    Ok(text.parse().map_or_else(|_| JsonValue::BigInt(text.into()), JsonValue::Int))
 }
 
-pub(super) fn float(value: &Value, min: Option<f64>, max: Option<f64>) -> Result<Value, Problem> {
+pub(super) fn float(
+    value: &JsonValue,
+    min: Option<f64>,
+    max: Option<f64>,
+) -> Result<JsonValue, Problem> {
     let number = match value {
-        Value::Float(number) => *number,
-        Value::Int(number) => int_to_float(*number),
-        Value::BigInt(digits) => digits.parse().map_err(|_| Problem::FloatType)?,
-        Value::Bool(value) => f64::from(u8::from(*value)),
-        Value::Text(text) => python_number(text).ok_or(Problem::FloatParsing)?,
-        Value::Null | Value::List(_) | Value::Object(_) => return Err(Problem::FloatType),
+        JsonValue::Float(number) => *number,
+        JsonValue::Int(number) => int_to_float(*number),
+        JsonValue::BigInt(digits) => digits.parse().map_err(|_| Problem::FloatType)?,
+        JsonValue::Bool(value) => f64::from(u8::from(*value)),
+        JsonValue::Text(text) => python_number(text).ok_or(Problem::FloatParsing)?,
+        JsonValue::Null | JsonValue::List(_) | JsonValue::Object(_) => {
+            return Err(Problem::FloatType);
+        }
     };
     if let Some(max) = max.filter(|max| number > *max || number.is_nan()) {
         return Err(Problem::FloatTooLarge(max));
@@ -81,7 +93,7 @@ pub(super) fn float(value: &Value, min: Option<f64>, max: Option<f64>) -> Result
     if let Some(min) = min.filter(|min| number < *min || number.is_nan()) {
         return Err(Problem::FloatTooSmall(min));
     }
-    Ok(Value::Float(number))
+    Ok(JsonValue::Float(number))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "as Python does")]
@@ -97,21 +109,25 @@ fn python_number(text: &str) -> Option<f64> {
     digits.parse().ok().filter(|_| is_separated)
 }
 
-pub(super) fn boolean(value: &Value) -> Result<Value, Problem> {
+pub(super) fn boolean(value: &JsonValue) -> Result<JsonValue, Problem> {
     let found = match value {
-        Value::Bool(value) => Some(*value),
-        Value::Int(0) => Some(false),
-        Value::Int(1) => Some(true),
-        Value::Int(_) => None,
-        Value::Float(number) if *number == 0.0 => Some(false),
-        Value::Float(number) if *number == 1.0 => Some(true),
-        Value::Float(number) if number.fract() == 0.0 => None,
-        Value::Text(text) => word(text),
-        Value::Float(_) | Value::Null | Value::BigInt(_) | Value::List(_) | Value::Object(_) => {
+        JsonValue::Bool(value) => Some(*value),
+        JsonValue::Int(0) => Some(false),
+        JsonValue::Int(1) => Some(true),
+        JsonValue::Int(_) => None,
+        JsonValue::Float(number) if *number == 0.0 => Some(false),
+        JsonValue::Float(number) if *number == 1.0 => Some(true),
+        JsonValue::Float(number) if number.fract() == 0.0 => None,
+        JsonValue::Text(text) => word(text),
+        JsonValue::Float(_)
+        | JsonValue::Null
+        | JsonValue::BigInt(_)
+        | JsonValue::List(_)
+        | JsonValue::Object(_) => {
             return Err(Problem::BoolType);
         }
     };
-    found.map(Value::Bool).ok_or(Problem::BoolParsing)
+    found.map(JsonValue::Bool).ok_or(Problem::BoolParsing)
 }
 
 fn word(text: &str) -> Option<bool> {
@@ -123,7 +139,7 @@ fn word(text: &str) -> Option<bool> {
 }
 
 /// Checks a URL as far as its beginning.
-pub(super) fn url(value: &Value) -> Result<Value, Problem> {
+pub(super) fn url(value: &JsonValue) -> Result<JsonValue, Problem> {
     let Some(text) = value.as_str() else { return Err(Problem::UrlType) };
     let trimmed = text.trim();
     if trimmed.is_empty() {

@@ -1,6 +1,6 @@
 //! The errors of a request, as FastAPI writes them.
 
-use crate::json::{Value, push_compact, push_string, python_float};
+use crate::json::{JsonValue, push_compact, push_string, python_float};
 
 /// The size of the error list at which further errors are left out. A few bad values may make many
 /// errors, each of which repeats its value.
@@ -17,10 +17,10 @@ pub(crate) enum Step<'a> {
 pub(crate) struct Issue<'a> {
     pub(crate) problem: Problem,
     /// The value with the error.
-    pub(crate) input: &'a Value,
+    pub(crate) input: &'a JsonValue,
 }
 
-/// What is wrong with a value.
+/// The mistake in a value.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Problem {
     Missing,
@@ -98,7 +98,7 @@ impl ErrorList {
     }
 
     /// Repeats a value, unless it is so long that the response would be about nothing else.
-    fn push_input(&mut self, input: &Value) {
+    fn push_input(&mut self, input: &JsonValue) {
         let start = self.text.len();
         push_compact(&mut self.text, input);
         if self.text.len().saturating_sub(start) > BYTES_MAX {

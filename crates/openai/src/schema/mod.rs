@@ -1,4 +1,4 @@
-//! What a request must look like, as tables, and the check with the errors that Triton's frontend
+//! The forms of requests, as tables, and the check with the errors that Triton's frontend
 //! sends.
 //!
 //! That frontend describes its requests to pydantic, whose rules and texts these are: a number may
@@ -12,7 +12,7 @@ pub(crate) use check::check;
 pub use errors::ErrorList;
 pub(crate) use errors::{Issue, Problem, Step};
 
-use crate::json::Value;
+use crate::json::JsonValue;
 
 /// The form of a value.
 #[derive(Copy, Clone, Debug)]
@@ -41,7 +41,7 @@ pub(crate) enum Schema {
     },
     /// An object whose members all have this form.
     Map(&'static Schema),
-    Model(&'static Model),
+    ObjectForm(&'static ObjectForm),
     /// `null`, or this.
     Nullable(&'static Schema),
     /// The first member that fits; errors name the members.
@@ -52,7 +52,7 @@ pub(crate) enum Schema {
 
 /// An object with fields.
 #[derive(Debug)]
-pub(crate) struct Model {
+pub(crate) struct ObjectForm {
     pub(crate) fields: &'static [Field],
     pub(crate) extra: Extra,
 }
@@ -85,14 +85,14 @@ pub(crate) enum Default {
 }
 
 impl Default {
-    fn value(self) -> Option<Value> {
+    fn value(self) -> Option<JsonValue> {
         Some(match self {
             Self::Required => return None,
-            Self::Null => Value::Null,
-            Self::Bool(value) => Value::Bool(value),
-            Self::Int(value) => Value::Int(value),
-            Self::Float(value) => Value::Float(value),
-            Self::Text(value) => Value::text(value),
+            Self::Null => JsonValue::Null,
+            Self::Bool(value) => JsonValue::Bool(value),
+            Self::Int(value) => JsonValue::Int(value),
+            Self::Float(value) => JsonValue::Float(value),
+            Self::Text(value) => JsonValue::text(value),
         })
     }
 }
