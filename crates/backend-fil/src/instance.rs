@@ -89,7 +89,7 @@ impl FilInstance {
         Ok(parts)
     }
 
-    /// Computes the outputs that at least one request wants.
+    /// Computes the outputs that at least one request asks for.
     fn compute(
         &self,
         requests: &[PendingRequest],

@@ -23,24 +23,23 @@ use crate::parameters::{CPU_EXTENSION, LIBRARY, ModelParameters};
 use crate::signature::Comparison;
 use crate::source::OpenVinoSource;
 
-/// The name of a model's file.
+/// The default name of a model's file.
 const MODEL_FILE: &str = "model.xml";
 
 /// The backend's options.
 pub struct BackendOptions {
-    /// The backend's settings from the command line: `default-max-batch-size`. Other settings are
-    /// ignored.
+    /// The backend's command-line settings: `default-max-batch-size`. Other settings are ignored.
     pub backend_config: BTreeMap<String, String>,
     /// The GPUs from which inputs are copied.
     pub devices: Devices,
-    /// The account for the memory of strings, of which there are none.
+    /// The account for string memory; this library has no strings.
     pub account: Arc<MemoryAccount>,
 }
 
-/// The backend `openvino`.
+/// The `openvino` backend.
 pub struct OpenVinoBackend {
     library: Arc<Library>,
-    /// The libraries that models name, which are never closed.
+    /// The libraries that models specify, which are never closed.
     named: Lock<BTreeMap<PathBuf, Arc<Library>>>,
     machine: MachineResources,
     default_max_batch_size: i32,
@@ -52,7 +51,7 @@ impl OpenVinoBackend {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for a wrong value in `backend_config`.
+    /// `InvalidArgument` for an invalid value in `backend_config`.
     pub fn new(library: Arc<Library>, options: BackendOptions) -> Result<Self, Status> {
         let BackendOptions { backend_config: settings, devices, account } = options;
         // At least 1, as in Triton.
@@ -61,7 +60,7 @@ impl OpenVinoBackend {
         Ok(Self { library, named: Lock::default(), machine, default_max_batch_size, settings })
     }
 
-    /// The library for a model, which may name another version than the server's.
+    /// The library for a model, which may specify a different version than the server's.
     fn library(&self, path: Option<&str>) -> Result<Arc<Library>, Status> {
         let Some(file) = named_file(path) else { return Ok(self.library.clone()) };
         let mut named = self.named.lock("find or open a library");
@@ -73,7 +72,7 @@ impl OpenVinoBackend {
         Ok(library)
     }
 
-    /// The library of a model that is loaded; `None` if it is not open.
+    /// The library of a model that is already loaded; `None` if the library isn't open.
     fn open_library(&self, path: Option<&str>) -> Option<Arc<Library>> {
         let Some(file) = named_file(path) else { return Some(self.library.clone()) };
         self.named.lock("find a library").get(&file).cloned()
@@ -100,7 +99,7 @@ impl Backend for OpenVinoBackend {
         let path = model_file(files, draft.default_model_filename(), draft.name())?;
         let library = self.library(draft.parameter(LIBRARY))?;
         let core = Core::new(library)?;
-        // The model may have operators of the extension, without which it can't be read.
+        // The model may use operators of the extension, without which it can't be read.
         core.add_extension(draft.parameter(CPU_EXTENSION).unwrap_or_default())?;
         let interface = core.read_model(&path)?.interface()?;
         auto_complete::complete_config(
@@ -148,8 +147,8 @@ impl Backend for OpenVinoBackend {
     }
 }
 
-/// The file that a model names as its library. One file has many paths, and clients may send any of
-/// them.
+/// The file that a model specifies as its library. The same file has many paths, and clients may
+/// send any of them.
 fn named_file(path: Option<&str>) -> Option<PathBuf> {
     let path = path.filter(|path| !path.is_empty())?;
     Some(std::fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path)))

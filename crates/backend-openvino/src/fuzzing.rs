@@ -4,10 +4,10 @@ use crate::layouts::batching;
 use crate::network::Network;
 use crate::predictable::is_predictable;
 
-/// A layer whose work depends on the content of its inputs.
+/// A layer whose work depends on the values of its inputs.
 const UNPREDICTABLE: &str = "<layer id=\"0\" type=\"NonZero\"/>";
 
-/// Reads a text as a network.
+/// Parses text as a network.
 ///
 /// # Panics
 ///

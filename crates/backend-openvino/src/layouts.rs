@@ -1,11 +1,11 @@
-//! The layouts in a model's file, which say if it takes batches.
+//! The layouts in a model's file, which show whether the model supports batches.
 
 use galatea_runtime::BatchingSupport;
 
 use crate::network::{Network, Place};
 
-/// The possibility of batches by the layouts in a network: possible if every input and result has
-/// a layout with a batch dimension; otherwise the file says nothing about it.
+/// Determines from a network's layouts whether the model supports batches. It does if every input
+/// and result has a layout with a batch dimension; otherwise the file says nothing about it.
 pub(crate) fn batching(network: Option<&str>) -> BatchingSupport {
     if network.is_some_and(have_batches) {
         BatchingSupport::Possible

@@ -1,21 +1,22 @@
-//! The backend `openvino`: executes models with OpenVINO's shared library, which is opened at run
-//! time and called through its C API.
+//! The `openvino` backend, which executes models with OpenVINO's shared library. The library is
+//! opened at run time and called through its C API.
 //!
-//! - [`Library`] opens the library at a path. The server finds the path; no library is linked or
+//! - [`Library`] opens the library at a path that the server has found. No library is linked or
 //!   shipped. Several versions can be open at the same time.
 //! - [`OpenVinoBackend`] loads models, completes configurations from them, and refuses
-//!   configurations that contradict their model. Start reading in `backend` and `source`.
-//! - `session` executes a model for one instance, with an infer request of its own. What every
-//!   runtime does with a session is in the crate `runtime`.
+//!   configurations that contradict their model. `backend` and `source` are the best places to
+//!   start reading.
+//! - `session` executes a model for an instance, with its own infer request. The crate
+//!   `runtime` implements the parts that all runtimes share.
 //! - `signature` compares a configuration with its model by the rules of Triton's backend;
-//!   `parameters` are those of that backend.
+//!   `parameters` reads that backend's parameters.
 //! - `network` reads a model's file: `layouts` finds batch dimensions in it, and `predictable`
-//!   decides if the server may execute it inline.
+//!   decides whether the server may execute it inline.
 //!
 //! # What it is not
 //!
-//! The backend forms no batches, holds no queue and starts no threads; the library starts threads,
-//! and the parameters determine how many.
+//! The backend doesn't form batches, keep a queue or start threads. The library starts threads,
+//! whose number the parameters determine.
 //!
 //! All `unsafe` code is in the module `api`.
 

@@ -1,18 +1,20 @@
-//! The network in a model's file: its layers, their connections and the layouts of tensors.
+//! The network in a model's file: its layers, the connections between them, and the layouts of
+//! tensors.
 //!
-//! OpenVINO's intermediate representation is XML. The library's C interface does not tell all of
-//! its content. A layer has ports; an edge leads from an output port of one layer to an input port
-//! of another. The layout of a tensor is an attribute of the port that produces it:
+//! OpenVINO's intermediate representation is XML. The library's C interface exposes only part of
+//! its content. Each layer has ports; an edge leads from an output port of one layer to an input
+//! port of another. A tensor's layout is an attribute of the port that produces the tensor:
 //! `<attribute name="layout" version="0" layout="[N,C,H,W]" />`.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-/// The size beyond which files are not read.
+/// The maximum size of files that are read.
 const FILE_SIZE_MAX: u64 = 64 << 20;
 
-/// The text of a file in the intermediate representation; `None` for other and for large files.
+/// The text of a file in the intermediate representation; `None` for other files and for large
+/// ones.
 pub(crate) fn read_network(path: &Path) -> Option<String> {
     if path.extension().is_none_or(|extension| extension != "xml") {
         return None;
@@ -29,27 +31,27 @@ pub(crate) fn read_network(path: &Path) -> Option<String> {
 /// A layer and one of its ports, by their identifiers.
 pub(crate) type Place<'a> = (&'a str, &'a str);
 
-/// The layers of a network, without those inside loops and conditions.
+/// A network's layers, except those inside loops and conditions.
 #[derive(Default)]
 pub(crate) struct Network<'a> {
-    /// The identifiers and types of the layers, in the order of the file: each after those that it
+    /// The layers' identifiers and types, in file order: each layer comes after those that it
     /// reads.
     pub(crate) layers: Vec<(&'a str, &'a str)>,
-    /// The place that leads to a place.
+    /// The source of each connected place.
     pub(crate) sources: BTreeMap<Place<'a>, Place<'a>>,
-    /// The layouts of tensors by the places that produce them.
+    /// The layouts of tensors, by the places that produce the tensors.
     pub(crate) layouts: BTreeMap<Place<'a>, &'a str>,
-    /// True if the text is whole: some of its layers may be missing otherwise.
+    /// True if the text is complete; otherwise layers may be missing.
     pub(crate) is_whole: bool,
 }
 
-/// The elements that contain the layers of a loop or of a condition.
+/// The elements that contain the layers of a loop or condition.
 const BODIES: [&str; 3] = ["body", "then_body", "else_body"];
 
-/// The tags of a text, without comments, character data and instructions.
+/// The tags of a text, without comments, character data and processing instructions.
 struct Tags<'a> {
     rest: &'a str,
-    /// False once something ended too early, or is neither of these.
+    /// False if something ended prematurely, or is none of these.
     is_whole: bool,
 }
 
@@ -81,7 +83,8 @@ impl Tags<'_> {
     }
 }
 
-/// The place of the character that ends a tag, which may be part of an attribute's value.
+/// The position of the character that ends a tag; such a character may also occur in an attribute's
+/// value.
 fn end_of_tag(text: &str) -> Option<usize> {
     let mut quote = None;
     for (place, byte) in text.bytes().enumerate() {
@@ -99,7 +102,7 @@ fn end_of_tag(text: &str) -> Option<usize> {
 impl<'a> Network<'a> {
     pub(crate) fn parse(text: &'a str) -> Self {
         let mut network = Self::default();
-        // Bodies of loops and conditions have layers of their own.
+        // The bodies of loops and conditions have their own layers.
         let mut bodies = 0_usize;
         let mut place = ("", "");
         let mut tags = Tags { rest: text, is_whole: true };
@@ -118,7 +121,7 @@ impl<'a> Network<'a> {
         network
     }
 
-    /// Adds the content of a tag. `place` is the layer and the port that contain it.
+    /// Adds the content of a tag. `place` is the layer and port that contain the tag.
     fn add(&mut self, name: &str, tag: &'a str, place: &mut Place<'a>) {
         let value = |name: &str| attribute(tag, name).unwrap_or_default();
         match name {
@@ -138,7 +141,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// The ports of a layer that have layouts.
+    /// The layer's ports that have layouts.
     pub(crate) fn ports_with_layouts(
         &self,
         layer: &'a str,
@@ -147,7 +150,7 @@ impl<'a> Network<'a> {
         from.take_while(move |place| place.0 == layer)
     }
 
-    /// The places that lead to a layer's ports, with the identifiers of the ports.
+    /// The places that lead to a layer's ports, with the ports' identifiers.
     pub(crate) fn inputs_of(
         &self,
         layer: &'a str,
@@ -157,7 +160,7 @@ impl<'a> Network<'a> {
     }
 }
 
-/// The value of an attribute in a tag.
+/// The value of a tag's attribute.
 fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = tag;
     loop {

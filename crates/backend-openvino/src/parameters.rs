@@ -1,4 +1,4 @@
-//! The parameters of a model, as Triton's backend reads them.
+//! A model's parameters, read as Triton's backend reads them.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ const NUM_STREAMS: &str = "NUM_STREAMS";
 const PERFORMANCE_HINT: &str = "PERFORMANCE_HINT";
 const NUM_THREADS: &str = "INFERENCE_NUM_THREADS";
 const HINT_BF16: &str = "HINT_BF16";
-/// A parameter that Triton's backend does not have.
+/// A parameter that Triton's backend doesn't have.
 const PRECISION_HINT: &str = "INFERENCE_PRECISION_HINT";
-/// Another one: the path of the library that executes this model.
+/// Another such parameter: the path of the library that executes this model.
 pub(crate) const LIBRARY: &str = "OPENVINO_LIBRARY_PATH";
 
-/// The path of a library with operators of the model's own.
+/// The path of a library with custom operators for the model.
 pub(crate) const CPU_EXTENSION: &str = "CPU_EXTENSION_PATH";
 
 /// A model's parameters, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelParameters {
-    /// The device, in upper case.
+    /// The device name in upper case.
     pub(crate) target_device: String,
-    /// The library with operators of the model's own; empty if there is none.
+    /// The library with custom operators for the model; empty if there is none.
     pub(crate) cpu_extension: String,
-    /// True if the inputs get the dimensions of the configuration.
+    /// True if the inputs get the dimensions in the configuration.
     pub(crate) reshapes_inputs: bool,
-    /// True if the device must not join executions.
+    /// True if the device must not combine executions.
     pub(crate) skips_dynamic_batches: bool,
-    /// True if batches are to be padded, which is not needed here.
+    /// True if batches are to be padded, which isn't necessary here.
     pub(crate) pads_batches: bool,
-    /// The device's properties and their values.
+    /// The device properties and their values.
     pub(crate) properties: Vec<(&'static str, String)>,
 }
 
@@ -73,12 +73,13 @@ impl ModelParameters {
 }
 
 impl ModelParameters {
-    /// The device's properties for this number of instances. Each execution in progress needs a
-    /// stream, and OpenVINO makes one. Triton's instances wait for each other unless NUM_STREAMS is
-    /// given.
+    /// The device properties for this number of instances. Each execution in progress needs a
+    /// stream, but OpenVINO creates only one by default. Triton's instances wait for each other
+    /// unless NUM_STREAMS is set.
     ///
-    /// OpenVINO distributes the threads among the streams. An execution keeps the threads that the
-    /// configuration gives it, as with Triton's one stream, so each stream adds as many.
+    /// OpenVINO distributes the threads among the streams. To keep the threads per execution that
+    /// the configuration specifies, as with Triton's single stream, each stream adds that many
+    /// threads.
     pub(crate) fn properties_for(&self, instances: u32) -> Vec<(&'static str, String)> {
         let is_given = |one: &(&str, String)| matches!(one.0, NUM_STREAMS | PERFORMANCE_HINT);
         let mut properties = self.properties.clone();
@@ -95,7 +96,7 @@ impl ModelParameters {
     }
 }
 
-/// The value of a property for a parameter's value in lower case.
+/// The property value for a parameter's value in lower case.
 fn property_value(key: &str, value: &str) -> Result<String, Status> {
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     let expected = match key {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::network::Network;
 
-/// The layers whose work depends only on the shapes of their inputs. Sorted.
+/// The layers whose work depends only on the shapes of their inputs, in sorted order.
 const PREDICTABLE: [&str; 110] = [
     "Abs",
     "Acos",
@@ -119,7 +119,7 @@ const PREDICTABLE: [&str; 110] = [
     "Unsqueeze",
 ];
 
-/// The layers whose later inputs determine shapes. Sorted.
+/// The layers whose later inputs determine shapes, in sorted order.
 const WITH_SHAPE_INPUTS: [&str; 10] = [
     "Broadcast",
     "Interpolate",
@@ -133,8 +133,8 @@ const WITH_SHAPE_INPUTS: [&str; 10] = [
     "VariadicSplit",
 ];
 
-/// Returns true if the work of this network depends only on the shapes of its inputs. Returns false
-/// if this is unknown.
+/// Returns true if this network's work depends only on the shapes of its inputs. Returns false if
+/// this is unknown.
 pub(crate) fn is_predictable(text: &str) -> bool {
     let network = Network::parse(text);
     // The layers whose values depend only on shapes.

@@ -1,4 +1,4 @@
-//! The session of an instance: an infer request of a compiled model.
+//! An instance's session: an infer request for a compiled model.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use galatea_tensor::{DataType, Shape};
 
 use crate::api::{InferRequest, OvOutputs, OvTensor};
 
-/// A compiled model with an infer request.
+/// A compiled model and an infer request.
 pub(crate) struct OpenVinoSession(pub(crate) InferRequest);
 
 impl Session for OpenVinoSession {

@@ -1,8 +1,9 @@
-//! Compares a configuration with its model by the rules of Triton's backend, in its words.
+//! Compares a configuration with its model by the rules of Triton's backend, with the same error
+//! texts.
 //!
-//! The rules are more lenient than those of the crate `runtime`: a configuration may fix an output
-//! whose size is variable in the model. The interface that `runtime` sees therefore has the
-//! dimensions of the configuration.
+//! The rules are more lenient than those of the crate `runtime`: a configuration may specify a
+//! fixed size for an output whose size is variable in the model. The interface that `runtime` sees
+//! therefore has the configuration's dimensions.
 
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
@@ -14,15 +15,15 @@ use galatea_tensor::DataType;
 
 use crate::api::VARIABLE_RANK;
 
-/// The comparison of a configuration with its model.
+/// A configuration and the model that it is compared with.
 pub(crate) struct Comparison<'a>(pub(crate) &'a ModelSpec);
 
 /// The rule for sizes that a configuration leaves variable.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum SizeRule {
-    /// A variable size matches any, because an input's size is checked again in each request.
+    /// A variable size matches any size, because an input's size is checked again in each request.
     Inputs,
-    /// A variable size matches only a variable one.
+    /// A variable size matches only another variable size.
     Outputs,
 }
 
@@ -38,7 +39,7 @@ impl Comparison<'_> {
         )))
     }
 
-    /// Compares the inputs with those of the model, and gives those their dimensions.
+    /// Compares the inputs with the model's, and replaces the dimensions of the model's inputs.
     pub(crate) fn inputs(&self, interface: &mut SessionInterface) -> Result<(), Status> {
         self.input_count(interface.inputs.len())?;
         for input in &self.0.inputs {
@@ -46,7 +47,7 @@ impl Comparison<'_> {
             if input.allow_ragged_batch {
                 continue;
             }
-            // A name that the model lacks is refused later, in the same words.
+            // A name that the model lacks is refused later, with the same text.
             let mut tensors = interface.inputs.iter_mut();
             if let Some(tensor) = tensors.find(|tensor| tensor.name == input.name) {
                 self.dims(tensor, input_dims(input), SizeRule::Inputs)?;
@@ -55,7 +56,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// The same for outputs.
+    /// Does the same for outputs.
     pub(crate) fn outputs(&self, interface: &mut SessionInterface) -> Result<(), Status> {
         for output in &self.0.outputs {
             self.datatype(output.datatype, "output", &output.name)?;
@@ -70,7 +71,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Also counts the inputs that the server adds, which Triton's backend does not have.
+    /// Also counts the inputs that the server adds, which Triton's backend doesn't have.
     fn input_count(&self, provided: usize) -> Result<(), Status> {
         let expected = self.0.inputs.len() + added_input_count(self.0);
         if expected == provided {
@@ -108,7 +109,7 @@ impl Comparison<'_> {
                  should have at least 1 dimension"
             )));
         }
-        // A scalar has one element for clients.
+        // Clients see a scalar as one element.
         if is_scalar && dims.iter().all(|&dim| dim == 1) {
             return Ok(());
         }
@@ -123,7 +124,7 @@ impl Comparison<'_> {
             tensor.dims = full_dims(self.0, dims);
             return Ok(());
         }
-        // Triton gives the model the largest batch before it compares outputs.
+        // Triton sets the model's batch size to the maximum before it compares outputs.
         let mut own = tensor.dims.clone();
         if let Some(first) = own.first_mut()
             && is_batched

@@ -1,4 +1,4 @@
-//! The sessions of a model.
+//! A model's sessions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::predictable::is_predictable;
 use crate::session::OpenVinoSession;
 use crate::signature::Comparison;
 
-/// Opens the sessions of a version of a model.
+/// Opens the sessions of one model version.
 pub(crate) struct OpenVinoSource {
     pub(crate) library: Arc<Library>,
     pub(crate) path: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct OpenVinoSource {
     pub(crate) host: Arc<dyn ModelHost>,
 }
 
-/// A compiled model with the tensors that its infer requests need to know.
+/// A compiled model, and the tensor descriptions that its infer requests need.
 pub(crate) struct SharedModel {
     model: CompiledModel,
     input_count: usize,
@@ -39,7 +39,7 @@ pub(crate) struct SharedModel {
 /// A model that is ready to be compiled.
 struct Prepared {
     model: Model,
-    /// The interface with the dimensions of the configuration.
+    /// The interface with the configuration's dimensions.
     interface: SessionInterface,
     rows: BatchRows,
 }
@@ -72,7 +72,7 @@ impl OpenVinoSource {
         self.spec.max_batch_size > 0
     }
 
-    /// The object that compiles, with the parameters of the model.
+    /// The object that compiles the model, with the model's parameters.
     fn core(&self) -> Result<Core, Status> {
         let core = Core::new(self.library.clone())?;
         let ModelParameters { target_device, cpu_extension, .. } = &self.parameters;
@@ -89,9 +89,9 @@ impl OpenVinoSource {
         Ok(core)
     }
 
-    /// Reads the model and gives it the types and dimensions of the configuration. The batch
-    /// dimension becomes variable where the model allows it; Triton fixes it at the largest batch,
-    /// and fails or pads smaller ones.
+    /// Reads the model and applies the configuration's types and dimensions. The batch dimension
+    /// becomes variable where the model allows it; Triton fixes it at the maximum batch size, and
+    /// refuses or pads smaller batches.
     fn prepare(&self, core: &Core) -> Result<Prepared, Status> {
         let comparison = Comparison(&self.spec);
         let mut model = core.read_model(&self.path)?;
@@ -124,7 +124,7 @@ impl OpenVinoSource {
         Ok(interface)
     }
 
-    /// The refusal of outputs whose first dimension is not that of the batch.
+    /// The error for outputs whose first dimension is not the batch dimension.
     fn contradiction(&self, model: &Model) -> Status {
         let adopted = model.interface().and_then(|interface| self.adopted(interface));
         adopted.err().unwrap_or_else(|| {
@@ -135,7 +135,7 @@ impl OpenVinoSource {
         })
     }
 
-    /// Returns true if the first dimension of every output that requests share is variable.
+    /// Returns true if the first dimension of every requested output is variable.
     fn has_variable_batches(&self, interface: &SessionInterface) -> bool {
         let mut shared = self.outputs_of_requests(interface);
         shared.all(|tensor| tensor.dims.first() == Some(&-1))
@@ -150,8 +150,8 @@ impl OpenVinoSource {
         })
     }
 
-    /// Returns true if rows can be added to each input and cut off each output: no tensor has rows
-    /// of its own number.
+    /// Returns true if rows can be appended to every input and removed from every output: no tensor
+    /// has its own number of rows.
     fn may_pad(&self) -> bool {
         let spec = &self.spec;
         spec.batch_inputs.is_empty()
@@ -159,8 +159,8 @@ impl OpenVinoSource {
             && !spec.inputs.iter().any(|input| input.allow_ragged_batch)
     }
 
-    /// Reads the model with its own batch dimension, if it is fixed at the largest batch in all
-    /// tensors. Smaller batches are padded then, because nothing else is possible.
+    /// Reads the model with its own batch dimension, if that is fixed at the maximum batch size in
+    /// all tensors. Smaller batches are then padded, because there is no alternative.
     fn with_fixed_batch(&self, core: &Core) -> Result<Option<Prepared>, Status> {
         if !self.may_pad() {
             return Ok(None);
@@ -203,7 +203,7 @@ impl OpenVinoSource {
         }
     }
 
-    /// Tells the properties that OpenVINO derived from those that the parameters give.
+    /// Logs the properties that OpenVINO derived from the parameters.
     fn log_properties(&self, compiled: &CompiledModel) {
         let keys = [
             c"NUM_STREAMS",
@@ -222,7 +222,7 @@ impl OpenVinoSource {
         }
     }
 
-    /// Tells that results are less precise than those of 32-bit numbers.
+    /// Logs that results are less precise than 32-bit results.
     fn log_precision(&self, compiled: &CompiledModel) {
         let precision = compiled.property(c"INFERENCE_PRECISION_HINT");
         if let Some(precision) = precision.filter(|precision| precision != "f32") {
@@ -235,9 +235,9 @@ impl OpenVinoSource {
         }
     }
 
-    /// The guarantee for executions: operators of a library may do anything, and other devices than
-    /// the CPU may depend on the calling thread. Executions of several instances may wait for each
-    /// other, because the library gives each thread one of the streams.
+    /// The guarantee for executions. Operators from a library may do anything, and devices other
+    /// than the CPU may depend on the calling thread. Executions of several instances may wait for
+    /// each other, because the library assigns one of the streams to each thread.
     fn guarantee(&self) -> ExecutionPredictability {
         let ModelParameters { target_device, cpu_extension, .. } = &self.parameters;
         if !cpu_extension.is_empty() {
@@ -252,7 +252,7 @@ impl OpenVinoSource {
         }
     }
 
-    /// Gives inputs and outputs the types of the configuration, as in Triton.
+    /// Applies the configuration's types to inputs and outputs, as in Triton.
     fn convert(&self, model: &mut Model) -> Result<(), Status> {
         let SessionInterface { inputs, outputs, .. } = model.interface()?;
         let spec = &self.spec;
@@ -264,8 +264,8 @@ impl OpenVinoSource {
         model.convert(&changes(&inputs, of_input), &changes(&outputs, of_output))
     }
 
-    /// Gives the inputs the dimensions of the configuration, if it asks for that, and this number
-    /// of rows, -1 for any, if the model is to execute batches.
+    /// Applies the configuration's dimensions to the inputs, if it requests that. If the model
+    /// executes batches, also applies this number of rows; -1 means any number.
     fn reshape(&self, model: &mut Model, rows: i64) -> Result<(), Status> {
         let is_batched = self.is_batched();
         let mut shapes = Vec::new();
@@ -296,7 +296,7 @@ impl OpenVinoSource {
     }
 }
 
-/// The tensors whose types differ from those of the configuration.
+/// The tensors whose types differ from the configuration's.
 fn changes<'a>(
     tensors: &'a [TensorInfo],
     configured: impl Fn(&str) -> Option<DataType>,

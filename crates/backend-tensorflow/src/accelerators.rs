@@ -1,4 +1,4 @@
-//! Execution accelerators of a configuration. All of TensorFlow's need a GPU.
+//! Execution accelerators in a configuration. All of TensorFlow's accelerators need a GPU.
 
 use galatea_config::{Accelerator, InstanceKind, ModelSpec};
 use galatea_infer::Status;
@@ -11,7 +11,7 @@ const NUMBERS: [&str; 3] =
 ///
 /// # Errors
 ///
-/// `InvalidArgument`, in Triton's words, for accelerators that Triton refuses.
+/// `InvalidArgument`, with Triton's text, for accelerators that Triton refuses.
 pub(crate) fn check(spec: &ModelSpec, kind: InstanceKind) -> Result<Vec<String>, Status> {
     let optimization = &spec.optimization;
     if !optimization.cpu_execution_accelerators.is_empty() {

@@ -22,7 +22,7 @@ use crate::{
     accelerators, completion, init_ops, op_libraries, saved_model, session_config, validation,
 };
 
-/// Receives log messages about models that are not loaded yet.
+/// Receives log messages about models that have not been loaded yet.
 pub type LogFunction = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
 
 /// The backend's options.
@@ -66,8 +66,8 @@ impl TensorFlowBackend {
         Ok(Self { library, machine, settings, log, fingerprint })
     }
 
-    /// The graph of a `SavedModel`, from its file or, if the file has another form, from the
-    /// library.
+    /// Reads the graph of a `SavedModel` from its file or, if the file has another form, through
+    /// the library.
     fn meta_graph(
         &self,
         draft: &ConfigDraft,
@@ -78,7 +78,7 @@ impl TensorFlowBackend {
         let name = draft.default_model_filename();
         let path = match model_entry(files, name, default_name, draft.name()) {
             Ok(path) => path,
-            // The load says which file is missing.
+            // The load reports which file is missing.
             Err(_) => return Ok(None),
         };
         let tag = saved_model::tag(&parameters.graph_tag);
@@ -163,7 +163,7 @@ impl Backend for TensorFlowBackend {
     }
 
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
-        // The files of operator libraries are not followed.
+        // Changes to the files of operator libraries are not tracked.
         if loaded.spec.op_library_filenames.is_empty() { self.fingerprint.clone() } else { None }
     }
 }

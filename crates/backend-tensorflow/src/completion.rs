@@ -9,8 +9,8 @@ use crate::saved_model::{Signature, SignatureTensor};
 ///
 /// # Errors
 ///
-/// Triton's refusal of a configuration that contradicts itself or the model, or of a scalar, whose
-/// shape the configuration has to give.
+/// Triton's error for a configuration that contradicts itself or the model, or that doesn't specify
+/// the shape of a scalar.
 pub(crate) fn complete(
     draft: &mut ConfigDraft,
     signature: &Signature,
@@ -54,16 +54,16 @@ fn complete_batch_size(
     Ok(batches.then_some(warning))
 }
 
-/// Returns true if the tensors that the configuration lists have a dimension less than those of the
-/// model. A model whose sizes are all variable need not have batches.
+/// Returns true if the tensors that the configuration lists have one dimension less than the
+/// model's. A model with only variable sizes doesn't necessarily support batching.
 fn has_batches(draft: &ConfigDraft, signature: &Signature) -> Result<bool, Status> {
     let message = draft.message();
     if message.input.is_empty() && message.output.is_empty() {
         return Ok(true);
     }
     if message.input.iter().any(|input| input.allow_ragged_batch) {
-        // A ragged input is a hint for batches, after which Triton looks at no other tensor. Those
-        // before it have been compared, but can't change the result other than by an error.
+        // A ragged input indicates batching, and Triton then looks at no other tensor. The preceding
+        // tensors have been compared, but can only affect the result by causing an error.
         return Ok(true);
     }
     let inputs = draft.inputs();
@@ -98,10 +98,10 @@ fn has_batches(draft: &ConfigDraft, signature: &Signature) -> Result<bool, Statu
     Ok(hint.unwrap_or(weak_hint))
 }
 
-/// The completion of tensors.
+/// Completes the tensors.
 struct Completion {
     model: String,
-    /// True if the first dimension of the model's tensors is that of the batch.
+    /// True if the first dimension of the model's tensors is the batch dimension.
     batches: bool,
 }
 
@@ -145,7 +145,7 @@ impl Completion {
             }
             return Ok(());
         }
-        // The shape of a scalar stays missing, which the check of the configuration reports.
+        // A scalar's shape remains missing, which the configuration check reports.
         let listed = draft.outputs();
         let has_dims = |tensor: &SignatureTensor| {
             let mut same = listed.iter().filter(|output| output.name == tensor.name);
@@ -157,7 +157,7 @@ impl Completion {
         Ok(())
     }
 
-    /// The dimensions without that of the batch.
+    /// The dimensions without the batch dimension.
     fn dims<'a>(&self, tensor: &'a SignatureTensor) -> &'a [i64] {
         tensor.dims.get(usize::from(self.batches)..).unwrap_or_default()
     }

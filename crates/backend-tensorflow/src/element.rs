@@ -1,13 +1,14 @@
-//! The library's types of elements.
+//! The library's element types.
 
 use std::ffi::c_int;
 
 use galatea_tensor::DataType;
 
-/// The number of the type of strings.
+/// The number of the string type.
 pub(crate) const STRING: c_int = 7;
 
-/// The server's data types, the library's numbers, and the names in the library's messages.
+/// The server's data types, the library's numbers for them, and their names in the library's
+/// messages.
 const DATATYPES: [(DataType, c_int, &str); 14] = [
     (DataType::Fp32, 1, "DT_FLOAT"),
     (DataType::Fp64, 2, "DT_DOUBLE"),
@@ -25,7 +26,7 @@ const DATATYPES: [(DataType, c_int, &str); 14] = [
     (DataType::Uint64, 23, "DT_UINT64"),
 ];
 
-/// The names of types without a counterpart.
+/// The names of types that have no counterpart.
 const OTHERS: [(c_int, &str); 10] = [
     (0, "DT_INVALID"),
     (8, "DT_COMPLEX64"),
@@ -39,7 +40,7 @@ const OTHERS: [(c_int, &str); 10] = [
     (21, "DT_VARIANT"),
 ];
 
-/// The data type with the library's number, if there is one.
+/// The data type for the library's number, if there is one.
 pub(crate) fn datatype(number: c_int) -> Option<DataType> {
     DATATYPES.iter().find(|(_, known, _)| *known == number).map(|(datatype, ..)| *datatype)
 }
@@ -49,7 +50,7 @@ pub(crate) fn number(datatype: DataType) -> Option<c_int> {
     DATATYPES.iter().find(|(known, ..)| *known == datatype).map(|(_, number, _)| *number)
 }
 
-/// The name of a type in the library's messages; the number if it has no name here.
+/// The name of a type in the library's messages; the number if the type has no name here.
 pub(crate) fn name(number: c_int) -> String {
     let known = DATATYPES.iter().map(|(_, number, name)| (*number, *name));
     let mut all = known.chain(OTHERS);

@@ -6,22 +6,22 @@ use galatea_backend::ExecutionPredictability;
 
 use crate::messages::{GraphDef, NodeDef};
 
-/// The memory of a run's outputs.
+/// The memory that a run's outputs use.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OutputStability {
-    /// It doesn't change as long as an output refers to it.
+    /// The memory doesn't change as long as an output refers to it.
     Stable,
-    /// It may belong to a reference variable, or be the target of an operator, and other runs
-    /// overwrite it in place.
+    /// The memory may belong to a reference variable, or be the target of an operator, and other
+    /// runs may overwrite it in place.
     MayChange,
 }
 
-/// The memory of inputs that the library receives.
+/// The memory of the inputs that the library receives.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InputSharing {
-    /// That of the request, if it is aligned.
+    /// The request's memory, if it is aligned.
     InPlace,
-    /// That of the request if the input is large. A variable may keep an input, and with it the
+    /// The request's memory, if the input is large. A variable may keep an input, and thereby the
     /// memory of the whole request.
     LargeInPlace,
     /// A copy. An operator may write to the memory of its inputs.
@@ -36,17 +36,16 @@ pub(crate) struct GraphFacts {
     pub(crate) input_sharing: InputSharing,
 }
 
-/// The operators that a graph may consist of.
+/// The operators that a graph may contain.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KnownOperators {
-    /// Only those of TensorFlow.
+    /// Only TensorFlow's operators.
     Standard,
-    /// Also those of operator libraries, about which nothing is known.
+    /// Also operators from operator libraries, about which nothing is known.
     FromLibraries,
 }
 
-/// The names of a graph's nodes. A `GraphDef` doesn't say which of them are meant as inputs and
-/// outputs.
+/// The names of a graph's nodes. A `GraphDef` doesn't specify which of them are inputs and outputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeNames {
     /// The placeholders.
@@ -67,11 +66,11 @@ impl NodeNames {
     }
 }
 
-/// Operators that gather the inputs of several runs.
+/// Operators that combine the inputs of several runs.
 const GATHERING: [&str; 2] = ["Batch", "BatchFunction"];
 
-/// Parts of the names of other operators that may wait for another run, for another process, or
-/// for files, or call other code.
+/// Parts of the names of other operators that may wait for another run, another process or files,
+/// or that call other code.
 const WAITING: [&str; 17] = [
     "Accumulator",
     "Barrier",
@@ -92,8 +91,8 @@ const WAITING: [&str; 17] = [
     "Unstage",
 ];
 
-/// Parts of the names of operators that write to the memory of their inputs, although others refer
-/// to it.
+/// Parts of the names of operators that write to the memory of their inputs even if others refer to
+/// it.
 const OVERWRITING: [&str; 2] = ["Inplace", "ParallelConcatUpdate"];
 
 /// Parts of the names of operators that may keep an input after the run.
@@ -109,7 +108,7 @@ const KEEPING: [&str; 9] = [
     "Push",
 ];
 
-/// Operators whose output refers to the memory of a variable that others overwrite in place.
+/// Operators whose output refers to a variable's memory, which others overwrite in place.
 const REFERENCE_VARIABLES: [&str; 4] =
     ["TemporaryVariable", "Variable", "VariableV2", "LegacyVariable"];
 
@@ -120,7 +119,7 @@ fn operators(graph: &GraphDef) -> impl Iterator<Item = &str> {
 }
 
 impl GraphFacts {
-    /// The facts about a graph.
+    /// Determines the facts about a graph.
     pub(crate) fn of(graph: &GraphDef, known: KnownOperators) -> Self {
         if known == KnownOperators::FromLibraries {
             return Self {

@@ -1,11 +1,11 @@
-//! The nodes that run once after a graph has been loaded (`TF_INIT_OPS_FILE`).
+//! The nodes that run once after a graph is loaded (`TF_INIT_OPS_FILE`).
 
 use galatea_backend::ModelFiles;
 use galatea_infer::Status;
 use serde_json::Value;
 
 /// The names of the nodes in a file, in order. As in Triton, the file in the version's directory
-/// precedes that in the model's directory.
+/// takes precedence over the one in the model's directory.
 pub(crate) fn read(files: &dyn ModelFiles, name: &str) -> Result<Vec<String>, Status> {
     if name.is_empty() {
         return Ok(Vec::new());

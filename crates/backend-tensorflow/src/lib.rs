@@ -8,14 +8,14 @@
 //!   start reading.
 //! - `messages` and `saved_model` read a model's files without the library: the signatures of a
 //!   `SavedModel` and the nodes of a graph. `validation` and `completion` compare and complete
-//!   configurations by Triton's rules and in its words.
+//!   configurations by Triton's rules, with Triton's error texts.
 //! - `session` executes a model for an instance. The crate `runtime` implements the parts that all
 //!   runtimes share.
 //!
 //! # What it is not
 //!
 //! The backend doesn't form batches, keep a queue or start threads. The library starts threads,
-//! whose number the parameters determine. It uses no GPU.
+//! whose number the parameters determine. The backend uses no GPU.
 //!
 //! All `unsafe` code is in the module `api`.
 

@@ -10,7 +10,7 @@ pub(crate) struct SavedModel {
     pub(crate) meta_graphs: Vec<MetaGraphDef>,
 }
 
-/// A graph with its signatures.
+/// A graph and its signatures.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct MetaGraphDef {
     #[prost(message, optional, tag = "1")]
@@ -21,14 +21,14 @@ pub(crate) struct MetaGraphDef {
     pub(crate) signatures: BTreeMap<String, SignatureDef>,
 }
 
-/// The tags by which a graph is chosen.
+/// The tags that select a graph.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct MetaInfoDef {
     #[prost(string, repeated, tag = "4")]
     pub(crate) tags: Vec<String>,
 }
 
-/// The inputs and outputs of one use of a graph.
+/// The inputs and outputs for one use of a graph.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct SignatureDef {
     #[prost(btree_map = "string, message", tag = "1")]
@@ -37,7 +37,7 @@ pub(crate) struct SignatureDef {
     pub(crate) outputs: BTreeMap<String, TensorInfo>,
 }
 
-/// A tensor of a signature.
+/// A tensor in a signature.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct TensorInfo {
     /// The tensor's name in the graph; empty for a sparse or composite tensor.
@@ -49,7 +49,7 @@ pub(crate) struct TensorInfo {
     pub(crate) shape: Option<TensorShapeProto>,
 }
 
-/// A shape; without dimensions if its rank is unknown.
+/// A shape; it has no dimensions if its rank is unknown.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct TensorShapeProto {
     #[prost(message, repeated, tag = "2")]
@@ -79,7 +79,7 @@ pub(crate) struct NodeDef {
     pub(crate) name: String,
     #[prost(string, tag = "2")]
     pub(crate) operator: String,
-    /// The device; empty if it is not given.
+    /// The device; empty if none is specified.
     #[prost(string, tag = "4")]
     pub(crate) device: String,
 }

@@ -1,4 +1,4 @@
-//! The two formats of models.
+//! The two model formats.
 
 use galatea_infer::Status;
 
@@ -7,16 +7,16 @@ use galatea_infer::Status;
 pub(crate) enum ModelFormat {
     /// A directory with a graph, its signatures and its weights.
     SavedModel,
-    /// A file with a graph, whose inputs and outputs only the configuration knows.
+    /// A file with a graph; only the configuration specifies its inputs and outputs.
     GraphDef,
 }
 
 impl ModelFormat {
-    /// The format that a platform names.
+    /// The format for a platform name.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`, in Triton's words, for any other platform.
+    /// `InvalidArgument`, with Triton's text, for any other platform.
     pub(crate) fn of_platform(platform: &str, model: &str) -> Result<Self, Status> {
         match platform {
             "tensorflow_savedmodel" => Ok(Self::SavedModel),
@@ -27,7 +27,7 @@ impl ModelFormat {
         }
     }
 
-    /// The name of a version's file or directory, unless the configuration gives another.
+    /// The default name of a version's file or directory.
     pub(crate) const fn default_name(self) -> &'static str {
         match self {
             Self::SavedModel => "model.savedmodel",

@@ -1,4 +1,4 @@
-//! The devices that a graph names for its nodes.
+//! The devices that a graph specifies for its nodes.
 //!
 //! The graph's message is edited in its encoded form, because the server knows only some of its
 //! fields.
@@ -10,17 +10,17 @@ use prost::encoding::{
 
 use crate::messages::{GraphDef, NodeDef};
 
-/// The field of a graph that has its nodes.
+/// The graph field that contains its nodes.
 const NODE: u32 = 1;
-/// The field of a node that has its device.
+/// The node field that contains its device.
 const DEVICE: u32 = 4;
 
-/// An encoded graph whose nodes name no devices but CPUs, as Triton has it for instances with a
-/// device of their own. `None` if that is the graph itself.
+/// An encoded graph whose nodes specify only CPUs, which Triton uses for instances with a device of
+/// their own. `None` if the graph needs no change.
 ///
 /// # Errors
 ///
-/// The message is damaged.
+/// The message is malformed.
 pub(crate) fn without_other_devices(
     encoded: &[u8],
     graph: &GraphDef,
@@ -57,8 +57,8 @@ fn has_default_device_or_cpu(node: &NodeDef) -> bool {
     node.device.is_empty() || kind == "cpu" || kind.starts_with("cpu:")
 }
 
-/// Calls a function with the number, the bytes and the content of each field. Only fields with a
-/// length have a content.
+/// Calls a function with each field's number, bytes and content. Only length-delimited fields have
+/// content.
 fn for_each_field(
     message: &[u8],
     mut visit: impl FnMut(u32, &[u8], &[u8]) -> Result<(), DecodeError>,

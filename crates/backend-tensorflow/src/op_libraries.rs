@@ -1,4 +1,4 @@
-//! Libraries with custom operators: `model_operations` of a configuration.
+//! Libraries with custom operators: `model_operations` in a configuration.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use galatea_infer::Status;
 
 use crate::api::Library;
 
-/// Opens the libraries in a configuration. As in Triton, a path is relative to the server's working
-/// directory. If there is no such file, the path is relative to the model's directory, so that
-/// repositories can be moved. The system's loader searches for other names. The server rejects
-/// names from clients before they reach this module.
+/// Opens the libraries that a configuration lists. As in Triton, a path is relative to the server's
+/// working directory. If that file doesn't exist, the path is relative to the model's directory, so
+/// that repositories can be moved. Other names are searched for by the system's loader. The server
+/// rejects names from clients before they reach this module.
 pub(crate) fn open(
     library: &Library,
     names: &[String],

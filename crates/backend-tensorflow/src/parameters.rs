@@ -18,17 +18,17 @@ const PER_SESSION_THREADS: &str = "TF_USE_PER_SESSION_THREADS";
 pub(crate) struct ModelParameters {
     /// The number of instances that share a session, and therefore its variables.
     pub(crate) session_share_count: u32,
-    /// The number of threads that execute an operator; 0 leaves it to the library.
+    /// The number of threads that execute one operator; with 0, the library decides.
     pub(crate) intra_threads: i32,
-    /// The number of threads that execute different operators; 0 leaves it to the library, and a
-    /// negative number makes the calling thread execute them.
+    /// The number of threads that execute different operators. With 0, the library decides; with a
+    /// negative number, the calling thread executes them.
     pub(crate) inter_threads: i32,
     pub(crate) per_session_threads: bool,
-    /// The tag of the graph; empty for the usual one.
+    /// The graph's tag; empty for the default tag.
     pub(crate) graph_tag: String,
-    /// The signature; empty for the usual one.
+    /// The signature; empty for the default signature.
     pub(crate) signature: String,
-    /// The file that lists nodes to run after loading; empty if there is none.
+    /// The file that lists the nodes to run after loading; empty if there is none.
     pub(crate) init_ops_file: String,
 }
 
@@ -62,9 +62,9 @@ impl ModelParameters {
 /// The backend's settings from the command line.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackendSettings {
-    /// The batch size for completed configurations; 0 completes none.
+    /// The batch size for completed configurations; with 0, none is set.
     pub(crate) default_max_batch_size: i32,
-    /// Permits an operator to execute on another device than the one that its graph names.
+    /// Permits an operator to execute on a device other than the one that the graph specifies.
     pub(crate) soft_placement: OnOff,
 }
 
@@ -83,7 +83,7 @@ impl BackendSettings {
     }
 }
 
-/// The batch size of completed configurations. As in Triton, a negative number means no batches.
+/// The batch size for completed configurations. As in Triton, a negative number disables batching.
 fn batch_size(values: &BTreeMap<String, String>) -> Result<i32, Status> {
     match integer_parameter(values, "default-max-batch-size")? {
         Some(size) if size < 0 => Ok(0),
@@ -91,7 +91,7 @@ fn batch_size(values: &BTreeMap<String, String>) -> Result<i32, Status> {
     }
 }
 
-/// Checks the setting that once chose between two major versions of the library.
+/// Checks the setting that used to choose between two major versions of the library.
 fn check_version(values: &BTreeMap<String, String>) -> Result<(), Status> {
     match values.get("version").map(String::as_str) {
         None | Some("2") => Ok(()),
@@ -105,7 +105,7 @@ fn check_version(values: &BTreeMap<String, String>) -> Result<(), Status> {
     }
 }
 
-/// Returns true if `std::stod` finds a number at the start of the text.
+/// Returns true if `std::stod` finds a number at the start of the string.
 fn begins_with_number(text: &str) -> bool {
     let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);

@@ -12,18 +12,18 @@ use prost::Message as _;
 use crate::element;
 use crate::messages::{MetaGraphDef, SavedModel, SignatureDef, TensorInfo};
 
-/// The tag of the graph that is served, unless the configuration names another.
+/// The tag of the graph to serve, unless the configuration specifies another.
 const DEFAULT_TAG: &str = "serve";
-/// The signature that is served, unless the configuration names another.
+/// The signature to serve, unless the configuration specifies another.
 const DEFAULT_SIGNATURE: &str = "serving_default";
-/// Signatures that describe no use of the model.
+/// Signatures that don't describe a use of the model.
 const INTERNAL_SIGNATURES: [&str; 2] = ["__saved_model_init_op", "__saved_model_train_op"];
-/// The file with the graphs and their signatures.
+/// The file that contains the graphs and their signatures.
 const FILE: &str = "saved_model.pb";
 /// The largest message that protocol buffers allow.
 const FILE_BYTES_MAX: u64 = (1 << 31) - 1;
 
-/// The tensors of a model, as clients and the graph name them.
+/// A model's tensors, with the names that clients and the graph use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Signature {
     /// The inputs, sorted by name. Triton's order is that of a hash map, which varies.
@@ -32,7 +32,7 @@ pub(crate) struct Signature {
     pub(crate) outputs: Vec<SignatureTensor>,
 }
 
-/// An input or output of a signature.
+/// An input or output in a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SignatureTensor {
     /// The name that clients use.
@@ -41,19 +41,18 @@ pub(crate) struct SignatureTensor {
     /// output, which can't be fetched.
     pub(crate) graph_name: String,
     pub(crate) datatype: DataType,
-    /// The shape; empty for a scalar and for an unknown rank, between which Triton makes no
-    /// difference.
+    /// The shape; empty for a scalar and for an unknown rank, which Triton doesn't distinguish.
     pub(crate) dims: Vec<i64>,
 }
 
 impl Signature {
-    /// The signature with some of its outputs.
+    /// The signature with a subset of its outputs.
     pub(crate) fn with_outputs(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
         self.outputs.retain(|output| is_wanted(&output.name));
         self
     }
 
-    /// Returns true if both have the same tensors for clients, in the same order.
+    /// Returns true if clients see the same tensors in both, in the same order.
     pub(crate) fn has_tensors_of(&self, other: &Self) -> bool {
         let is_same = |(one, other): (&SignatureTensor, &SignatureTensor)| {
             one.name == other.name && one.datatype == other.datatype && one.dims == other.dims
@@ -65,18 +64,18 @@ impl Signature {
     }
 }
 
-/// The tag to choose a graph by.
+/// The tag that selects a graph.
 pub(crate) fn tag(configured: &str) -> &str {
     if configured.is_empty() { DEFAULT_TAG } else { configured }
 }
 
-/// The fingerprint of the file in a directory; `None` if there is none.
+/// The fingerprint of the file in a directory; `None` if there is no file.
 pub(crate) fn file_fingerprint(directory: &Path) -> Option<FileFingerprint> {
     FileFingerprint::of(&directory.join(FILE))
 }
 
-/// Reads the graph with the tag from the file in a directory. `None` if there is no such file or
-/// graph, or if the file is damaged or in another form: the library then decides.
+/// Reads the graph with the given tag from the file in a directory. `None` if there is no such file
+/// or graph, or if the file is damaged or in another form: the library then decides.
 pub(crate) fn read_meta_graph(directory: &Path, tag: &str) -> Option<MetaGraphDef> {
     let mut file = File::open(directory.join(FILE)).ok()?;
     let size = file.metadata().ok()?.len();
@@ -90,11 +89,11 @@ pub(crate) fn read_meta_graph(directory: &Path, tag: &str) -> Option<MetaGraphDe
     model.meta_graphs.into_iter().find(has_tag)
 }
 
-/// A signature of a graph, and a warning if it is not the usual one.
+/// A graph's signature, and a warning if it is not the default one.
 ///
 /// # Errors
 ///
-/// A message in Triton's words: the signature doesn't exist, or has a type that requests don't
+/// An error with Triton's text: the signature doesn't exist, or has a type that requests don't
 /// support.
 pub(crate) fn signature(
     graph: &MetaGraphDef,
@@ -128,8 +127,8 @@ fn tensors(definition: &SignatureDef, model: &str) -> Result<Signature, String> 
                 element::name(info.datatype)
             )
         })?;
-        // Triton accepts such a model, and each of its runs fails. A run that doesn't fetch such an
-        // output succeeds.
+        // Triton accepts such a model, but each of its runs fails. A run succeeds if it doesn't
+        // fetch such an output.
         if info.name.is_empty() && role == "input" {
             return Err(format!(
                 "unable to process {role} '{name}' for '{model}', a sparse or composite tensor"

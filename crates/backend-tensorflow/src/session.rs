@@ -1,4 +1,4 @@
-//! The session of an instance.
+//! An instance's session.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use smallvec::SmallVec;
 use crate::api::{GraphSession, Library, TensorName, TfOutputs, TfTensor};
 use crate::graph::GraphFacts;
 
-/// The number of combinations of inputs and outputs that a session is prepared for, besides those
+/// The number of input and output combinations that a session is prepared for, in addition to those
 /// with all outputs. The library keeps a compiled form of the graph for each combination, and never
-/// frees it. There is no limit for the combinations of optional inputs, as in Triton: a request
-/// that omits an input can't be executed in another way.
+/// frees it. As in Triton, combinations of optional inputs are not limited: a request that omits an
+/// input can't be executed in any other way.
 const COMBINATIONS_MAX: usize = 64;
 
-/// A loaded graph with its tensors.
+/// A loaded graph and its tensors.
 pub(crate) struct LoadedGraph {
     pub(crate) session: GraphSession,
-    /// The graph's tensors for the interface's inputs.
+    /// The graph tensors for the interface's inputs.
     pub(crate) inputs: Vec<TensorName>,
-    /// The graph's tensors for the interface's outputs.
+    /// The graph tensors for the interface's outputs.
     pub(crate) outputs: Vec<TensorName>,
     pub(crate) facts: GraphFacts,
     pub(crate) combinations: Combinations,
@@ -32,20 +32,20 @@ pub(crate) struct LoadedGraph {
 #[derive(Default)]
 pub(crate) struct Combinations(Lock<Vec<Combination>>);
 
-/// The indices of inputs, a separator, and the indices of outputs.
+/// The indices of the inputs, a separator, and the indices of the outputs.
 type Combination = SmallVec<[usize; 8]>;
 
 /// The outputs that a run computes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum ComputedOutputs {
     Wanted,
-    /// All of them, because there are too many combinations.
+    /// All outputs, because there are too many combinations.
     All,
 }
 
 impl Combinations {
-    /// The outputs to compute for a combination. Once there are too many combinations, all outputs
-    /// are computed for others.
+    /// The outputs to compute for a combination. Once there are too many combinations, any new
+    /// combination computes all outputs.
     fn choose(&self, combination: &Combination) -> ComputedOutputs {
         let known = self.0.lock("find a combination of tensors");
         if known.len() < COMBINATIONS_MAX || known.contains(combination) {

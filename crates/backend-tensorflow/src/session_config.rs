@@ -1,4 +1,4 @@
-//! The settings of a session, as a `ConfigProto`.
+//! Session settings, as a `ConfigProto`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use prost::Message as _;
 
 use crate::parameters::ModelParameters;
 
-/// The message `ConfigProto`, as far as the server sets it.
+/// The `ConfigProto` message, with the fields that the server sets.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ConfigProto {
     #[prost(btree_map = "string, int32", tag = "1")]
@@ -36,7 +36,7 @@ struct OptimizerOptions {
     global_jit_level: i32,
 }
 
-/// The encoded settings of a model's sessions.
+/// The encoded settings for a model's sessions.
 pub(crate) fn encode(
     parameters: &ModelParameters,
     soft_placement: OnOff,
@@ -44,7 +44,7 @@ pub(crate) fn encode(
 ) -> Vec<u8> {
     let optimizer_options = OptimizerOptions { global_jit_level: jit_level(graph_level) };
     let config = ConfigProto {
-        // Without this, the library reserves the memory of all GPUs.
+        // Without this setting, the library reserves the memory of all GPUs.
         device_count: [("GPU".to_owned(), 0)].into(),
         intra_op_parallelism_threads: parameters.intra_threads,
         inter_op_parallelism_threads: parameters.inter_threads,

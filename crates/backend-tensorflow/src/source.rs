@@ -35,15 +35,15 @@ pub(crate) struct TensorFlowSource {
     pub(crate) soft_placement: OnOff,
     /// The nodes that run once after loading.
     pub(crate) init_ops: Vec<String>,
-    /// True if the model has operators that TensorFlow doesn't know.
+    /// True if the model uses operators that TensorFlow doesn't define.
     pub(crate) has_own_operators: bool,
     pub(crate) host: Arc<dyn ModelHost>,
 }
 
 /// The sessions of a model. As in Triton, instances share a session, and therefore its variables,
-/// only as far as the configuration says.
+/// only if the configuration says so.
 pub(crate) struct SessionPool {
-    /// The tensors of the first session, whose indices all sessions use.
+    /// The tensors of the first session, whose indices apply to all sessions.
     signature: Signature,
     facts: GraphFacts,
     newest: Lock<SharingGroup>,
@@ -53,12 +53,12 @@ pub(crate) struct SessionPool {
 struct SharingGroup {
     /// The session, once it is open.
     graph: Arc<OnceLock<Result<Arc<LoadedGraph>, Status>>>,
-    /// The number of instances that use it or wait for it.
+    /// The number of instances that use the session or are waiting for it.
     instances: u32,
 }
 
 impl SessionPool {
-    /// The place of the session for another instance.
+    /// Returns the session slot for another instance.
     fn reserve(&self, instances_max: u32) -> Arc<OnceLock<Result<Arc<LoadedGraph>, Status>>> {
         let mut newest = self.newest.lock("reserve a session");
         let is_failed = matches!(newest.graph.get(), Some(Err(_)));
@@ -69,7 +69,7 @@ impl SessionPool {
         newest.graph.clone()
     }
 
-    /// Checks that a later session has the tensors of the first one, and runs in the same way.
+    /// Checks that a later session has the same tensors as the first one and runs in the same way.
     fn check(&self, signature: &Signature, facts: GraphFacts, model: &str) -> Result<(), Status> {
         if self.signature.has_tensors_of(signature) && self.facts.guarantee == facts.guarantee {
             return Ok(());
@@ -81,7 +81,7 @@ impl SessionPool {
     }
 }
 
-/// A graph in a session, with what its file says.
+/// A graph in a session, with the facts from its file.
 struct OpenedGraph {
     session: GraphSession,
     signature: Signature,
@@ -148,7 +148,7 @@ impl TensorFlowSource {
         })
     }
 
-    /// Facts about a graph. Operators of a library that another model opened are available too.
+    /// Facts about a graph. Operators from a library that another model opened are also available.
     fn facts(&self, graph: &GraphDef) -> GraphFacts {
         let known = if self.has_own_operators || self.library.has_opened_operators() {
             KnownOperators::FromLibraries
@@ -169,7 +169,7 @@ impl TensorFlowSource {
         let read = saved_model::read_meta_graph(path, tag);
         let (session, message) =
             GraphSession::of_saved_model(&self.library, path, tag, &self.config(), read.is_none())?;
-        // The rules for the memory of tensors follow from the graph, which has to be the same one.
+        // The rules for tensor memory follow from the graph, which must be the same one.
         if saved_model::file_fingerprint(path) != before {
             return Err(Status::unavailable(format!(
                 "the files of model '{}' changed while it was loaded",
@@ -205,7 +205,7 @@ impl TensorFlowSource {
             let text = format!("model {} has an empty network", self.spec.name);
             return Err(Status::internal(text));
         }
-        // The graph chooses the devices of a model with its own placement.
+        // If the model has its own placement, the graph determines the devices.
         let groups = self.spec.instance_groups.iter();
         let is_placed = groups.clone().any(|group| group.kind == InstanceKind::Model);
         let device = (!is_placed).then_some("/cpu:0");
@@ -225,7 +225,7 @@ impl TensorFlowSource {
     }
 }
 
-/// Adds a node without an effect to an encoded graph, and returns its name.
+/// Adds a node without effect to an encoded graph, and returns the node's name.
 fn with_probe(bytes: &mut Vec<u8>, graph: &GraphDef) -> String {
     let mut name = String::from("galatea_probe");
     while graph.nodes.iter().any(|node| node.name.starts_with(&name)) {
@@ -233,7 +233,7 @@ fn with_probe(bytes: &mut Vec<u8>, graph: &GraphDef) -> String {
     }
     let operator = String::from("NoOp");
     let node = NodeDef { name: name.clone(), operator, ..NodeDef::default() };
-    // A message followed by another is the union of both.
+    // Concatenating two encoded messages merges them.
     bytes.extend(GraphDef { nodes: vec![node], library: None }.encode_to_vec());
     name
 }
@@ -244,7 +244,7 @@ fn is_used_output(spec: &ModelSpec, name: &str) -> bool {
     is_state || spec.output(name).is_some()
 }
 
-/// The tensors that a configuration names, for a graph without signatures.
+/// The tensors that a configuration specifies for a graph without signatures.
 fn configured_signature(spec: &ModelSpec) -> Signature {
     let tensors = |all: Vec<ConfiguredTensor>| {
         let by_name: BTreeMap<String, DataType> =
@@ -263,7 +263,7 @@ fn configured_signature(spec: &ModelSpec) -> Signature {
     }
 }
 
-/// The signature in which tensors of unknown rank have the dimensions of the configuration, as in
+/// The signature in which tensors of unknown rank have the configuration's dimensions, as in
 /// Triton.
 fn with_configured_dims(mut signature: Signature, spec: &ModelSpec) -> Signature {
     let complete = |tensors: &mut [SignatureTensor], configured: &[ConfiguredTensor]| {
@@ -281,7 +281,7 @@ fn is_optional(spec: &ModelSpec, tensor: &SignatureTensor) -> bool {
     spec.input(&tensor.name).is_some_and(|input| input.optional)
 }
 
-/// The signature in which the inputs that requests may omit are the last ones.
+/// The signature with the inputs reordered so that the optional ones come last.
 fn required_first(mut signature: Signature, spec: &ModelSpec) -> Signature {
     signature.inputs.sort_by_key(|tensor| is_optional(spec, tensor));
     signature

@@ -1,4 +1,4 @@
-//! Compares a configuration with its model, in Triton's order and words.
+//! Compares a configuration with its model, in Triton's order and with Triton's error texts.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use galatea_tensor::DataType;
 use crate::graph::NodeNames;
 use crate::saved_model::{Signature, SignatureTensor};
 
-/// The largest number of dimensions. TensorFlow ends the process if a tensor has more.
+/// The maximum number of dimensions. TensorFlow ends the process if a tensor has more dimensions.
 pub(crate) const RANK_MAX: usize = 254;
 
-/// Checks that TensorFlow can have tensors with the dimensions of a configuration.
+/// Checks that TensorFlow supports tensors with the configuration's dimensions.
 pub(crate) fn check_ranks(spec: &ModelSpec) -> Result<(), Status> {
     let batch = usize::from(spec.max_batch_size > 0);
     let inputs = spec.inputs.iter().map(|one| (&one.name, &one.dims, &one.reshape));
@@ -33,7 +33,7 @@ pub(crate) fn check_ranks(spec: &ModelSpec) -> Result<(), Status> {
     Ok(())
 }
 
-/// Compares a configuration with a graph, of which only the names are known.
+/// Compares a configuration with a graph, of which only the node names are known.
 pub(crate) fn check_graph(spec: &ModelSpec, names: &NodeNames) -> Result<(), Status> {
     let (expected, most) = (spec.inputs.len(), names.inputs.len());
     if most < expected {
@@ -234,7 +234,7 @@ fn check_datatype(
     ))
 }
 
-/// A model's type in Triton's words, which call strings `TYPE_BYTES` here.
+/// A model type under Triton's name; here Triton calls strings `TYPE_BYTES`.
 fn model_datatype(tensor: &SignatureTensor) -> &'static str {
     match tensor.datatype {
         DataType::Bytes => "TYPE_BYTES",

@@ -24,7 +24,7 @@ pub(crate) struct Node {
     pub(crate) threshold: f32,
     feature: u32,
     pub(crate) left: u32,
-    /// A leaf's value, or its index in the values of the forest's precision.
+    /// A leaf's value, or the value's index in the list for the forest's precision.
     pub(crate) leaf: u32,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Tree {
     pub(crate) root: u32,
     pub(crate) depth: u32,
     pub(crate) has_specials: bool,
-    /// The first output; then the distance between outputs and the number of outputs.
+    /// The first output, the distance between outputs, and the number of outputs.
     pub(crate) first: usize,
     pub(crate) stride: usize,
     pub(crate) count: usize,

@@ -1,27 +1,28 @@
 //! The tensors of a configuration, as its model sees them.
 //!
-//! The rules by which Triton's backends compare them with a model differ; the tensors don't.
+//! Triton's backends use different rules to compare these tensors with a model, but the tensors
+//! themselves are the same.
 
 use galatea_config::{BatchInputKind, BatchInputSpec, InputSpec, ModelSpec, OutputSpec};
 use galatea_tensor::DataType;
 
-/// A tensor of the model, as the configuration describes it.
+/// A model tensor, as the configuration describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredTensor {
     /// The name.
     pub name: String,
-    /// The type of the elements.
+    /// The element type.
     pub datatype: DataType,
-    /// The sizes as the model sees them, including the batch's; -1 is variable.
+    /// The sizes as the model sees them, including the batch size; -1 means variable.
     pub dims: Vec<i64>,
-    /// The tensor's part in the configuration.
+    /// The tensor's role in the configuration.
     pub role: TensorRole,
 }
 
-/// A tensor's part in a configuration.
+/// A tensor's role in a configuration.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TensorRole {
-    /// An input or output of requests.
+    /// A request input or output.
     Request,
     /// A control of the sequence batcher.
     Control,
@@ -31,7 +32,7 @@ pub enum TensorRole {
     BatchInput,
 }
 
-/// The model's inputs: those of requests, the controls, the states, and the batch inputs.
+/// The model's inputs: request inputs, controls, states and batch inputs.
 #[must_use]
 pub fn configured_inputs(spec: &ModelSpec) -> Vec<ConfiguredTensor> {
     let tensor = |name: &String, datatype, dims, role| ConfiguredTensor {
@@ -63,7 +64,7 @@ pub fn configured_inputs(spec: &ModelSpec) -> Vec<ConfiguredTensor> {
     all
 }
 
-/// The model's outputs: those of requests, and the states that aren't among them.
+/// The model's outputs: request outputs, and states that aren't request outputs.
 #[must_use]
 pub fn configured_outputs(spec: &ModelSpec) -> Vec<ConfiguredTensor> {
     let of_requests = spec.outputs.iter().map(|output| ConfiguredTensor {
@@ -83,26 +84,27 @@ pub fn configured_outputs(spec: &ModelSpec) -> Vec<ConfiguredTensor> {
     of_requests.chain(states).collect()
 }
 
-/// The sizes of a tensor, preceded by the batch's size if the model has batches; -1 is variable.
+/// The sizes of a tensor, preceded by the batch size if the model supports batching; -1 means
+/// variable.
 #[must_use]
 pub fn full_dims(spec: &ModelSpec, dims: &[i64]) -> Vec<i64> {
     let batch = (spec.max_batch_size > 0).then_some(-1);
     batch.into_iter().chain(dims.iter().copied()).collect()
 }
 
-/// The sizes of an input of requests, without the batch's.
+/// The sizes of a request input, without the batch size.
 #[must_use]
 pub fn input_dims(input: &InputSpec) -> &[i64] {
     input.reshape.as_ref().unwrap_or(&input.dims)
 }
 
-/// The sizes of an output of requests, without the batch's.
+/// The sizes of a request output, without the batch size.
 #[must_use]
 pub fn output_dims(output: &OutputSpec) -> &[i64] {
     output.reshape.as_ref().unwrap_or(&output.dims)
 }
 
-/// The sizes of an input that the server computes from a batch. They include the batch's.
+/// The sizes of an input that the server computes from a batch. They include the batch size.
 #[must_use]
 pub fn batch_input_dims(spec: &ModelSpec, input: &BatchInputSpec) -> Vec<i64> {
     match input.kind {
@@ -119,7 +121,7 @@ pub fn batch_input_dims(spec: &ModelSpec, input: &BatchInputSpec) -> Vec<i64> {
     }
 }
 
-/// The number of inputs that the server adds to those of requests: controls, states and batch
+/// The number of inputs that the server adds to the request inputs: controls, states and batch
 /// inputs.
 #[must_use]
 pub fn added_input_count(spec: &ModelSpec) -> usize {

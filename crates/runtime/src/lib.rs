@@ -10,16 +10,17 @@
 //!
 //! This crate implements everything else:
 //!
-//! - `signature` compares a configuration with its model's [`SessionInterface`] and assigns the tensors to
-//!   each other: inputs, controls and states of sequences, batch inputs and outputs, ragged inputs.
+//! - `signature` compares a configuration with its model's [`SessionInterface`] and assigns the
+//!   tensors to each other: inputs, controls and states of sequences, batch inputs and outputs,
+//!   ragged inputs.
 //! - `instance` joins the requests of a batch into tensors, runs the session, and splits the
 //!   outputs. If a batch has only one request, its inputs are not copied if they are aligned for
-//!   their type. SessionOutputs of a fixed-size type are slices of the tensors that the library created.
+//!   their type. Outputs with a fixed-size type are slices of the tensors that the library created.
 //! - [`RuntimeModel`] loads a model once for all of its CPU instances, and once for each GPU
 //!   instance.
 //! - [`LibrarySearchSpec`] finds the library by flag, environment variable and Python package;
-//!   [`auto_complete`] completes a configuration, [`configured`] describes a configuration's tensors
-//!   as the model sees them, [`ModelFilesByProcessor`] finds a model's files,
+//!   [`auto_complete`] completes a configuration, [`configured`] describes a configuration's
+//!   tensors as the model sees them, [`ModelFilesByProcessor`] finds a model's files,
 //!   [`parameters`] reads settings as Triton does, [`threads`] divides the processors among
 //!   sessions.
 //!
@@ -36,15 +37,15 @@
 //! is bounded; see `instance::state_memory`.
 //!
 //! A failed run, or a run whose outputs can't be split, leaves all states unchanged. The purpose of
-//! `use_same_buffer_for_input_output` is fulfilled: a sequence keeps one buffer per state, because
-//! a new state replaces the old one, whose memory is freed with the request. As in Triton, both
-//! exist during the run, because a library never writes to a run's inputs.
+//! `use_same_buffer_for_input_output` is met: a sequence keeps one buffer per state, because a new
+//! state replaces the old one, whose memory is freed with the request. As in Triton, both exist
+//! during the run, because a library never writes to a run's inputs.
 //!
 //! # GPUs
 //!
 //! A session on a GPU has a stream ([`Session::stream`]). Its inputs are gathered in GPU memory by
 //! copies on that stream (`instance::staging`). The session executes on the same stream, so only
-//! the session waits for a copy. Inputs that are already in GPU memory are used in place. SessionOutputs
+//! the session waits for a copy. Inputs that are already in GPU memory are used in place. Outputs
 //! are bound to host memory, and states to GPU memory, where the next request finds them. The
 //! library-specific descriptions of such memory stay in the backend.
 //!

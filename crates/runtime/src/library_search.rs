@@ -16,8 +16,8 @@ pub struct LibrarySearchSpec {
     pub framework: &'static str,
     /// The file's name without a version, such as `libonnxruntime.so`.
     pub file: &'static str,
-    /// The Python package that contains the library, with the options of `pip install` that leave out
-    /// what the library doesn't need.
+    /// The Python package that contains the library, with `pip install` options that leave out what
+    /// the library doesn't need.
     pub package: &'static str,
     /// The library's folder below a folder of Python packages.
     pub folder: &'static str,

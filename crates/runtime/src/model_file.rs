@@ -62,12 +62,12 @@ impl ModelFilesByProcessor {
 }
 
 /// The path of the model's file. `name` is the name in the configuration; if it is empty, the
-/// default name is used. If the path is a directory, the file is inside it under the default name,
-/// next to the files with its weights.
+/// default name is used. If the path is a directory, the file in it has the default name, and its
+/// weights are stored next to it.
 ///
 /// # Errors
 ///
-/// A status with the file and the model, and the file that was probably meant.
+/// A status that states the file, the model, and the file that was probably meant.
 pub fn model_path(
     files: &dyn ModelFiles,
     name: &str,

@@ -74,13 +74,13 @@ impl<'data> ByteRegion<'data> {
         Some(Self { start, byte_size, owner: None, data: PhantomData })
     }
 
-    /// A part of shared memory; nothing if the part is not within it.
+    /// A part of shared memory; empty if the part extends outside it.
     pub(crate) fn of_shared(memory: &'data Arc<Vec<u8>>, range: Range<usize>) -> Self {
         let owner = Some(RegionOwner::Shared(memory, range.start));
         Self { owner, ..Self::from(memory.get(range).unwrap_or_default()) }
     }
 
-    /// An owner of exactly these bytes, if there is a single one. A library that may keep the bytes
+    /// A single owner of exactly these bytes, if there is one. A library that may keep the bytes
     /// for longer than `'data` needs it. The bytes don't change while there is such an owner.
     #[must_use]
     pub fn owner(&self) -> Option<Bytes> {

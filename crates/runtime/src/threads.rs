@@ -5,9 +5,9 @@
 //! of a pool. If each session had its own pool with a thread for each processor, a server with many
 //! models would have many more runnable threads than processors. Therefore, all sessions share the
 //! environment's pool, which has as many threads as there are processors available to the process.
-//! A session gets its own pool if its configuration requests something that the shared pool can't
-//! provide, if it is bound to certain processors, or if its instances alone keep all processors
-//! busy. This module makes the decision without the library.
+//! A session gets its own pool in three cases: its configuration requests something that the shared
+//! pool can't provide, it is bound to certain processors, or its instances by themselves keep all
+//! processors busy. This module makes the decision without the library.
 
 /// The source of the sessions' threads.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -11,14 +11,14 @@ use super::handle::Handle;
 use super::library::{Library, c_string, path_string, text};
 use super::model::Model;
 
-/// The object that reads and compiles models. Each model has its own, so that its properties are
-/// not another model's.
+/// The object that reads and compiles models. Each model has its own, so that one model's
+/// properties don't affect another.
 pub(crate) struct Core {
     raw: Handle<RawCore>,
     library: Arc<Library>,
 }
 
-/// A model that was compiled for a device. Each instance executes it with an infer request.
+/// A model that is compiled for a device. Each instance executes it with its own infer request.
 pub(crate) struct CompiledModel {
     pub(super) raw: Handle<RawCompiledModel>,
     pub(super) library: Arc<Library>,
@@ -32,7 +32,7 @@ unsafe impl Send for CompiledModel {}
 unsafe impl Sync for CompiledModel {}
 
 impl CompiledModel {
-    /// The value of a property; `None` if the device does not have it.
+    /// The value of a property; `None` if the device doesn't have the property.
     pub(crate) fn property(&self, key: &CStr) -> Option<String> {
         let functions = self.library.api().functions();
         let mut value = std::ptr::null_mut();
@@ -67,23 +67,23 @@ impl Core {
         Ok(Self { raw, library })
     }
 
-    /// Adds the operators of a library; none if the path is empty.
+    /// Adds the operators of a library, or none if the path is empty.
     pub(crate) fn add_extension(&self, path: &str) -> Result<(), Status> {
         if path.is_empty() {
             return Ok(());
         }
         let api = self.library.api();
         let path = c_string(path, "CPU_EXTENSION_PATH")?;
-        // SAFETY: the core is alive, the path lives during the call. The operator of the server
-        // trusts the model's configuration with the name of a library.
+        // SAFETY: the core is alive, the path lives during the call. The server's operator trusts
+        // the model's configuration to specify a library.
         let add =
             || unsafe { (api.functions().ov_core_add_extension)(self.raw.as_ptr(), path.as_ptr()) };
-        // The text has two spaces, as in Triton.
+        // The two spaces in the text match Triton's.
         api.load(" loading custom CPU extensions", add)
     }
 
-    /// Loads the plug-in of a device, so that it checks properties when they are set. An unknown
-    /// device is refused later.
+    /// Loads a device's plug-in, so that the plug-in checks properties when they are set. An
+    /// unknown device is only refused later.
     pub(crate) fn load_device(&self, device: &str) -> Result<(), Status> {
         let device = c_string(device, "a device's name")?;
         let functions = self.library.api().functions();
@@ -104,7 +104,7 @@ impl Core {
         Ok(())
     }
 
-    /// Sets a property of a device.
+    /// Sets a device property.
     pub(crate) fn set_property(&self, device: &str, key: &str, value: &str) -> Result<(), Status> {
         let api = self.library.api();
         let (device, key) = (c_string(device, "a device's name")?, c_string(key, "a property")?);

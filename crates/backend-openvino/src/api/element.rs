@@ -1,12 +1,12 @@
-//! The types of elements.
+//! Element types.
 
 use std::ffi::c_int;
 
 use galatea_runtime::ElementKind;
 use galatea_tensor::DataType;
 
-/// The server's data types that the library has, and its numbers for them. Triton's backend has
-/// neither BF16 nor FP64.
+/// The server's data types that the library supports, with the library's numbers for them. Triton's
+/// backend supports neither BF16 nor FP64.
 const DATATYPES: [(DataType, c_int); 13] = [
     (DataType::Bool, 1),
     (DataType::Bf16, 2),
@@ -23,12 +23,12 @@ const DATATYPES: [(DataType, c_int); 13] = [
     (DataType::Uint64, 19),
 ];
 
-/// The data type with this number.
+/// The data type with the library's number.
 pub(super) fn datatype(number: c_int) -> Option<DataType> {
     DATATYPES.iter().find(|(_, known)| *known == number).map(|(datatype, _)| *datatype)
 }
 
-/// The number of a data type.
+/// The library's number for a data type.
 pub(super) fn number(datatype: DataType) -> Option<c_int> {
     DATATYPES.iter().find(|(known, _)| *known == datatype).map(|(_, number)| *number)
 }

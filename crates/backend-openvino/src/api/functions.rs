@@ -1,17 +1,17 @@
-//! The library's functions, each found once, when the library is opened.
+//! The library's functions, each of which is looked up once, when the library is opened.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use super::shape::{OvPartialShape, OvShape};
 
-/// The library's status of a call; 0 means success.
+/// The status that a library call returns; 0 means success.
 pub(super) type OvStatus = c_int;
 
 /// The object that reads and compiles models.
 #[repr(C)]
 pub(super) struct RawCore([u8; 0]);
 
-/// A model that was read.
+/// A model that has been read.
 #[repr(C)]
 pub(super) struct RawModel([u8; 0]);
 
@@ -19,7 +19,7 @@ pub(super) struct RawModel([u8; 0]);
 #[repr(C)]
 pub(super) struct RawPort([u8; 0]);
 
-/// A model that was compiled for a device.
+/// A model that is compiled for a device.
 #[repr(C)]
 pub(super) struct RawCompiledModel([u8; 0]);
 
@@ -35,7 +35,7 @@ pub(super) struct RawTensor([u8; 0]);
 #[repr(C)]
 pub(super) struct RawProcessor([u8; 0]);
 
-/// An input, as it is changed.
+/// An input that is being changed.
 #[repr(C)]
 pub(super) struct RawInputInfo([u8; 0]);
 
@@ -43,7 +43,7 @@ pub(super) struct RawInputInfo([u8; 0]);
 #[repr(C)]
 pub(super) struct RawInputTensorInfo([u8; 0]);
 
-/// An output, as it is changed.
+/// An output that is being changed.
 #[repr(C)]
 pub(super) struct RawOutputInfo([u8; 0]);
 
@@ -58,7 +58,7 @@ pub(super) struct OvVersion {
     pub(super) description: *const c_char,
 }
 
-/// The table of functions, with the names that the library exports.
+/// Defines the table of functions, which have the names that the library exports.
 macro_rules! functions {
     ($($name:ident: $signature:ty;)*) => {
         /// The library's functions.
@@ -68,7 +68,7 @@ macro_rules! functions {
         }
 
         impl Functions {
-            /// Looks all functions up.
+            /// Looks up all functions.
             ///
             /// # Safety
             ///

@@ -1,4 +1,4 @@
-//! Handles of the library's objects.
+//! Handles for the library's objects.
 
 use std::ptr::NonNull;
 
@@ -7,18 +7,19 @@ use galatea_infer::Status;
 use super::functions::OvStatus;
 use super::library::Api;
 
-/// An object of the library that is freed when the handle is dropped.
+/// An object of the library, which is freed when the handle is dropped.
 pub(super) struct Handle<T> {
     raw: NonNull<T>,
     free: unsafe extern "C" fn(*mut T),
 }
 
 impl<T> Handle<T> {
-    /// Creates an object with a constructor of the library; `doing` describes it in an error.
+    /// Creates an object with one of the library's constructors; `doing` describes the call in an
+    /// error.
     ///
     /// # Safety
     ///
-    /// `create` stores null or an object that `free` frees.
+    /// `create` stores null or an object that `free` can free.
     pub(super) unsafe fn create(
         api: &Api,
         free: unsafe extern "C" fn(*mut T),
@@ -30,11 +31,11 @@ impl<T> Handle<T> {
         Self::of(raw, free, doing)
     }
 
-    /// The same for a load, which repeats a call that failed.
+    /// Like `create`, but for a load, which repeats a failed call.
     ///
     /// # Safety
     ///
-    /// `create` stores null or an object that `free` frees; nothing if it fails.
+    /// `create` stores null or an object that `free` can free; it stores nothing if it fails.
     pub(super) unsafe fn load(
         api: &Api,
         free: unsafe extern "C" fn(*mut T),

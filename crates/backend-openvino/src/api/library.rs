@@ -12,13 +12,13 @@ use galatea_runtime::LibrarySearchSpec;
 
 use super::functions::{Functions, OvStatus, OvVersion};
 
-/// The first version, by year and number, that has all functions. Those before 2025.1 have other
-/// numbers of element types than `element`.
+/// The first version (year and number) that has all functions. Versions before 2025.1 number
+/// element types differently from `element`.
 const VERSION_MIN: (u32, u32) = (2025, 2);
 
-/// OpenVINO's shared library, open for the rest of the process's life.
+/// OpenVINO's shared library, which stays open for the rest of the process's lifetime.
 ///
-/// Never unloaded, because its threads and static objects would not survive it.
+/// It is never unloaded, because its threads and static objects wouldn't survive that.
 pub struct Library {
     api: Api,
     version: String,
@@ -26,29 +26,29 @@ pub struct Library {
     fingerprint: Option<FileFingerprint>,
 }
 
-/// The library's functions with the conversion of their errors.
+/// The library's functions, and the conversion of their errors.
 ///
-/// The library keeps the message of one failure for the whole process, so a message may be that of
-/// another thread's call. A call of a load that fails is therefore repeated while no other load
-/// makes a call, and its error has the library's message alone, as in Triton. Executions wait for
-/// nothing: their errors begin with the description of their own status, and the message behind it
-/// is another's if two calls fail at the same moment.
+/// The library keeps only one failure message for the whole process, so the message may come from
+/// another thread's call. A call that fails during a load is therefore repeated while no other load
+/// makes calls. Its error contains only the library's message, as in Triton. Executions don't wait:
+/// their errors begin with the description of their own status, and the message after it may come
+/// from another call if two calls fail at the same moment.
 pub(super) struct Api {
     functions: Functions,
     loads: LoadCalls,
 }
 
-/// The calls of loads: a lock that they share, and that one holds alone while it is repeated for
-/// its message.
+/// The lock for calls made by loads. Calls share it, and a call that is repeated for its message
+/// holds it exclusively.
 #[derive(Default)]
 struct LoadCalls(RwLock<()>);
 
-/// The statuses of calls that fail without an exception, and so without a message: a wrong
-/// argument, an unknown failure, and a function that does not exist.
+/// The statuses of calls that fail without an exception, and therefore without a message: an
+/// invalid argument, an unknown failure, and a missing function.
 const WITHOUT_MESSAGE: RangeInclusive<OvStatus> = -16..=-14;
 
 impl Library {
-    /// The words in which the library is searched for.
+    /// The names that are used to search for the library.
     pub const NAME: LibrarySearchSpec = LibrarySearchSpec {
         framework: "OpenVINO",
         file: "libopenvino_c.so",
@@ -62,7 +62,7 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// The reason why the library can't be used: it does not exist, it is not OpenVINO, or it is
+    /// The reason why the library can't be used: it doesn't exist, it isn't OpenVINO, or it is
     /// older than 2025.2.
     pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
         let unusable = |reason: String| {
@@ -102,19 +102,19 @@ impl Library {
         &self.version
     }
 
-    /// The path that the library was opened with.
+    /// The path from which the library was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The fingerprint of the file before it was opened; `None` if it is unknown.
+    /// The fingerprint that the file had before it was opened; `None` if it is unknown.
     #[must_use]
     pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
         self.fingerprint.as_ref()
     }
 
-    /// Returns true if another file has taken the place of the one that was opened.
+    /// Returns true if the opened file has since been replaced by another.
     pub(crate) fn is_replaced(&self) -> bool {
         self.fingerprint.is_some() && FileFingerprint::of(&self.path) != self.fingerprint
     }
@@ -135,17 +135,17 @@ impl Api {
         &self.functions
     }
 
-    /// Converts the status of a call by an execution; `doing` describes the call in an error.
+    /// Converts the status of a call made by an execution; `doing` describes the call in an error.
     pub(super) fn check(&self, status: OvStatus, doing: &str) -> Result<(), Status> {
         if status == 0 { Ok(()) } else { Err(self.error(status, doing, Origin::Execution)) }
     }
 
-    /// Makes a call of a load, again if it fails; `doing` describes it in an error.
+    /// Makes a call for a load, and repeats it if it fails; `doing` describes the call in an error.
     pub(super) fn load(&self, doing: &str, call: impl FnMut() -> OvStatus) -> Result<(), Status> {
         self.loads.run(call, |status| self.error(status, doing, Origin::Load))
     }
 
-    /// Makes a call of a load whose failure is no error, and returns its status.
+    /// Makes a call for a load whose failure is not an error, and returns its status.
     pub(super) fn probe(&self, call: impl FnMut() -> OvStatus) -> OvStatus {
         self.loads.shared(call)
     }
@@ -187,7 +187,7 @@ impl LoadCalls {
     }
 }
 
-/// The caller of a function that failed.
+/// The caller of a failed function.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Origin {
     /// A load, while no other load makes a call.
@@ -195,7 +195,7 @@ enum Origin {
     Execution,
 }
 
-/// The reason of a failure by the description of its status and the library's last message.
+/// The reason for a failure, from the description of its status and the library's last message.
 fn reason(status: OvStatus, description: String, message: String, origin: Origin) -> String {
     if message.is_empty() || WITHOUT_MESSAGE.contains(&status) {
         description
@@ -206,7 +206,7 @@ fn reason(status: OvStatus, description: String, message: String, origin: Origin
     }
 }
 
-/// The version of a library, which need not have all functions.
+/// The version of a library that may lack some functions.
 fn version(library: &libloading::Library) -> Result<String, libloading::Error> {
     let mut version = OvVersion { build_number: std::ptr::null(), description: std::ptr::null() };
     // SAFETY: the library is OpenVINO's if it has these functions, whose signatures are those of its
@@ -224,13 +224,13 @@ fn version(library: &libloading::Library) -> Result<String, libloading::Error> {
 type GetVersion = unsafe extern "C" fn(*mut OvVersion) -> OvStatus;
 type FreeVersion = unsafe extern "C" fn(*mut OvVersion);
 
-/// The beginning of a version such as `2026.4.1-22982-e213a147257`.
+/// The start of a version such as `2026.4.1-22982-e213a147257`.
 fn year_and_number(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().ok());
     Some((parts.next()??, parts.next()??))
 }
 
-/// Copies a string of the library; null becomes the empty string.
+/// Copies a string from the library; null becomes an empty string.
 ///
 /// # Safety
 ///
@@ -243,12 +243,12 @@ pub(super) unsafe fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// A string for the library; `what` describes it in the error.
+/// Creates a string for the library; `what` describes the string in the error.
 pub(super) fn c_string(text: &str, what: &str) -> Result<CString, Status> {
     CString::new(text).map_err(|_| Status::invalid_argument(format!("{what} has a NUL byte")))
 }
 
-/// A path in the form that the library takes.
+/// Creates a path for the library.
 pub(super) fn path_string(path: &Path) -> Result<CString, Status> {
     use std::os::unix::ffi::OsStrExt as _;
     CString::new(path.as_os_str().as_bytes()).map_err(|_| {
@@ -256,7 +256,7 @@ pub(super) fn path_string(path: &Path) -> Result<CString, Status> {
     })
 }
 
-/// The error's message, followed by those of its causes, which hold the loader's message.
+/// The error's message, followed by its causes' messages, which include the loader's message.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

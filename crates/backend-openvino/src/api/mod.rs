@@ -3,13 +3,13 @@
 //! All of the crate's `unsafe` is here. The blocks rely on these rules:
 //!
 //! - The library is never unloaded, so its functions live forever.
-//! - Every [`Handle`](handle::Handle) holds a pointer that one of the library's constructors
-//!   returned, and frees it once, with the function that the API names for it.
-//! - Objects of the library count references to what they need: a compiled model may outlive its
-//!   core, an infer request its compiled model, and a tensor its infer request.
+//! - Every [`Handle`](handle::Handle) contains a pointer that one of the library's constructors
+//!   returned. It frees the pointer once, with the function that the API specifies for it.
+//! - The library's objects hold reference counts on what they need: a compiled model may outlive
+//!   its core, an infer request its compiled model, and a tensor its infer request.
 //! - Enumerations are passed as plain integers, because a newer library may know values that this
 //!   crate does not.
-//! - Names that the library reads are NUL-terminated and live during the call.
+//! - Names that the library reads are NUL-terminated and live for the duration of the call.
 
 #![allow(unsafe_code, reason = "a C API is called here; each block says why it is sound")]
 

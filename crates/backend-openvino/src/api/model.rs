@@ -1,4 +1,4 @@
-//! Models that were read.
+//! Models that have been read.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
@@ -18,7 +18,7 @@ use super::shape::{OvDimension, OvPartialShape};
 /// The description of a tensor that no configuration can list.
 pub(crate) const VARIABLE_RANK: &str = "a variable number of dimensions, which is unsupported";
 
-/// A model that was read and can still be changed.
+/// A model that has been read and can still be changed.
 pub(crate) struct Model {
     raw: Handle<RawModel>,
     library: Arc<Library>,
@@ -27,27 +27,27 @@ pub(crate) struct Model {
 /// An input or output of a model.
 pub(crate) struct Port {
     pub(crate) name: String,
-    /// The number of its type, which requests may not have.
+    /// The library's number for the type, which requests may not support.
     pub(super) number: c_int,
-    /// The bounds of the sizes; `None` if even their number is variable.
+    /// The bounds of the sizes; `None` if the number of dimensions is variable.
     pub(crate) bounds: Option<Vec<OvDimension>>,
 }
 
 impl Port {
-    /// The sizes, -1 for a variable one; none if even their number is variable.
+    /// The sizes, with -1 for a variable size; empty if the number of dimensions is variable.
     pub(super) fn dims(&self) -> Vec<i64> {
         self.bounds.iter().flatten().map(|bounds| bounds.size()).collect()
     }
 }
 
-/// An input or output that gets another type.
+/// An input or output whose type is changed.
 pub(crate) struct TypeChange<'a> {
     pub(crate) index: usize,
     pub(crate) name: &'a str,
     pub(crate) datatype: DataType,
 }
 
-/// The functions that list one side of a model.
+/// The functions that list a model's inputs or outputs.
 struct PortFunctions {
     side: &'static str,
     count: unsafe extern "C" fn(*const RawModel, *mut usize) -> OvStatus,
@@ -85,7 +85,7 @@ impl Model {
 
     pub(crate) fn interface(&self) -> Result<SessionInterface, Status> {
         let info = |port: Port| {
-            // A configuration that does not list such a tensor can still serve the model.
+            // A configuration that doesn't list such a tensor can still serve the model.
             let element = match &port.bounds {
                 Some(_) => element::kind(port.number),
                 None => ElementKind::Unknown(String::from(VARIABLE_RANK)),
@@ -115,7 +115,7 @@ impl Model {
                 (functions.by_index)(self.as_ptr(), index, out)
             })?
         };
-        // A tensor may have no name, and then asking for one fails.
+        // A tensor may have no name, in which case asking for the name fails.
         let unnamed = || format!("{}__{index}", functions.side.to_ascii_uppercase());
         let name = self.name(&port).filter(|name| !name.is_empty()).unwrap_or_else(unnamed);
         let mut number = 0;
@@ -164,8 +164,8 @@ impl Model {
         }
     }
 
-    /// Gives inputs, which are named by their indices, other shapes. `doing` describes it in
-    /// an error.
+    /// Changes the shapes of inputs, which are identified by their indices. `doing` describes the
+    /// change in an error.
     pub(crate) fn reshape(
         &mut self,
         shapes: &[(usize, Vec<OvDimension>)],
@@ -184,7 +184,7 @@ impl Model {
         api.load(doing, set)
     }
 
-    /// Gives inputs and outputs other types. The library converts the elements.
+    /// Changes the types of inputs and outputs. The library converts the elements.
     pub(crate) fn convert(
         &mut self,
         inputs: &[TypeChange<'_>],

@@ -1,4 +1,4 @@
-//! Conversions between the types of a configuration and those of its model, which the library adds
+//! Conversions between the types in a configuration and those in its model, which the library adds
 //! to the model.
 
 use std::ffi::c_int;
@@ -9,16 +9,16 @@ use super::functions::{OvStatus, RawModel};
 use super::handle::Handle;
 use super::library::{Api, Library};
 
-/// A tensor that gets another type.
+/// A tensor whose type is changed.
 pub(super) struct Conversion<'a> {
     pub(super) index: usize,
     pub(super) name: &'a str,
-    /// The number of the new type.
+    /// The library's number for the new type.
     pub(super) number: c_int,
 }
 
-/// Creates the model in which these inputs and outputs have other types. The old model must not be
-/// used any more.
+/// Creates the model in which these inputs and outputs have other types. The old model must no
+/// longer be used.
 pub(super) fn convert(
     library: &Library,
     model: &Handle<RawModel>,
@@ -90,11 +90,12 @@ fn of_tensor(status: Status, name: &str) -> Status {
 /// A function that frees an object, and one that creates it.
 type Constructor<'a, T> = (unsafe extern "C" fn(*mut T), &'a dyn Fn(*mut *mut T) -> OvStatus);
 
-/// Sets the type of a tensor by its description, which belongs to that of an input or output.
+/// Sets a tensor's type through the tensor's description, which is part of an input's or output's
+/// description.
 ///
 /// # Safety
 ///
-/// The functions belong together, and the constructor's object is alive.
+/// The functions must belong together, and the constructor's object must be alive.
 unsafe fn set_type<Info, Tensor>(
     api: &Api,
     (free_info, get_info): Constructor<'_, Info>,

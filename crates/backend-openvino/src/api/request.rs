@@ -15,7 +15,7 @@ use super::library::Library;
 use super::model::Port;
 use super::tensor::{KeptRows, OvOutputs, OvTensor, OwnedTensor};
 
-/// An infer request, which one instance uses.
+/// An infer request, which belongs to one instance.
 pub(crate) struct InferRequest {
     raw: Arc<RequestHandle>,
     library: Arc<Library>,
@@ -24,16 +24,16 @@ pub(crate) struct InferRequest {
     rows: BatchRows,
 }
 
-/// The sizes of batches that a model executes.
+/// The batch sizes that a model executes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BatchRows {
-    /// Any.
+    /// Any size.
     Variable,
-    /// Only this one. Smaller batches get rows of zeros, whose outputs are cut off.
+    /// Only this size. Smaller batches are padded with rows of zeros, whose outputs are removed.
     Fixed(usize),
 }
 
-/// The request itself, which a terminator shares.
+/// The request itself, which is shared with a terminator.
 pub(crate) struct RequestHandle {
     raw: Handle<RawInferRequest>,
     library: Arc<Library>,
@@ -45,16 +45,16 @@ unsafe impl Send for RequestHandle {}
 // library documents as possible during an execution.
 unsafe impl Sync for RequestHandle {}
 
-/// An output and its memory while a run does not need it.
+/// An output, and its memory while no run needs it.
 struct BoundOutput {
     number: c_int,
-    /// The shape with which memory is allocated; variable sizes are 0, and grow.
+    /// The shape for which memory is allocated; variable sizes are 0 at first, and grow.
     dims: Vec<i64>,
     unused: Option<OwnedTensor>,
 }
 
 impl InferRequest {
-    /// Creates an infer request of a model whose outputs have these types and shapes.
+    /// Creates an infer request for a model whose outputs have these types and shapes.
     pub(crate) fn new(
         model: &CompiledModel,
         input_count: usize,
@@ -80,7 +80,7 @@ impl InferRequest {
         Ok(Self { raw, library, input_count, outputs: outputs.iter().map(memory).collect(), rows })
     }
 
-    /// Computes the outputs with the given indices, each in memory of its own.
+    /// Computes the outputs with the given indices, each in its own memory.
     pub(crate) fn run<'data>(
         &mut self,
         inputs: &[(usize, OvTensor<'data>)],
@@ -104,8 +104,8 @@ impl InferRequest {
         Ok(OvOutputs::new(self.library.clone(), made, input_regions, cut))
     }
 
-    /// Binds tensors to all inputs and outputs, because the request remembers those of its last
-    /// run, whose memory is gone or belongs to responses.
+    /// Binds tensors to all inputs and outputs. Otherwise the request would use those of its last
+    /// run, whose memory may have been freed or may belong to responses.
     fn bind<'data>(
         &mut self,
         inputs: &[(usize, OvTensor<'data>)],
@@ -161,8 +161,8 @@ impl InferRequest {
     }
 }
 
-/// Copies of the inputs of a batch with fewer rows than the model executes, and the rows to keep of
-/// each output; nothing for a full batch.
+/// Copies of the inputs of a batch that has fewer rows than the model executes, and the rows to
+/// keep of each output; `None` for a full batch.
 fn padded<'data>(
     library: &Library,
     inputs: &[(usize, OvTensor<'data>)],
@@ -181,10 +181,10 @@ impl ExecutionTerminator for RequestHandle {
         // SAFETY: the request is alive, and any thread may cancel its execution.
         let status =
             unsafe { (self.library.api().functions().ov_infer_request_cancel)(self.raw.as_ptr()) };
-        // A request that is not executing can't be cancelled, which is as good.
+        // A request that isn't executing can't be cancelled, which has the same result.
         let _ = status;
     }
 
-    /// Nothing remains of a cancellation: it concerns one execution.
+    /// A cancellation affects only one execution and leaves nothing behind.
     fn reset(&self) {}
 }

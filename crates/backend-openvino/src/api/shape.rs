@@ -1,10 +1,10 @@
-//! The library's shapes, which are structures passed by value.
+//! The library's shapes, which are structures that are passed by value.
 
 use std::slice;
 
 use smallvec::SmallVec;
 
-/// A shape whose sizes are known.
+/// A shape with known sizes.
 #[derive(Copy, Clone)]
 #[repr(C)]
 pub(super) struct OvShape {
@@ -12,7 +12,7 @@ pub(super) struct OvShape {
     pub(super) dims: *mut i64,
 }
 
-/// The bounds of a size or of a rank.
+/// The bounds of a size or a rank.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct OvDimension {
@@ -37,7 +37,7 @@ impl OvShape {
 
     /// # Safety
     ///
-    /// The library stored the shape, and has not freed it.
+    /// The library must have stored the shape, and not freed it yet.
     pub(super) unsafe fn dims(&self) -> SmallVec<[i64; 6]> {
         let rank = usize::try_from(self.rank).unwrap_or(0);
         if self.dims.is_null() || rank == 0 {
@@ -49,7 +49,7 @@ impl OvShape {
 }
 
 impl OvDimension {
-    /// A size; -1 is variable.
+    /// A size; -1 means variable.
     pub(crate) const fn of(dim: i64) -> Self {
         if dim < 0 { Self { min: 0, max: -1 } } else { Self { min: dim, max: dim } }
     }
@@ -69,11 +69,11 @@ impl OvPartialShape {
         Self { rank: OvDimension::of(rank), dims: dims.as_ptr().cast_mut() }
     }
 
-    /// The bounds of the sizes; `None` if even their number is variable.
+    /// The bounds of the sizes; `None` if the number of dimensions is variable.
     ///
     /// # Safety
     ///
-    /// The library stored the shape, and has not freed it.
+    /// The library must have stored the shape, and not freed it yet.
     pub(super) unsafe fn bounds(&self) -> Option<Vec<OvDimension>> {
         let rank = usize::try_from(self.rank.size()).ok()?;
         if self.dims.is_null() || rank == 0 {

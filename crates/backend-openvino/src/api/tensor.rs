@@ -1,4 +1,4 @@
-//! Tensors: inputs over a request's memory, and outputs in the library's.
+//! Tensors: inputs in a request's memory, and outputs in the library's memory.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ use super::handle::Handle;
 use super::library::{Api, Library};
 use super::shape::OvShape;
 
-/// A tensor over memory of the caller, which lives at least as long as `'data`.
+/// A tensor over the caller's memory, which lives at least as long as `'data`.
 pub(crate) struct OvTensor<'data> {
     raw: Handle<RawTensor>,
     number: c_int,
@@ -28,7 +28,7 @@ pub(crate) struct OvTensor<'data> {
 }
 
 impl<'data> OvTensor<'data> {
-    /// Creates a tensor whose elements are `data`. They are not copied.
+    /// Creates a tensor whose elements are `data`. The elements are not copied.
     pub(crate) fn borrowed(
         library: &Library,
         datatype: DataType,
@@ -78,7 +78,7 @@ impl<'data> OvTensor<'data> {
         self.dims.first().map_or(0, |&rows| usize::try_from(rows).unwrap_or(0))
     }
 
-    /// A copy with this many rows, of which the last are zeros.
+    /// A copy with this many rows, the last of which contain zeros.
     pub(super) fn padded(&self, library: &Library, rows: usize) -> Result<OwnedTensor, Status> {
         let own = self.memory.byte_size();
         let (dims, whole) = padded_shape(&self.dims, rows, self.number)
@@ -118,9 +118,9 @@ fn padded_shape(dims: &[i64], rows: usize, number: c_int) -> Option<(SmallVec<[i
 /// The rows of each output that belong to a batch.
 #[derive(Copy, Clone)]
 pub(super) struct KeptRows {
-    /// The rows of the batch, which come first.
+    /// The number of rows in the batch, which come first.
     pub(super) given: usize,
-    /// The rows that the model computed.
+    /// The number of rows that the model computed.
     pub(super) executed: usize,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct OwnedTensor {
 unsafe impl Send for OwnedTensor {}
 
 impl OwnedTensor {
-    /// Memory for elements of this type. A run makes it as large as it needs.
+    /// Allocates memory for elements of this type. A run grows the memory as needed.
     pub(super) fn new(library: &Library, number: c_int, dims: &[i64]) -> Result<Self, Status> {
         let functions = library.api().functions();
         // SAFETY: the shape is copied; the constructor stores a tensor, which the named function
@@ -185,7 +185,7 @@ impl OwnedTensor {
     }
 }
 
-/// The outputs of a run, in tensors that were made for it.
+/// The outputs of a run, in tensors that were created for it.
 pub(crate) struct OvOutputs<'data> {
     library: Arc<Library>,
     tensors: SmallVec<[OwnedTensor; 4]>,
@@ -266,7 +266,7 @@ impl KeptRows {
     }
 }
 
-/// The memory of a tensor, which the library owns.
+/// A tensor's memory, which the library owns.
 struct TensorMemory {
     address: *const u8,
     byte_size: usize,
@@ -278,8 +278,8 @@ unsafe impl Send for TensorMemory {}
 
 impl AsRef<[u8]> for TensorMemory {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the tensor owns this many initialised bytes at the address. No run writes to
-        // them any more: each run binds tensors of its own to all outputs.
+        // SAFETY: the tensor owns this many initialised bytes at the address. No later run writes
+        // to them: each run binds its own tensors to all outputs.
         unsafe { std::slice::from_raw_parts(self.address, self.byte_size) }
     }
 }

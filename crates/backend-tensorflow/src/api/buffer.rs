@@ -1,4 +1,4 @@
-//! Bytes of messages.
+//! Buffers for encoded messages.
 
 use std::ptr::NonNull;
 
@@ -7,7 +7,7 @@ use galatea_infer::Status;
 use super::functions::{Functions, RawBuffer};
 use super::status::missing;
 
-/// A buffer of the library.
+/// A library buffer.
 pub(super) struct Buffer<'a> {
     raw: NonNull<RawBuffer>,
     functions: &'a Functions,

@@ -27,7 +27,7 @@ opaque! {
     RawOpLibrary;
 }
 
-/// Bytes of a message.
+/// The bytes of a message.
 #[repr(C)]
 pub(super) struct RawBuffer {
     pub(super) data: *const c_void,
@@ -43,11 +43,11 @@ pub(super) struct RawOutput {
     pub(super) index: c_int,
 }
 
-/// A string of a tensor, in the library's form.
+/// A string element, in the library's form.
 #[repr(C, align(8))]
 pub(super) struct RawString([u8; 24]);
 
-/// Frees a tensor's memory. It receives the memory, its size and an argument.
+/// Frees a tensor's memory. It receives the memory, the size of the memory and an argument.
 pub(super) type Deallocator = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 
 /// Defines the table of functions, which have the names that the library exports.

@@ -14,20 +14,21 @@ use super::functions::Functions;
 use super::status::{CallStatus, c_string, missing, text};
 
 /// The alignment of memory that a tensor can refer to without a copy. Older versions, such as 2.16,
-/// have no function that returns it. A library that needs more copies the elements.
+/// have no function that returns it. For a library that needs a larger alignment, the elements are
+/// copied.
 pub(super) const ALIGNMENT: usize = 64;
 
 /// TensorFlow's shared library. It stays open for the rest of the process's lifetime.
 ///
-/// The library is never unloaded, because its threads and static objects wouldn't survive that.
+/// It is never unloaded, because its threads and static objects wouldn't survive that.
 pub struct Library {
     functions: Functions,
     version: String,
     path: PathBuf,
     fingerprint: Option<FileFingerprint>,
-    /// True once a library of operators may have been opened.
+    /// True once an operator library may have been opened.
     has_operator_libraries: AtomicBool,
-    /// The libraries of operators that were opened.
+    /// The operator libraries that have been opened.
     operator_libraries: Lock<BTreeMap<String, OperatorLibrary>>,
 }
 
@@ -105,14 +106,14 @@ impl Library {
         &self.functions
     }
 
-    /// Returns true if a library of operators was opened. Graphs may then have operators that
+    /// Returns true if an operator library has been opened. Graphs may then contain operators that
     /// TensorFlow doesn't define.
     pub(crate) fn has_opened_operators(&self) -> bool {
         self.has_operator_libraries.load(Ordering::SeqCst)
     }
 
-    /// Opens a library of operators, which stays open. A file is opened once, because TensorFlow
-    /// keeps a description of the operators for each call.
+    /// Opens an operator library, which stays open. A file is opened only once, because TensorFlow
+    /// stores a description of the operators for each call.
     pub(crate) fn load_operators(&self, path: &str) -> Result<(), Status> {
         let fingerprint = FileFingerprint::of(Path::new(path));
         let known = |opened: &BTreeMap<String, OperatorLibrary>| {
@@ -131,8 +132,9 @@ impl Library {
     fn open_operators(&self, path: &str) -> Result<(), Status> {
         let status = CallStatus::new(&self.functions)?;
         let name = c_string(path, "the path of an operator library")?;
-        // SAFETY: the name lives during the call. The operator named the file, whose initializers
-        // are meant to run. The handle is not needed, because the operators are registered.
+        // SAFETY: the name lives during the call. The operator specified the file, whose
+        // initializers are meant to run. The handle isn't needed, because the operators are now
+        // registered.
         let handle = unsafe { (self.functions.TF_LoadLibrary)(name.as_ptr(), status.as_ptr()) };
         status.check()?;
         if handle.is_null() { Err(missing("library of operators")) } else { Ok(()) }

@@ -1,10 +1,10 @@
-//! The messages that the library writes to the standard error output.
+//! The messages that the library writes to standard error.
 
-/// The environment variable with the lowest level of the messages that the library writes. The
-/// library has no function for it.
+/// The environment variable that sets the lowest level of messages that the library writes. The
+/// library has no function for this purpose.
 pub const LOG_LEVEL_VARIABLE: &str = "TF_CPP_MIN_LOG_LEVEL";
 
-/// The level of warnings. At the level below, the library writes several lines for each model.
+/// The warning level. At the next lower level, the library writes several lines for each model.
 const WARNINGS: &str = "1";
 
 /// Sets the variable so that the library writes only warnings and errors. Returns false, and does

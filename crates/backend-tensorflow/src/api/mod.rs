@@ -6,13 +6,13 @@
 //! - Every object is deleted once, by its owner, with the function that the API names for it.
 //! - A tensor counts references to its memory. The library may keep a reference after a run: a
 //!   variable or an output may share the memory of an input. Therefore, memory that a tensor refers
-//!   to belongs to the tensor, which frees it with its last reference.
-//! - The library writes to a tensor's memory only if it has the last reference to the memory and
-//!   allocated it. Three kinds of operators are exceptions: those of reference variables, those
-//!   that update their inputs in place, and those of operator libraries. `GraphFacts` finds them.
-//!   The inputs of a graph that may write to them are copied, and so are the outputs of a graph
-//!   that may overwrite them.
-//! - Any thread may use a session, and several may run it concurrently.
+//!   to belongs to the tensor, which frees it together with the last reference.
+//! - The library writes to a tensor's memory only if it allocated the memory and holds the last
+//!   reference to it. Three kinds of operators are exceptions: operators of reference variables,
+//!   operators that update their inputs in place, and those of operator libraries. `GraphFacts`
+//!   finds them. Inputs are copied if their graph may write to them, and outputs are copied if
+//!   their graph may overwrite them.
+//! - Any thread may use a session, and several threads may run it concurrently.
 //! - Enumerations are passed as plain integers, because a newer library may know values that this
 //!   crate does not.
 

@@ -23,7 +23,7 @@ impl TfOutputs {
         Self { tensors, memory }
     }
 
-    /// The outputs with these indices, in this order, each of which appears once.
+    /// The outputs with these indices, in this order; each index appears once.
     pub(crate) fn select(self, indices: &[usize]) -> Result<Self, Status> {
         let Self { tensors, memory } = self;
         let mut all: SmallVec<[Option<TfTensor>; 4]> = tensors.into_iter().map(Some).collect();

@@ -18,7 +18,7 @@ use super::status::{CallStatus, c_string, missing, path_string};
 use super::tensor::TfTensor;
 use crate::graph::OutputStability;
 
-/// A tensor of a graph: an output of a node.
+/// A graph tensor: an output of a node.
 #[derive(Copy, Clone)]
 pub(crate) struct TensorName(RawOutput);
 
@@ -41,8 +41,8 @@ unsafe impl Send for GraphSession {}
 unsafe impl Sync for GraphSession {}
 
 impl GraphSession {
-    /// Loads the graph with the tag from the `SavedModel` in a directory, and returns its
-    /// `MetaGraphDef` if that is wanted.
+    /// Loads the graph with the given tag from the `SavedModel` in a directory, and returns its
+    /// `MetaGraphDef` if requested.
     pub(crate) fn of_saved_model(
         library: &Arc<Library>,
         directory: &Path,
@@ -97,8 +97,8 @@ impl GraphSession {
         Ok(Self { session, graph })
     }
 
-    /// The tensor with a name such as `dense/Relu:0`; without a number, the node's first output.
-    /// `None` if the graph has no such node.
+    /// The tensor with a name such as `dense/Relu:0`; without a number, the name refers to the
+    /// node's first output. `None` if the graph has no such node.
     pub(crate) fn tensor(&self, name: &str) -> Result<Option<TensorName>, Status> {
         let numbered = name.rsplit_once(':').and_then(|(operation, index)| {
             Some((operation, index.parse::<u16>().ok().map(c_int::from)?))
@@ -108,7 +108,7 @@ impl GraphSession {
         Ok(operation.map(|operation| TensorName(RawOutput { operation, index })))
     }
 
-    /// Runs a node for its effect.
+    /// Runs a node for its side effect.
     pub(crate) fn run_operation(&self, name: &str) -> Result<(), Status> {
         let Some(operation) = self.graph.operation(name)? else {
             return Err(Status::internal(format!(
@@ -203,7 +203,7 @@ fn length(length: usize) -> Result<c_int, Status> {
     c_int::try_from(length).map_err(|_| Status::internal("a run has too many tensors"))
 }
 
-/// A graph. A session deletes its graph after itself.
+/// A graph. A session deletes its graph after deleting itself.
 struct TfGraph {
     raw: NonNull<RawGraph>,
     library: Arc<Library>,
@@ -259,7 +259,7 @@ impl Drop for TfGraph {
     }
 }
 
-/// The settings of a session.
+/// Session settings.
 struct TfSessionOptions<'a> {
     raw: NonNull<RawSessionOptions>,
     library: &'a Library,

@@ -27,7 +27,7 @@ impl<'a> CallStatus<'a> {
     }
 
     /// The result of the last call. The error has the library's message and, as in Triton, always
-    /// the same code.
+    /// has the same code.
     pub(super) fn check(&self) -> Result<(), Status> {
         // SAFETY: the status is alive, and owns the message.
         unsafe {

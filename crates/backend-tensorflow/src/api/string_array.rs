@@ -12,20 +12,20 @@ use galatea_tensor::elements::BytesElements;
 use super::functions::RawString;
 use super::library::{ALIGNMENT, Library};
 
-/// The size of a string object of the library.
+/// The size of the library's string object.
 pub(super) const OBJECT_BYTES: usize = size_of::<RawString>();
 
-/// The strings of an input, which are copies of a request's.
+/// The strings of an input, which are copies of a request's strings.
 pub(super) struct StringArray {
     start: NonNull<RawString>,
-    /// The number of strings that have been initialized, which are the first ones.
+    /// The number of initialized strings, which come first.
     length: usize,
     layout: Layout,
     library: Arc<Library>,
 }
 
 impl StringArray {
-    /// Copies the elements in all `parts`, which must be as many as the shape has.
+    /// Copies the elements of all `parts`, whose number must match the shape.
     pub(super) fn new(
         library: &Arc<Library>,
         shape: &Shape,
@@ -34,7 +34,7 @@ impl StringArray {
         let too_large = || Status::invalid_argument(format!("shape {shape} is too large"));
         let count = usize::try_from(shape.element_count()).map_err(|_| too_large())?;
         let byte_size = count.checked_mul(OBJECT_BYTES).ok_or_else(too_large)?;
-        // A tensor without elements has an address too.
+        // Even a tensor without elements has an address.
         let layout = Layout::from_size_align(byte_size.max(OBJECT_BYTES), ALIGNMENT)
             .map_err(|_| too_large())?;
         // SAFETY: the size isn't zero.

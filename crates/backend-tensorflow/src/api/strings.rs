@@ -7,7 +7,7 @@ use super::functions::RawString;
 use super::string_array::OBJECT_BYTES;
 use super::tensor::TfTensor;
 
-/// The strings of a tensor whose type is that of strings.
+/// The strings in a tensor of the string type.
 pub(super) fn read(tensor: &TfTensor, count: usize) -> Result<PackedStrings, Status> {
     let elements = TensorStrings::of(tensor, count)?;
     let mut content = Vec::with_capacity(elements.content_bytes());
@@ -19,14 +19,14 @@ pub(super) fn read(tensor: &TfTensor, count: usize) -> Result<PackedStrings, Sta
     Ok(PackedStrings::new(content, ends))
 }
 
-/// The memory that a tensor of strings and the resulting [`PackedStrings`] take.
+/// The memory for a string tensor and the resulting [`PackedStrings`].
 pub(super) fn memory_of(tensor: &TfTensor, count: usize) -> Result<usize, Status> {
     let length = TensorStrings::of(tensor, count)?.content_bytes();
     let objects = count.saturating_mul(OBJECT_BYTES + size_of::<usize>());
     Ok(length.saturating_mul(2).saturating_add(objects))
 }
 
-/// The elements of a tensor of strings.
+/// The elements of a string tensor.
 struct TensorStrings<'a> {
     tensor: &'a TfTensor,
     start: *const RawString,

@@ -17,12 +17,12 @@ use crate::element;
 use crate::graph::InputSharing;
 use crate::validation::RANK_MAX;
 
-/// The size from which an input that a variable may keep is taken in place. A smaller one is
-/// copied, because it would keep the memory of the whole request.
+/// The minimum size of an input that is used in place although a variable may keep it. A smaller
+/// input is copied, because it would keep the memory of the whole request alive.
 const KEPT_BYTES_MIN: usize = 1 << 16;
 
-/// A tensor of the library. Its memory belongs to the library or, for an input in place, to a
-/// request, of which the tensor is one of the owners.
+/// A library tensor. Its memory belongs to the library. If the tensor is an input that is used in
+/// place, the memory belongs to a request, and the tensor is one of its owners.
 pub(crate) struct TfTensor {
     raw: NonNull<RawTensor>,
     pub(super) library: Arc<Library>,
@@ -32,9 +32,9 @@ pub(crate) struct TfTensor {
 unsafe impl Send for TfTensor {}
 
 impl TfTensor {
-    /// Creates a tensor with the elements in `data`. They stay in place if the graph permits it,
-    /// and if their memory can be owned and is aligned as the library requires. Otherwise they are
-    /// copied once.
+    /// Creates a tensor with the elements in `data`. The elements stay in place if the graph
+    /// permits it, and if their memory can be owned and is aligned as the library requires.
+    /// Otherwise they are copied once.
     pub(crate) fn of_elements(
         library: &Arc<Library>,
         datatype: DataType,
@@ -60,7 +60,7 @@ impl TfTensor {
         }
     }
 
-    /// A tensor of strings with copies of the elements in all `parts`.
+    /// Creates a string tensor with copies of the elements in all `parts`.
     pub(crate) fn of_strings(
         library: &Arc<Library>,
         shape: &Shape,
@@ -76,7 +76,7 @@ impl TfTensor {
         unsafe { Self::over(library, number, shape, (data, byte_size), (free_strings, argument)) }
     }
 
-    /// Creates a tensor over bytes, of which it is an owner.
+    /// Creates a tensor over bytes and makes the tensor one of their owners.
     fn in_place(
         library: &Arc<Library>,
         number: c_int,
@@ -97,8 +97,8 @@ impl TfTensor {
     ///
     /// # Safety
     ///
-    /// The memory has as many bytes as its size says, contains the shape's elements, and is valid
-    /// until the deallocator is called.
+    /// The memory must have the specified size, contain the shape's elements, and be valid until
+    /// the deallocator is called.
     unsafe fn over(
         library: &Arc<Library>,
         number: c_int,
@@ -116,7 +116,7 @@ impl TfTensor {
         Ok(Self { raw, library: library.clone() })
     }
 
-    /// A tensor in the library's memory with a copy of the bytes.
+    /// Creates a tensor in the library's memory with a copy of the bytes.
     fn copied(
         library: &Arc<Library>,
         number: c_int,
@@ -142,7 +142,7 @@ impl TfTensor {
     ///
     /// # Safety
     ///
-    /// `raw` is null, or the caller owns it.
+    /// `raw` must be null or owned by the caller.
     pub(super) unsafe fn output(raw: *mut RawTensor, library: &Arc<Library>) -> Option<Self> {
         Some(Self { raw: NonNull::new(raw)?, library: library.clone() })
     }
@@ -151,7 +151,7 @@ impl TfTensor {
         self.raw.as_ptr()
     }
 
-    /// The number of the tensor's type.
+    /// The library's number for the tensor's type.
     pub(super) fn number(&self) -> c_int {
         // SAFETY: the tensor is alive.
         unsafe { (self.library.functions().TF_TensorType)(self.as_ptr()) }
@@ -172,7 +172,7 @@ impl TfTensor {
         unsafe { (self.library.functions().TF_TensorByteSize)(self.as_ptr()) }
     }
 
-    /// The address of the elements; `None` if there may be none.
+    /// The address of the elements; `None` if the tensor may have no elements.
     pub(super) fn data(&self) -> Option<NonNull<u8>> {
         // SAFETY: the tensor is alive.
         let data = unsafe { (self.library.functions().TF_TensorData)(self.as_ptr()) };
@@ -197,11 +197,11 @@ fn rank_of(shape: &Shape) -> Result<c_int, Status> {
     })
 }
 
-/// Releases the bytes of an input in place.
+/// Releases the bytes of an input that was used in place.
 ///
 /// # Safety
 ///
-/// The argument is a boxed `Bytes`, and this is called once.
+/// The argument is a boxed `Bytes`, and the function is called once.
 unsafe extern "C" fn free_bytes(_: *mut c_void, _: usize, argument: *mut c_void) {
     // SAFETY: required by this function's own contract.
     drop(unsafe { Box::from_raw(argument.cast::<Bytes>()) });
@@ -211,7 +211,7 @@ unsafe extern "C" fn free_bytes(_: *mut c_void, _: usize, argument: *mut c_void)
 ///
 /// # Safety
 ///
-/// The argument is a boxed `StringArray`, and this is called once.
+/// The argument is a boxed `StringArray`, and the function is called once.
 unsafe extern "C" fn free_strings(_: *mut c_void, _: usize, argument: *mut c_void) {
     // SAFETY: required by this function's own contract.
     drop(unsafe { Box::from_raw(argument.cast::<StringArray>()) });

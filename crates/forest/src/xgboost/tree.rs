@@ -16,7 +16,7 @@ struct Arrays<'a> {
     default_left: &'a [f64],
     covers: &'a [f64],
     kinds: &'a [f64],
-    /// The number of values in each leaf; then their location.
+    /// The number of values in each leaf, and their location.
     width: usize,
     vectors: Vectors,
 }

@@ -1,4 +1,4 @@
-//! Batches whose sequences have states of different shapes.
+//! Batches that contain sequences whose states differ in shape.
 //!
 //! The scheduler batches requests whose inputs have equal shapes, but the shape of a variable-size
 //! state depends on the last request of its sequence. One tensor can't contain states of different

@@ -98,7 +98,7 @@ impl<S: Session> RuntimeInstance<S> {
                     complete(pending, result, &times);
                 }
             }
-            // The cancellation ended the run, or there is no longer a reader for its error.
+            // The cancellation ended the run, or nothing reads its error any more.
             Err(_) if are_all_cancelled(&requests) => {
                 fail_cancelled(requests, "request cancelled during its execution");
             }
