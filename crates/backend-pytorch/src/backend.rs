@@ -20,35 +20,35 @@ use crate::native_models::is_compiled;
 use crate::parameters::ModelParameters;
 use crate::torchscript::{ShimFolder, TorchScriptSource, open_shim};
 
-/// The name of a compiled model's file.
+/// The default name of a compiled model's file.
 const COMPILED_FILE: &str = "model.pt2";
 
-/// The name of the file of a model of TorchScript.
+/// The default name of a TorchScript model's file.
 const TORCHSCRIPT_FILE: &str = "model.pt";
 
 /// The backend's options.
 pub struct TorchOptions {
     /// The number of processors that the process may use.
     pub processors: usize,
-    /// The directory in which the libraries of compiled models are opened.
+    /// The directory from which the libraries of compiled models are opened.
     pub temporary_folder: PathBuf,
-    /// The directory of what later servers use again: the connection to PyTorch's interpreter for
-    /// TorchScript, which is compiled for the installed release.
+    /// The directory for files that later servers reuse: the connection to PyTorch's TorchScript
+    /// interpreter, which is compiled for the installed release.
     pub cache_folder: Option<PathBuf>,
     /// The GPUs from which inputs are copied.
     pub devices: Devices,
-    /// The account for the memory of strings.
+    /// The account for string memory.
     pub account: Arc<MemoryAccount>,
 }
 
-/// The backend `pytorch`.
+/// The `pytorch` backend.
 pub struct PyTorchBackend {
     library: Arc<Library>,
     machine: MachineResources,
     processors: usize,
     temporary_folder: PathBuf,
     shim_folder: ShimFolder,
-    /// The shim, once a model of TorchScript has needed it.
+    /// The shim, once a TorchScript model has needed it.
     shim: Lock<Option<Arc<Shim>>>,
 }
 
@@ -109,7 +109,8 @@ impl PyTorchBackend {
         Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?))
     }
 
-    /// The shim, compiled if no server has done so. Other loads that need it wait.
+    /// The shim, which is compiled unless an earlier server has done so. Other loads that need it
+    /// wait.
     fn shim(&self) -> Result<Arc<Shim>, Status> {
         let mut shim = self.shim.lock("find or compile the shim");
         if let Some(shim) = &*shim {
@@ -128,7 +129,8 @@ impl Backend for PyTorchBackend {
         Some(String::from("the backend pytorch executes models on the CPU"))
     }
 
-    /// Doesn't complete anything, like Triton's backend: a model hardly describes its tensors.
+    /// Doesn't complete anything, like Triton's backend, because models barely describe their
+    /// tensors.
     fn auto_complete_config(
         &self,
         draft: &mut ConfigDraft,

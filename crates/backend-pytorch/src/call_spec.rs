@@ -11,7 +11,7 @@ use serde_json::Value;
 ///
 /// # Errors
 ///
-/// The reason why the text isn't a description of arguments.
+/// The reason why the text doesn't describe arguments.
 pub(crate) fn input_names(spec: &str) -> Result<Vec<String>, String> {
     let root = parse(spec)?;
     let SpecNode { children: Some(parts) } = root else {
@@ -33,14 +33,14 @@ pub(crate) fn input_names(spec: &str) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 ///
-/// The reason why the text isn't a description of results.
+/// The reason why the text doesn't describe results.
 pub(crate) fn output_names(spec: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     parse(spec)?.collect_names("RESULT", &mut names);
     Ok(names)
 }
 
-/// A leaf, or a container of nodes with their keys.
+/// A leaf, or a container of nodes and their keys.
 struct SpecNode {
     children: Option<Vec<(String, Self)>>,
 }
@@ -58,7 +58,7 @@ impl SpecNode {
 }
 
 fn parse(spec: &str) -> Result<SpecNode, String> {
-    // The reader limits the depth, and therefore the recursion of `node`.
+    // The parser limits the depth, and therefore the recursion of `node`.
     let value: Value = serde_json::from_str(spec).map_err(|error| error.to_string())?;
     match value.as_array().map(Vec::as_slice) {
         Some([_version, root]) => node(root),
@@ -80,8 +80,8 @@ fn node(value: &Value) -> Result<SpecNode, String> {
     Ok(SpecNode { children: Some(children.collect::<Result<_, String>>()?) })
 }
 
-/// The keys of a container's children: those in the context, or numbers. Results may be of types
-/// that the exporting program defined. Their children have names if the context lists them.
+/// The keys of a container's children: either the keys in the context, or numbers. Results may have
+/// types that the exporting program defined. Their children have names if the context lists them.
 fn keys(kind: &str, context: Option<&Value>, count: usize) -> Result<Vec<String>, String> {
     let is_sequence = matches!(kind, "builtins.tuple" | "builtins.list");
     let listed = if is_sequence { None } else { context.and_then(listed_keys) };
@@ -94,7 +94,7 @@ fn keys(kind: &str, context: Option<&Value>, count: usize) -> Result<Vec<String>
     }
 }
 
-/// The keys in a context, which is a list, or a list as text.
+/// The keys in a context, which is a list or the text of a list.
 fn listed_keys(context: &Value) -> Option<Vec<String>> {
     let parsed: Value;
     let list = match context {

@@ -1,9 +1,9 @@
-//! The types of elements.
+//! Element types.
 
 use galatea_tensor::DataType;
 
-/// The data types that both sides have, and the library's numbers for them (`c10::ScalarType`).
-/// UINT16, UINT32, UINT64 and BF16 are an addition to Triton's backend.
+/// The data types that both the server and the library support, with the library's numbers for them
+/// (`c10::ScalarType`). UINT16, UINT32, UINT64 and BF16 are not supported by Triton's backend.
 const DATATYPES: [(DataType, i32, &str); 13] = [
     (DataType::Uint8, 0, "uint8"),
     (DataType::Int8, 1, "int8"),
@@ -20,17 +20,17 @@ const DATATYPES: [(DataType, i32, &str); 13] = [
     (DataType::Uint64, 29, "uint64"),
 ];
 
-/// The data type with this number.
+/// The data type with the library's number.
 pub(crate) fn of_number(number: i32) -> Option<DataType> {
     DATATYPES.iter().find(|(_, known, _)| *known == number).map(|(datatype, ..)| *datatype)
 }
 
-/// The data type that Python programs call by this name, such as `float32`.
+/// The data type that has this name in Python programs, such as `float32`.
 pub(crate) fn of_name(name: &str) -> Option<DataType> {
     DATATYPES.iter().find(|(.., known)| *known == name).map(|(datatype, ..)| *datatype)
 }
 
-/// The number of a data type.
+/// The library's number for a data type.
 pub(crate) fn number(datatype: DataType) -> Option<i32> {
     DATATYPES.iter().find(|(known, ..)| *known == datatype).map(|(_, number, _)| *number)
 }

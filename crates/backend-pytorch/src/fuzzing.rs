@@ -1,8 +1,8 @@
-//! The readers of packages, for fuzz targets.
+//! The readers for packages, for fuzz targets.
 
 use crate::{call_spec, isa, package};
 
-/// Reads a text as each of the texts in a package, and as the structures in its library.
+/// Parses text as each of the text files in a package, and as the structures in its library.
 pub fn read_texts(text: &str) {
     if let Ok(metadata) = package::Metadata::parse(text) {
         let _ = metadata.refusal("x86_64", text);

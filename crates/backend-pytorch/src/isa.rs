@@ -1,11 +1,11 @@
-//! The instruction sets that a compiled model needs, and those of the CPU.
+//! The instruction sets that a compiled model needs, and those that the CPU has.
 //!
 //! A model that was compiled for instructions that the CPU lacks would end the process with SIGILL.
 
 use std::collections::BTreeSet;
 
-/// The instruction sets by their names in a package (`AOTI_CPU_ISA`), with the flags of the CPUs
-/// that have them, as Linux reports them in `/proc/cpuinfo`.
+/// The names of instruction sets in a package (`AOTI_CPU_ISA`), with the flags that Linux reports
+/// in `/proc/cpuinfo` for CPUs that have them.
 const INSTRUCTION_SETS: [(&str, &[&str]); 10] = [
     ("AVX", &["avx"]),
     ("AVX2", &["avx2", "fma"]),
@@ -19,7 +19,7 @@ const INSTRUCTION_SETS: [(&str, &[&str]); 10] = [
     ("SVE", &["sve"]),
 ];
 
-/// The flags of the CPU, from the text of `/proc/cpuinfo`.
+/// The CPU's flags, from the text of `/proc/cpuinfo`.
 pub(crate) fn cpu_flags(cpuinfo: &str) -> BTreeSet<&str> {
     let is_list = |line: &&str| {
         let key = line.split(':').next().unwrap_or_default().trim();
@@ -29,8 +29,8 @@ pub(crate) fn cpu_flags(cpuinfo: &str) -> BTreeSet<&str> {
     list.map_or_else(BTreeSet::new, |(_, flags)| flags.split_ascii_whitespace().collect())
 }
 
-/// The names of `required` instruction sets that a CPU with these flags lacks. Unknown names and an
-/// unknown CPU are no obstacle.
+/// The names of the `required` instruction sets that a CPU with these flags lacks. Unknown names
+/// and an unknown CPU are accepted.
 pub(crate) fn missing<'a>(required: &'a str, flags: &BTreeSet<&str>) -> Vec<&'a str> {
     if flags.is_empty() {
         return Vec::new();

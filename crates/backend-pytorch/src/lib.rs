@@ -1,21 +1,23 @@
-//! The backend `pytorch`: executes models with PyTorch's shared library, which is opened at run
-//! time and called through its C interface.
+//! The `pytorch` backend, which executes models with PyTorch's shared library. The library is
+//! opened at run time and called through its C interface.
 //!
-//! - [`Library`] opens the library at a path. The server finds the path; no library is linked or
+//! - [`Library`] opens the library at a path that the server has found. No library is linked or
 //!   shipped.
 //! - [`PyTorchBackend`] loads models, and refuses configurations that contradict their model.
 //!   [`WithoutNativeModels`] refuses compiled models, which are native code.
-//! - `aoti` executes compiled models (`model.pt2`). `package` reads their files, `call_spec` the
-//!   names of their tensors, and `isa` compares the CPU with the one that a model was compiled for.
-//! - `torchscript` executes models of TorchScript (`model.pt`), through a shim in C++ that is compiled
+//! - `aoti` executes compiled models (`model.pt2`). `package` reads their files, `call_spec` reads
+//!   the names of their tensors, and `isa` compares the CPU with the one that a model was compiled
+//!   for.
+//! - `torchscript` executes TorchScript models (`model.pt`), through a C++ shim that is compiled
 //!   for the installed release of PyTorch.
-//! - `configured` lists the tensors of a configuration, which describes them in place of the model.
-//! - `parameters` are those of Triton's backend.
+//! - `configured` lists the tensors in a configuration, which describes them because the model
+//!   doesn't.
+//! - `parameters` reads the same parameters as Triton's backend.
 //!
 //! # What it is not
 //!
-//! The backend forms no batches, holds no queue and starts no threads; the library starts threads,
-//! and the parameters determine how many.
+//! The backend doesn't form batches, keep a queue or start threads. The library starts threads,
+//! whose number the parameters determine.
 //!
 //! All `unsafe` code is in the module `api`.
 

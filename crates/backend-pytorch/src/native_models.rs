@@ -1,4 +1,4 @@
-//! The refusal of compiled models, which are native code.
+//! Refuses compiled models, which are native code.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use galatea_infer::Status;
 /// The platform of compiled models.
 pub(crate) const COMPILED: &str = "torch_aoti";
 
-/// Returns true if the model is a compiled one. As in Triton, the platform decides; in addition, the
-/// name of the file does.
+/// Returns true if the model is a compiled model. As in Triton, the platform determines this; here,
+/// so does the file name.
 pub(crate) fn is_compiled(platform: &str, file: &str) -> bool {
     platform == COMPILED || file.ends_with(".pt2")
 }
 
-/// A backend `pytorch`, built in or not, that refuses compiled models.
+/// A `pytorch` backend, built in or not, that refuses compiled models.
 pub struct WithoutNativeModels {
     backend: Arc<dyn Backend>,
     reason: &'static str,
 }
 
 impl WithoutNativeModels {
-    /// Refuses the backend's compiled models. The reason ends the error.
+    /// Makes the backend refuse compiled models. The error ends with the reason.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, reason: &'static str) -> Self {
         Self { backend, reason }

@@ -1,4 +1,4 @@
-//! The parameters of a model, as Triton's backend reads them.
+//! A model's parameters, read as Triton's backend reads them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use galatea_runtime::parameters::{bool_parameter, integer_parameter};
 /// A model's parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelParameters {
-    /// False if the graph is executed as it is (`DISABLE_OPTIMIZED_EXECUTION`).
+    /// False if the graph is executed without optimization (`DISABLE_OPTIMIZED_EXECUTION`).
     pub(crate) is_optimized: bool,
     /// True if no gradients are recorded (`INFERENCE_MODE`).
     pub(crate) inference_mode: bool,
@@ -18,18 +18,18 @@ pub(crate) struct ModelParameters {
     pub(crate) jit_profiling: Option<bool>,
     pub(crate) jit_executor: Option<bool>,
     pub(crate) tensor_fuser: Option<bool>,
-    /// The number of threads in an operation.
+    /// The number of threads per operation.
     pub(crate) intra_op_threads: Option<i32>,
     /// The number of threads for independent operations.
     pub(crate) inter_op_threads: Option<i32>,
-    /// The given parameters that concern only GPUs.
+    /// The specified parameters that only affect GPUs.
     pub(crate) for_gpus: Vec<&'static str>,
 }
 
-/// The parameters that concern only GPUs.
+/// The parameters that only affect GPUs.
 const FOR_GPUS: [&str; 3] = ["DISABLE_CUDNN", "ENABLE_CACHE_CLEANING", "CACHE_CLEANING_ENABLED"];
 
-/// The parameters that concern TorchScript's interpreter, which a compiled model doesn't use.
+/// The parameters that only affect TorchScript's interpreter, which a compiled model doesn't use.
 const FOR_TORCHSCRIPT: [&str; 7] = [
     "INFERENCE_MODE",
     "DISABLE_OPTIMIZED_EXECUTION",
@@ -41,11 +41,11 @@ const FOR_TORCHSCRIPT: [&str; 7] = [
 ];
 
 impl ModelParameters {
-    /// Reads the parameters.
+    /// Parses the parameters.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`, in Triton's words, for a value of the wrong kind.
+    /// `InvalidArgument`, with Triton's text, for a value of the wrong kind.
     pub(crate) fn parse(values: &BTreeMap<String, String>) -> Result<Self, Status> {
         let flag = |key: &str| -> Result<Option<bool>, Status> {
             Ok(bool_parameter(values, key)?.map(|value| value == OnOff::On))
@@ -72,7 +72,7 @@ impl ModelParameters {
         })
     }
 
-    /// A warning for each given parameter that changes nothing in a compiled model on a CPU.
+    /// A warning for each specified parameter that has no effect on a compiled model on a CPU.
     pub(crate) fn compiled_model_warnings(&self, values: &BTreeMap<String, String>) -> Vec<String> {
         let given = |key: &&str| values.contains_key(*key);
         let torchscript = FOR_TORCHSCRIPT.into_iter().filter(given).map(|key| {
@@ -81,7 +81,7 @@ impl ModelParameters {
         torchscript.chain(self.warnings()).collect()
     }
 
-    /// A warning for each given parameter that changes nothing on a CPU.
+    /// A warning for each specified parameter that has no effect on a CPU.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         let keys = self.for_gpus.iter();
         keys.map(|key| format!("parameter '{key}' has no effect: it concerns GPUs"))

@@ -32,7 +32,7 @@ pub(crate) fn history(history: &History) -> Bytes {
     event("history", &history.all())
 }
 
-/// The last five seconds of the history.
+/// The samples of the last five seconds.
 pub(crate) fn latest_history(history: &History) -> Bytes {
     event("sample", &history.last())
 }

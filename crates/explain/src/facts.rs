@@ -9,7 +9,7 @@ pub const STEPS_MAX: usize = 64;
 /// A milestone on a request's path.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Milestone {
-    /// Its whole message was received.
+    /// The server received its whole message.
     Received,
     /// Its model received the decoded request.
     Arrived,

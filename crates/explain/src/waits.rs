@@ -115,7 +115,7 @@ pub struct QueueWaitTracker {
 struct QueuedWait {
     /// The clock's sums when the request arrived.
     before: WaitTimes,
-    /// The times whose reason differs between this request and those ahead of it.
+    /// The times whose reason differs between this request and the requests ahead of it.
     own: WaitTimes,
 }
 

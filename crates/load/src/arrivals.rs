@@ -73,7 +73,7 @@ pub(crate) fn read_times(path: &Path) -> Result<Vec<Duration>, String> {
 
 /// The time between two arrivals, with an exponential distribution.
 fn gap(mix: &mut Mix, rate: f64) -> Duration {
-    // A float has 53 bits of precision; never 0, whose logarithm is infinite.
+    // A float has 53 bits of precision; the result is never 0, whose logarithm is infinite.
     let uniform = ((mix.number() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     Duration::from_secs_f64(-uniform.ln() / rate)
 }

@@ -7,7 +7,7 @@ pub(crate) enum Action {
     Good,
     /// A hostile request; the number selects one.
     Hostile(u64),
-    /// A good request of which only a part is sent; the part's size is in thousandths.
+    /// A good request that is only partly sent; the size of the part is in thousandths.
     Disconnect(u64),
 }
 

@@ -72,7 +72,7 @@ impl Report {
         }
     }
 
-    /// Counts an arrival that the generator noticed this much too late.
+    /// Counts an arrival that the generator noticed late, by this much.
     pub(crate) fn late(&mut self, by: Duration) {
         self.late.push(by);
     }

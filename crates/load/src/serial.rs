@@ -106,7 +106,7 @@ pub(crate) async fn step<C: Client>(
     }
 }
 
-/// Random elements, so that another request's response differs.
+/// Random elements, so that the response to another request would differ.
 fn tensor(mix: &mut Mix, elements: usize) -> Vec<u8> {
     let first = mix.number();
     let mut tensor = Vec::with_capacity(elements * 4);

@@ -9,7 +9,8 @@ const REQUESTS_MIN: usize = 8;
 /// The maximum client pause, as a share of the time that clients wait for responses.
 const PAUSE_SHARE: f64 = 0.25;
 
-/// All clients arrive within this share of the requests. Later arrivals are a growing queue.
+/// All clients arrive within this share of the requests. If requests arrive later than that, the
+/// queue is growing.
 const BEGINNING_SHARE: f64 = 0.1;
 
 /// Clients that wait for their responses.

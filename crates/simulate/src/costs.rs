@@ -11,10 +11,11 @@ use galatea_traffic::RecordedExecution as Recorded;
 
 use crate::Execution;
 
-/// The number of executions from which a number of busy instances counts as known.
+/// The minimum number of executions for which a number of busy instances counts as known.
 const KNOWN_EXECUTIONS: usize = 20;
 
-/// The number of executions from which a size is trusted by itself, if other sizes have as many.
+/// The minimum number of executions for which a size is trusted on its own, if other sizes have as
+/// many.
 const TRUSTED_EXECUTIONS: usize = 3;
 
 /// Durations by rows, each list ascending.
@@ -153,7 +154,7 @@ fn on_curve(sizes: &Sizes, rows: u32, share: f64) -> f64 {
 }
 
 /// Fits weighted points by least squares with a fixed part and a part per row, neither of which is
-/// below 0. Returns `None` for a single size, half of whose duration counts as fixed.
+/// below 0. Returns `None` for a single size, where half of the duration counts as fixed.
 fn fit(points: impl Iterator<Item = ((f64, f64), f64)>) -> Option<(f64, f64)> {
     let points: Vec<((f64, f64), f64)> = points.collect();
     if points.len() < 2 {
@@ -180,7 +181,7 @@ fn line(from: (f64, f64), to: (f64, f64), at: f64) -> f64 {
     from.1 + (to.1 - from.1) * (at - from.0) / (to.0 - from.0)
 }
 
-/// Groups lengths that share their costs: quarters of an octave.
+/// Groups lengths that have similar costs, in quarters of an octave.
 fn class(length: u32) -> u32 {
     if length <= 8 {
         return length;

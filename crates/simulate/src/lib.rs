@@ -1,14 +1,14 @@
 //! Simulates the decisions of a model's scheduler under a load, using the real scheduler on a
 //! virtual clock.
 //!
-//! [`simulate_open_loop`] takes request arrivals and a function for execution durations, and returns a
-//! [`Report`]. This crate makes no decisions of its own: as in the server, `galatea-policy` makes
-//! all of them. Simulating a minute of load takes milliseconds.
+//! [`simulate_open_loop`] takes request arrivals and a function for execution durations, and
+//! returns a [`Report`]. This crate makes no decisions of its own: as in the server,
+//! `galatea-policy` makes all of them. Simulating a minute of load takes milliseconds.
 //!
 //! Time passes in a [`SimulationWorld`], which the checks of `galatea-sim` also use.
 //!
-//! [`ExecutionTimeSampler`] learns durations from recorded executions, [`arrivals_from_traffic`] turns a recording into
-//! a load, and [`recorded_report`] reports what the recorded server did.
+//! [`ExecutionTimeSampler`] learns durations from recorded executions, [`arrivals_from_traffic`]
+//! turns a recording into a load, and [`recorded_report`] reports what the recorded server did.
 //!
 //! # Example
 //!
@@ -111,7 +111,7 @@ pub fn simulate_open_loop(
 }
 
 /// Simulates closed-loop clients, each of which sends its next request after a response or a
-/// refusal. The arrival times are ignored, but their order is used.
+/// refusal. The arrival times are ignored, but the order of arrivals is kept.
 pub fn simulate_clients(
     spec: &SchedulingSpec,
     instances: u32,

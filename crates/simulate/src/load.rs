@@ -66,7 +66,7 @@ pub fn arrivals_from_traffic(
     arrivals
 }
 
-/// The shape of a request from the scheduler's view.
+/// The shape of a request as the scheduler sees it.
 struct RequestShape {
     shape: u32,
     padded_length: Option<u32>,
@@ -75,8 +75,8 @@ struct RequestShape {
 /// A request's sizes without the padded dimensions.
 struct UnpaddedSizes {
     dims: Vec<u32>,
-    /// True if requests of other lengths share the request's batches, because its own lengths are
-    /// equal.
+    /// True if requests of other lengths may share the request's batches, because the request's own
+    /// lengths are equal.
     shares: bool,
     /// The longest of the request's lengths; `None` if nothing is padded.
     length: Option<u32>,

@@ -4,7 +4,7 @@ use galatea_explain::{DetailLevel, RequestFacts, RequestStage, WaitReason, WaitT
 
 /// The minimum tensor size at which stages that move tensors count as copies.
 const LARGE_BYTES_MIN: u64 = 1 << 20;
-/// The maximum time per byte before a client counts as slow: 50 MB/s.
+/// The maximum time per byte before a client counts as slow, which corresponds to 50 MB/s.
 const RECEIVE_NS_PER_BYTE_MAX: u64 = 20;
 /// A body that arrives within this time is never slow.
 const RECEIVE_NS_MIN: u64 = 1_000_000;
@@ -42,12 +42,12 @@ pub enum LatencyCause {
     Hold,
     /// The request waited in the queue for a reason that its client may not see.
     Queue,
-    /// The thread responsible for executing it or sending its response was busy.
+    /// The thread that should execute the request or send its response was busy.
     ThreadStarvation,
     /// Padding rows, which belong to no request, were computed along with it.
     Padding,
-    /// The response was on its way from the model to the door: other responses come first, or a
-    /// cache stores it.
+    /// The response was on its way from the model to the door, for example because other responses
+    /// come first or because a cache stores it.
     Response,
 }
 

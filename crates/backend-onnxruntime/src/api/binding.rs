@@ -14,8 +14,8 @@ use super::session::ModelSession;
 use super::value::{OrtTensor, PlacedOutput, RunOutputs};
 
 impl ModelSession {
-    /// Computes the outputs with the given indices and writes them to their places. Each input is
-    /// given with its index. Inputs may be in `memory`, the memory of the session's GPU.
+    /// Computes the outputs with the given indices and writes them to their destinations. Each
+    /// input is given with its index. Inputs may be in `memory`, the memory of the session's GPU.
     ///
     /// When the call returns without an error, all work on the session's stream is complete.
     pub(crate) fn run_bound<'data>(

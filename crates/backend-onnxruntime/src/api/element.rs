@@ -45,7 +45,7 @@ impl ElementType {
         self.datatype().map_or_else(|| ElementKind::Unknown(self.words()), ElementKind::Known)
     }
 
-    /// A description of a type without a counterpart, for an error.
+    /// A description of a type that has no counterpart, for an error.
     pub(super) fn words(self) -> String {
         format!("ONNX element type {}, which has no counterpart", self.0)
     }

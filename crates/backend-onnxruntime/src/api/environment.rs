@@ -101,7 +101,7 @@ fn create(
     log: LogFunction,
     threads: Option<GlobalThreads>,
 ) -> Result<NonNull<OrtEnv>, OrtError> {
-    // Never freed, just like the environment that refers to it.
+    // It is never freed, just like the environment that refers to it.
     let param = Box::into_raw(Box::new(log)).cast::<c_void>();
     // SAFETY: the enumeration is represented as an i32, so the signatures are compatible, and every
     // number that the library passes is a valid i32.

@@ -1,7 +1,8 @@
 //! The list of predictable operators.
 
 /// The operators in ONNX's own domain whose work and output shapes depend only on the shapes of
-/// their inputs and, for some operators, on the values of [shape inputs](has_shape_inputs). Sorted.
+/// their inputs and, for some operators, on the values of [shape inputs](has_shape_inputs). The
+/// list is sorted.
 const PREDICTABLE: [&str; 133] = [
     "Abs",
     "Acos",

@@ -1,11 +1,12 @@
-//! The interface of a compiled model, in the names of its configuration.
+//! A compiled model's interface, with the names in its configuration.
 //!
-//! A configured tensor refers to one of the model's by its path, such as `ARGS[0]` or `RESULT[key]`
-//! (see `call_spec`), or by its number: `INPUT__0`, `OUTPUT__0`. Triton's backend spells the path of
-//! a keyword argument `KWARGSkey`, and its documentation spells it `KWARGS[key]`; both are accepted.
+//! A configured tensor refers to one of the model's tensors by its path, such as `ARGS[0]` or
+//! `RESULT[key]` (see `call_spec`), or by its number: `INPUT__0`, `OUTPUT__0`. Triton's backend
+//! spells the path of a keyword argument `KWARGSkey`, and its documentation spells it
+//! `KWARGS[key]`; both are accepted.
 //!
-//! A package states the types and sizes of inputs (see `package`), and nothing about outputs. What
-//! it doesn't state is taken from the configuration.
+//! A package specifies the types and sizes of inputs (see `package`), but nothing about outputs.
+//! Anything that it doesn't specify is taken from the configuration.
 
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
@@ -17,10 +18,10 @@ use crate::package::CompiledInput;
 
 /// The tensors of a compiled model.
 pub(super) struct ModelTensors<'a> {
-    /// The paths of the inputs; `None` if they are unknown, because the call specification lists
-    /// other values, too.
+    /// The input paths; `None` if they are unknown because the call specification also lists other
+    /// values.
     pub(super) input_names: Option<&'a [String]>,
-    /// The paths of the outputs; `None` if they are unknown.
+    /// The output paths; `None` if they are unknown.
     pub(super) output_names: Option<&'a [String]>,
     pub(super) input_count: usize,
     pub(super) output_count: usize,
@@ -29,12 +30,12 @@ pub(super) struct ModelTensors<'a> {
 }
 
 impl ModelTensors<'_> {
-    /// The interface with the names of the configuration.
+    /// The interface with the names in the configuration.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the configuration names a tensor that the model lacks, lacks an input
-    /// or names one twice, or if the model can't take what requests contain.
+    /// `InvalidArgument` if the configuration names a tensor that the model lacks, omits an input
+    /// or names one twice, or if the model doesn't support what requests contain.
     pub(super) fn interface(&self, spec: &ModelSpec) -> Result<SessionInterface, Status> {
         let configured = configured_inputs(spec);
         if configured.len() != self.input_count {
@@ -135,8 +136,9 @@ impl ModelTensors<'_> {
         }
         let element = ElementKind::Known(compiled.datatype.unwrap_or(*datatype));
         let mut sizes = compiled.sizes();
-        // A configuration may leave open what the model fixes, as in Triton. Requests are compared
-        // with the model. The first size is the batch's, of which a model may take only one.
+        // As in Triton, a configuration may leave variable what the model fixes. Requests are
+        // compared with the model. The first size is the batch size, and a model may support only
+        // one batch size.
         let pairs = sizes.iter_mut().zip(dims);
         for (size, _) in pairs.filter(|(_, configured)| **configured == -1) {
             *size = -1;
@@ -145,11 +147,11 @@ impl ModelTensors<'_> {
     }
 }
 
-/// Returns true if a configured name is the path, in any spelling.
+/// Returns true if a configured name is the path, in either spelling.
 fn is_path(path: &str, name: &str) -> bool {
     path == name
         || path.strip_prefix("KWARGS[").is_some_and(|rest| {
-            // `KWARGSkey` and what follows the key.
+            // `KWARGSkey` and the rest of the path after the key.
             rest.split_once(']').is_some_and(|(key, rest)| {
                 name.strip_prefix("KWARGS")
                     .and_then(|name| name.strip_prefix(key))

@@ -1,4 +1,4 @@
-//! Compiled models (`torch_aoti`): packages of AOTInductor.
+//! Compiled models (`torch_aoti`), which are AOTInductor packages.
 
 mod interface;
 mod session;

@@ -1,4 +1,4 @@
-//! The session of an instance: a runner of a compiled model.
+//! An instance's session: a runner of a compiled model.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -15,7 +15,7 @@ use crate::package::mismatch;
 /// A compiled model as one instance executes it.
 pub(crate) struct AotiSession {
     model: Arc<SharedModel>,
-    /// The thread whose number of threads is set.
+    /// The thread that the number of threads was last set for.
     prepared: Option<ThreadId>,
 }
 
@@ -24,7 +24,7 @@ impl AotiSession {
         Self { model, prepared: None }
     }
 
-    /// Sets the number of threads for operations, which the library keeps for each thread.
+    /// Sets the number of threads for operations; the library stores this number per thread.
     fn prepare_thread(&mut self) {
         let current = thread::current().id();
         if self.prepared != Some(current) {
@@ -80,7 +80,7 @@ impl Session for AotiSession {
             let text = format!("{instance} execution failure: {}", status.message());
             Status::new(status.code(), text)
         })?;
-        // As in Triton.
+        // The same behaviour as in Triton.
         let scalar = made.first_scalar()?.and_then(|position| outputs.get(position));
         if let Some(name) = scalar.and_then(|(index, _)| model.output_names.get(*index)) {
             let text =

@@ -1,4 +1,4 @@
-//! The sessions of a compiled model.
+//! A compiled model's sessions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::call_spec;
 use crate::package::{CompiledInput, Package};
 use crate::parameters::ModelParameters;
 
-/// Opens the sessions of a version of a compiled model.
+/// Opens the sessions of one version of a compiled model.
 pub(crate) struct AotiSource {
     pub(crate) library: Arc<Library>,
     pub(crate) path: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct AotiSource {
     pub(crate) host: Arc<dyn ModelHost>,
     /// The processors that the process may use.
     pub(crate) processors: usize,
-    /// The directory in which the model's library is opened.
+    /// The directory from which the model's library is opened.
     pub(crate) temporary_folder: PathBuf,
 }
 
@@ -79,7 +79,7 @@ impl AotiSource {
             let (name, path) = (&self.spec.name, self.path.display());
             Status::unsupported(format!("unable to load model '{name}', '{path}': {reason}"))
         };
-        // Where the CPU is unknown, nothing is refused.
+        // If the CPU is unknown, nothing is refused.
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         if let Some(reason) = package.metadata()?.refusal(std::env::consts::ARCH, &cpuinfo) {
             return Err(refuse(reason));
@@ -95,7 +95,7 @@ impl AotiSource {
         )))
     }
 
-    /// Passes the model's tensors on, whose names come from its call specification.
+    /// Passes on the model's tensors, whose names come from its call specification.
     fn tensors<T>(
         &self,
         container: &Container,
@@ -114,7 +114,7 @@ impl AotiSource {
         let outputs =
             call_spec::output_names(&results).map_err(|reason| wrong("output", &reason))?;
         let (input_count, output_count) = (container.input_count(), container.output_count());
-        // The specification also lists arguments that are no tensors, which the model lacks.
+        // The specification also lists arguments that aren't tensors, which the model lacks.
         use_tensors(&ModelTensors {
             input_names: Some(&*inputs).filter(|names| names.len() == input_count),
             output_names: Some(&*outputs).filter(|names| names.len() == output_count),
@@ -124,8 +124,8 @@ impl AotiSource {
         })
     }
 
-    /// The number of threads in an operation: as many as the first model with that setting asks
-    /// for, or else as many as keep the processors busy if all instances execute.
+    /// The number of threads per operation. The first model with that setting determines it;
+    /// otherwise, it is large enough to keep the processors busy if all instances execute.
     fn threads(&self, instances: u32) -> i32 {
         let wanted = self.parameters.intra_op_threads;
         if let Some(decided) = self.library.intra_op_threads(wanted) {

@@ -12,12 +12,12 @@ use super::functions::{LastError, ModelFunctions, RawContainer, RawTensor, Torch
 use super::library::{Library, open_local, text, with_causes};
 use super::tensor::{BorrowedTensor, TensorHandle};
 
-/// A compiled model. Several threads may execute it at once, as many as it has runners.
+/// A compiled model. Several threads may execute it concurrently, up to the number of its runners.
 pub(crate) struct Container {
     raw: *mut RawContainer,
     functions: ModelFunctions,
     last_error: Option<LastError>,
-    /// The model's library. Dropped after the container is deleted.
+    /// The model's library. Dropped after the container has been deleted.
     _code: libloading::Library,
     library: Arc<Library>,
     input_count: usize,
@@ -30,7 +30,7 @@ unsafe impl Send for Container {}
 unsafe impl Sync for Container {}
 
 impl Container {
-    /// Loads the model in the library at `path`, with a number of runners.
+    /// Loads the model in the library at `path`, with the given number of runners.
     pub(crate) fn load(library: Arc<Library>, path: &Path, runners: u32) -> Result<Self, Status> {
         let failed = |reason: &str| Status::internal(format!("can't load the model: {reason}"));
         let folder = path.parent().unwrap_or(path).to_str().and_then(|one| CString::new(one).ok());
@@ -90,7 +90,7 @@ impl Container {
         self.output_count
     }
 
-    /// The structures of the arguments and of the results, as JSON.
+    /// The structures of the arguments and results, as JSON.
     pub(crate) fn call_spec(&self) -> Result<(String, String), Status> {
         let (mut arguments, mut results): (*const c_char, *const c_char) =
             (ptr::null(), ptr::null());
@@ -120,7 +120,7 @@ impl Container {
         for input in inputs {
             handles.push(input.handle(&self.library)?);
         }
-        // The call takes the handles, even if it fails.
+        // The call takes ownership of the handles, even if it fails.
         let mut raw: SmallVec<[*mut RawTensor; 8]> =
             handles.into_iter().map(TensorHandle::into_raw).collect();
         // An output without a value, such as Python's `None`, stays null.
@@ -145,8 +145,8 @@ impl Container {
         made
     }
 
-    /// Takes over the outputs. A tensor that the model returns several times has one handle, and the
-    /// repetitions get their own.
+    /// Takes ownership of the outputs. A tensor that the model returns several times has a single
+    /// handle, so its repetitions get new handles.
     fn own(
         &self,
         outputs: &[*mut RawTensor],
@@ -156,7 +156,7 @@ impl Container {
             let (before, rest) = outputs.split_at(index);
             rest.first().is_some_and(|raw| !raw.is_null() && before.contains(raw))
         };
-        // All are taken over before anything can fail.
+        // The function takes ownership of all of them before anything can fail.
         let own = |(index, &raw): (usize, &*mut RawTensor)| {
             if is_repeated(index) {
                 return None;
@@ -180,13 +180,13 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // SAFETY: the container owns the object, and only this deletes it. Nothing can be done about
-        // a failure.
+        // SAFETY: the container owns the object, and only this deletes it. A failure can't be
+        // handled here.
         let _ = unsafe { (self.functions.delete)(self.raw) };
     }
 }
 
-/// The model's message about its last error on this thread.
+/// The model's message about the last error on this thread.
 fn reason(last_error: Option<LastError>) -> String {
     let Some(last_error) = last_error else {
         return String::from("the model's library wrote the reason to the standard error output");

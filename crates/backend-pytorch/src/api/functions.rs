@@ -1,11 +1,12 @@
-//! The functions that this crate calls, each found once, when its library is opened.
+//! The functions that this crate calls, each of which is looked up once, when its library is
+//! opened.
 
 use std::ffi::{c_char, c_int, c_void};
 
 /// The status of a call; 0 means success.
 pub(super) type TorchStatus = i32;
 
-/// A tensor of the library.
+/// A library tensor.
 #[repr(C)]
 pub(super) struct RawTensor([u8; 0]);
 
@@ -23,7 +24,7 @@ macro_rules! functions {
         }
 
         impl $table {
-            /// Finds all functions.
+            /// Looks up all functions.
             ///
             /// # Safety
             ///
@@ -98,15 +99,15 @@ functions! {
     }
 }
 
-/// A model of TorchScript.
+/// A TorchScript model.
 #[repr(C)]
 pub(super) struct RawModule([u8; 0]);
 
-/// The results of a model of TorchScript.
+/// The results of a TorchScript model.
 #[repr(C)]
 pub(super) struct RawResults([u8; 0]);
 
-/// The way in which a model of TorchScript is executed; -1 leaves PyTorch's default.
+/// The mode in which a TorchScript model is executed; -1 keeps PyTorch's default.
 #[derive(Copy, Clone)]
 #[repr(C)]
 pub(super) struct RawOptions {
@@ -117,7 +118,7 @@ pub(super) struct RawOptions {
     pub(super) fuser: c_int,
 }
 
-/// An input: a tensor, or strings if it is null.
+/// An input: a tensor, or strings if the tensor is null.
 #[repr(C)]
 pub(super) struct RawInput {
     pub(super) tensor: *mut RawTensor,
@@ -156,6 +157,6 @@ functions! {
     }
 }
 
-/// The message of a model's last error on this thread, which libraries of PyTorch 2.12 and later
-/// keep. The name in the library is `AOTInductorGetLastError`.
+/// The message about a model's last error on this thread, which the libraries of PyTorch 2.12 and
+/// later keep. The name in the library is `AOTInductorGetLastError`.
 pub(super) type LastError = unsafe extern "C" fn(*mut *const c_char) -> TorchStatus;

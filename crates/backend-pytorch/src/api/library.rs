@@ -16,27 +16,27 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::functions::TorchFunctions;
 
-/// The largest number of libraries that may be missing.
+/// The maximum number of libraries that may be missing.
 const MISSING_MAX: usize = 32;
 
-/// The beginnings of the names of libraries that only models on GPUs need. PyTorch's library for
-/// the CPU names some of them, and calls none of their functions for models on the CPU.
+/// The prefixes of the names of libraries that only GPU models need. PyTorch's CPU library depends
+/// on some of them, but calls none of their functions for models on the CPU.
 const FOR_GPUS: [&str; 4] = ["libcu", "libnv", "libnccl", "librocm"];
 
-/// PyTorch's library for the CPU, open for the rest of the process's life.
+/// PyTorch's CPU library, which stays open for the rest of the process's lifetime.
 ///
-/// Never unloaded, because its threads and static objects would not survive it.
+/// It is never unloaded, because its threads and static objects wouldn't survive that.
 pub struct Library {
     functions: TorchFunctions,
     version: String,
     path: PathBuf,
     fingerprint: Option<FileFingerprint>,
-    /// The number of threads in an operation, if a model's configuration has decided on it.
+    /// The number of threads per operation, if a model's configuration has determined it.
     intra_op_threads: OnceLock<i32>,
 }
 
 impl Library {
-    /// The words in which the library is searched for.
+    /// The names that are used to search for the library.
     pub const NAME: LibrarySearchSpec = LibrarySearchSpec {
         framework: "PyTorch",
         file: "libtorch_cpu.so",
@@ -48,12 +48,12 @@ impl Library {
 
     /// Opens the library at `path`.
     ///
-    /// The library names libraries for GPUs. Each of them that isn't installed is replaced by an
+    /// The library depends on GPU libraries. Each of these that isn't installed is replaced by an
     /// empty library, so `pip install --no-deps torch` is sufficient.
     ///
     /// # Errors
     ///
-    /// The reason why the library can't be used: it does not exist, it is not PyTorch, or it lacks a
+    /// The reason why the library can't be used: it doesn't exist, it isn't PyTorch, or it lacks a
     /// function.
     pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
         let unusable = |reason: String| {
@@ -67,7 +67,7 @@ impl Library {
         }
         let fingerprint = FileFingerprint::of(path);
         let library = open_without_gpus(path).map_err(unusable)?;
-        // A model's library names it, and takes nothing from it.
+        // A model's library depends on it, but uses nothing from it.
         provide("libtorch.so").map_err(unusable)?;
         // SAFETY: the library is PyTorch's if it has these functions. It is never closed.
         let functions = unsafe { TorchFunctions::of(&library) };
@@ -84,20 +84,20 @@ impl Library {
         &self.version
     }
 
-    /// The path that the library was opened with.
+    /// The path from which the library was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The fingerprint of the file before it was opened; `None` if it is unknown.
+    /// The fingerprint that the file had before it was opened; `None` if it is unknown.
     #[must_use]
     pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
         self.fingerprint.as_ref()
     }
 
-    /// The number of threads in an operation, for all models. The first model that sets it decides,
-    /// as in Triton; `None` if no model has done so.
+    /// The number of threads per operation, for all models. As in Triton, the first model that sets
+    /// it determines it; `None` if no model has set it.
     pub(crate) fn intra_op_threads(&self, wanted: Option<i32>) -> Option<i32> {
         match wanted {
             Some(wanted) => Some(*self.intra_op_threads.get_or_init(|| wanted)),
@@ -105,8 +105,8 @@ impl Library {
         }
     }
 
-    /// Sets the number of threads in operations that the calling thread executes. The library keeps
-    /// a number for each thread.
+    /// Sets the number of threads for operations that the calling thread executes. The library
+    /// stores a number for each thread.
     pub(crate) fn set_threads(&self, count: i32) {
         // SAFETY: the function takes any number above 0, and concerns the calling thread.
         unsafe { (self.functions.set_num_threads)(count.max(1)) };
@@ -123,7 +123,7 @@ impl std::fmt::Debug for Library {
     }
 }
 
-/// Opens a library for this crate's functions alone.
+/// Opens a library for the use of this crate only.
 ///
 /// # Safety
 ///
@@ -133,13 +133,13 @@ pub(super) unsafe fn open_local(path: &Path) -> Result<libloading::Library, libl
     unsafe { UnixLibrary::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Into::into)
 }
 
-/// Opens PyTorch's library with empty libraries in place of missing ones for GPUs.
+/// Opens PyTorch's library, with empty libraries in place of missing GPU libraries.
 fn open_without_gpus(path: &Path) -> Result<libloading::Library, String> {
     use libloading::os::unix::RTLD_LAZY;
     for _ in 0..MISSING_MAX {
-        // Functions of an empty library are missing, so they must not be looked up before a call.
-        // SAFETY: the operator named this file as PyTorch's library, whose initialisers are meant to
-        // run.
+        // An empty library lacks all functions, so functions must not be looked up before they are
+        // called. SAFETY: the operator named this file as PyTorch's library, whose initialisers are
+        // meant to run.
         let opened = unsafe { UnixLibrary::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let message = match opened {
             Ok(library) => return Ok(library.into()),
@@ -152,8 +152,8 @@ fn open_without_gpus(path: &Path) -> Result<libloading::Library, String> {
     Err(String::from("too many libraries are missing"))
 }
 
-/// The library that the loader didn't find, by its message: `NAME: cannot open shared object file:
-/// No such file or directory`.
+/// The library that the loader didn't find, taken from its message: `NAME: cannot open shared
+/// object file: No such file or directory`.
 fn missing_library(message: &str) -> Option<&str> {
     let (before, _) = message.split_once(": cannot open shared object file")?;
     let name = before.rsplit([' ', '\'', '"']).next()?;
@@ -189,7 +189,7 @@ fn installed_version(library: &Path) -> Option<String> {
     Some(line.trim().trim_matches(['\'', '"']).to_owned())
 }
 
-/// Copies a text of the library; null becomes the empty text.
+/// Copies a string from the library; null becomes an empty string.
 ///
 /// # Safety
 ///
@@ -202,7 +202,7 @@ pub(super) unsafe fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// The error's message, followed by those of its causes, which contain the loader's message.
+/// The error's message, followed by its causes' messages, which include the loader's message.
 pub(super) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

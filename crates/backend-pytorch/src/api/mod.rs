@@ -3,13 +3,14 @@
 //! All of the crate's `unsafe` is here. The blocks rely on these rules:
 //!
 //! - The library is never unloaded, so its functions live forever. A model's library is unloaded
-//!   after its container and the outputs that refer to it.
-//! - A tensor handle is owned by one [`TensorHandle`], or by the library after a call that takes it.
+//!   only after its container and all outputs that refer to it.
+//! - A tensor handle is owned by a [`TensorHandle`] or, after a call that takes ownership, by the
+//!   library.
 //! - Functions of the C interface catch C++ exceptions and return a status other than 0.
 //! - Enumerations are passed as plain integers, because a newer library may know values that this
 //!   crate does not.
-//! - Text that the library reads is NUL-terminated and lives during the call. Text that it returns
-//!   lives as long as its container.
+//! - Strings that the library reads are NUL-terminated and live for the duration of the call.
+//!   Strings that it returns live as long as its container.
 
 #![allow(unsafe_code, reason = "a C interface is called here; each block says why it is sound")]
 

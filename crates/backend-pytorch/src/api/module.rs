@@ -1,4 +1,4 @@
-//! A model of TorchScript, executed through the shim.
+//! A TorchScript model, executed through the shim.
 
 use std::ffi::CString;
 use std::ops::Range;
@@ -29,11 +29,11 @@ pub(crate) struct ScriptModule {
     options: RawOptions,
 }
 
-/// An argument of a model's function `forward`.
+/// An argument of a model's `forward` function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Argument {
     pub(crate) name: String,
-    /// The type, in PyTorch's words.
+    /// The type, under PyTorch's name.
     pub(crate) type_name: String,
     pub(crate) kind: ArgumentKind,
 }
@@ -47,14 +47,14 @@ pub(crate) enum ArgumentKind {
     Other,
 }
 
-/// An input of a run.
+/// An input for a run.
 pub(crate) enum InputValue<'data> {
     Tensor(BorrowedTensor<'data>),
-    /// Strings in one piece, and the end of each.
+    /// Concatenated strings, and the end of each.
     Strings(Vec<u8>, Vec<usize>),
 }
 
-// SAFETY: a module is not bound to a thread. PyTorch executes one module on several threads, each
+// SAFETY: a module is not bound to a thread. PyTorch can execute a module on several threads, each
 // with its own interpreter.
 unsafe impl Send for ScriptModule {}
 // SAFETY: as above.
@@ -75,8 +75,8 @@ impl Shim {
         Ok(Arc::new(Self { functions, library }))
     }
 
-    /// Sets the number of threads for independent operations. PyTorch accepts it once, before it
-    /// starts them, and otherwise keeps the number.
+    /// Sets the number of threads for independent operations. PyTorch accepts this only once,
+    /// before it starts the threads; after that, the number doesn't change.
     pub(crate) fn set_inter_op_threads(&self, count: i32) {
         // SAFETY: the function catches exceptions.
         unsafe { (self.functions.inter_op_threads)(count.max(1)) };
@@ -121,7 +121,7 @@ impl ScriptModule {
         unsafe { (self.shim.functions.may_block)(self.raw) != 0 }
     }
 
-    /// The arguments of the model's function `forward`, without the model itself.
+    /// The arguments of the model's `forward` function, except the model itself.
     pub(crate) fn arguments(&self) -> Vec<Argument> {
         let functions = &self.shim.functions;
         // SAFETY: the module is alive.
@@ -145,8 +145,8 @@ impl ScriptModule {
         (0..count).map(argument).collect()
     }
 
-    /// Computes the outputs, and keeps those with these indices. Each input comes with its key, which
-    /// a model with a dictionary of inputs needs. Also returns the number of outputs.
+    /// Computes the outputs, and keeps those with these indices. Each input comes with its key,
+    /// which a model that takes a dictionary needs. Also returns the number of outputs.
     pub(crate) fn run<'data>(
         self: &Arc<Self>,
         inputs: &[(&InputValue<'data>, &CString)],
@@ -255,7 +255,7 @@ impl Drop for Results<'_> {
     }
 }
 
-/// The address and the length of each string.
+/// The addresses and lengths of the strings.
 fn pointers(content: &[u8], ends: &[usize]) -> (Vec<*const i8>, Vec<usize>) {
     let mut start = 0;
     let string = |&end: &usize| {

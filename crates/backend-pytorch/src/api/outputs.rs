@@ -21,7 +21,7 @@ use crate::element;
 
 /// The outputs of a run.
 pub(crate) struct TorchOutputs<'data> {
-    /// Keeps the model's memory, to which outputs may refer.
+    /// Keeps the model's memory alive, because outputs may refer to it.
     owner: Arc<dyn Any + Send + Sync>,
     outputs: SmallVec<[Option<OutputValue>; 8]>,
     input_regions: SmallVec<[Range<usize>; 8]>,
@@ -88,7 +88,7 @@ impl SessionOutputs for TorchOutputs<'_> {
 }
 
 impl TorchOutputs<'_> {
-    /// The type of the output at a position among those that were wanted.
+    /// The type of the output at a position in the list of requested outputs.
     pub(crate) fn datatype(&self, position: usize) -> Result<Option<DataType>, Status> {
         match self.outputs.get(position).and_then(Option::as_ref) {
             None => Ok(None),
@@ -99,7 +99,7 @@ impl TorchOutputs<'_> {
         }
     }
 
-    /// The position of the first output without dimensions among those that were wanted.
+    /// The position of the first output without dimensions in the list of requested outputs.
     pub(crate) fn first_scalar(&self) -> Result<Option<usize>, Status> {
         for (position, tensor) in self.outputs.iter().enumerate() {
             if let Some(OutputValue::Tensor(tensor)) = tensor
@@ -153,7 +153,7 @@ fn read(
     Ok(OwnedRunOutput { datatype, shape, data: OutputData::Fixed(data) })
 }
 
-/// The memory of an output, which the library or the model owns.
+/// An output's memory, which belongs to the library or the model.
 struct TorchMemory {
     address: *const u8,
     byte_size: usize,
@@ -167,7 +167,7 @@ unsafe impl Send for TorchMemory {}
 
 impl AsRef<[u8]> for TorchMemory {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the tensor has this many bytes in one piece. Later runs make outputs of their own.
+        // SAFETY: the tensor has this many bytes in one piece. Later runs create their own outputs.
         unsafe { slice::from_raw_parts(self.address, self.byte_size) }
     }
 }

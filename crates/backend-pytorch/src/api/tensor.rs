@@ -1,4 +1,4 @@
-//! Tensors: inputs over a request's memory, and handles of tensors in the library's.
+//! Tensors: inputs in a request's memory, and handles to tensors in the library's memory.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::functions::{RawTensor, TorchStatus};
 use super::library::Library;
 use crate::element;
 
-/// The library's number of the CPU among the types of devices.
+/// The library's number for the CPU device type.
 pub(super) const CPU: i32 = 0;
 
 /// The index of the only device of that type.
@@ -24,7 +24,7 @@ const CPU_INDEX: i32 = 0;
 /// A tensor's sizes or strides.
 pub(super) type TensorSizes = SmallVec<[i64; 6]>;
 
-/// A tensor over memory of the caller, which lives at least as long as `'data`.
+/// A tensor over the caller's memory, which lives at least as long as `'data`.
 pub(crate) struct BorrowedTensor<'data> {
     number: i32,
     dims: TensorSizes,
@@ -32,7 +32,7 @@ pub(crate) struct BorrowedTensor<'data> {
 }
 
 impl<'data> BorrowedTensor<'data> {
-    /// Creates a tensor whose elements are `data`. They are not copied.
+    /// Creates a tensor whose elements are `data`. The elements are not copied.
     pub(crate) fn new(
         datatype: DataType,
         shape: &Shape,
@@ -90,7 +90,7 @@ impl<'data> BorrowedTensor<'data> {
     }
 }
 
-/// A tensor of the library, which the handle owns.
+/// A library tensor, which the handle owns.
 pub(super) struct TensorHandle {
     raw: *mut RawTensor,
     library: Arc<Library>,
@@ -100,11 +100,11 @@ pub(super) struct TensorHandle {
 unsafe impl Send for TensorHandle {}
 
 impl TensorHandle {
-    /// The handle of an object that the library made for the caller; `None` for null.
+    /// A handle for an object that the library created for the caller; `None` for null.
     ///
     /// # Safety
     ///
-    /// The object is the caller's, or the pointer is null.
+    /// The caller must own the object, or the pointer must be null.
     pub(super) unsafe fn of(library: &Arc<Library>, raw: *mut RawTensor) -> Option<Self> {
         (!raw.is_null()).then(|| Self { raw, library: library.clone() })
     }
@@ -128,7 +128,7 @@ impl TensorHandle {
         &self.library
     }
 
-    /// Another handle of the same tensor.
+    /// Creates another handle for the same tensor.
     pub(super) fn another(&self) -> Result<Self, Status> {
         Self::create(&self.library, |out| {
             // SAFETY: the tensor is alive, and the out pointer is valid.
@@ -136,7 +136,7 @@ impl TensorHandle {
         })
     }
 
-    /// Gives up the object without freeing it.
+    /// Releases ownership of the object without freeing it.
     pub(super) fn into_raw(self) -> *mut RawTensor {
         let raw = self.raw;
         let mut this = std::mem::ManuallyDrop::new(self);
@@ -145,7 +145,7 @@ impl TensorHandle {
         raw
     }
 
-    /// The library's answer to a question about this tensor.
+    /// Queries the library about this tensor.
     pub(super) fn ask<T: Copy>(
         &self,
         initial: T,
@@ -170,7 +170,7 @@ impl TensorHandle {
         Ok(TensorSizes::from_slice(unsafe { slice::from_raw_parts(numbers, rank) }))
     }
 
-    /// The same elements in the order of rows.
+    /// The same elements in row-major order.
     pub(super) fn contiguous(self, number: i32, dims: &[i64]) -> Result<Self, Status> {
         let functions = self.library.functions();
         let expected = contiguous_strides(dims);
@@ -195,13 +195,13 @@ impl TensorHandle {
 
 impl Drop for TensorHandle {
     fn drop(&mut self) {
-        // SAFETY: the handle owns the object, and only this frees it. Nothing can be done about a
-        // failure.
+        // SAFETY: the handle owns the object, and only this frees it. A failure can't be handled
+        // here.
         let _ = unsafe { (self.library.functions().delete_tensor)(self.raw) };
     }
 }
 
-/// The distances between elements in the order of rows.
+/// The distances between elements in row-major order.
 fn contiguous_strides(dims: &[i64]) -> TensorSizes {
     let mut strides = TensorSizes::from_elem(1, dims.len());
     let mut stride = 1_i64;

@@ -1,4 +1,4 @@
-//! A size that follows from another one, in the source of a compiled model.
+//! A size that is computed from another one, in the source of a compiled model.
 
 /// `factor * symbol + offset`, with a positive factor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub(super) struct SizeFormula {
 }
 
 impl SizeFormula {
-    /// Reads `s17`, `2L*s17`, `1L + s17` or `(-1L) + 2L*s17`.
+    /// Parses `s17`, `2L*s17`, `1L + s17` or `(-1L) + 2L*s17`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (mut variable, mut offset) = (None, 0_i64);
         for term in text.split(" + ") {
@@ -30,12 +30,12 @@ impl SizeFormula {
         Some(Self { symbol, factor, offset })
     }
 
-    /// The size, if the symbol has this value.
+    /// The size that results from this value of the symbol.
     pub(super) fn size(&self, value: i64) -> Option<i64> {
         self.factor.checked_mul(value)?.checked_add(self.offset)
     }
 
-    /// The symbol's value, if this is the size.
+    /// The value of the symbol that results in this size.
     pub(super) fn value(&self, size: i64) -> Option<i64> {
         let product = size.checked_sub(self.offset)?;
         let is_multiple = product >= 0 && product % self.factor == 0;
@@ -43,7 +43,7 @@ impl SizeFormula {
     }
 }
 
-/// A number with or without C's suffix, and parentheses if it is negative.
+/// A number, with or without C's suffix, in parentheses if it is negative.
 pub(super) fn integer(text: &str) -> Option<i64> {
     let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
     inner.unwrap_or(text).trim_end_matches('L').parse().ok()

@@ -1,26 +1,26 @@
-//! The JSON files of a package.
+//! The JSON files in a package.
 
 use serde_json::Value;
 
-/// The machine that a model was compiled for. Fields that the package lacks are empty.
+/// The machine that a model was compiled for. Fields that are missing from the package are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Metadata {
     /// The device, such as `cpu` or `cuda`.
     pub(crate) device: String,
-    /// The instruction sets of the CPU, such as `AVX512 AVX512_VNNI`.
+    /// The CPU's instruction sets, such as `AVX512 AVX512_VNNI`.
     pub(crate) cpu_isa: String,
-    /// The architecture of the CPU, such as `x86_64`.
+    /// The CPU's architecture, such as `x86_64`.
     pub(crate) machine: String,
     /// The operating system, such as `linux`.
     pub(crate) platform: String,
 }
 
 impl Metadata {
-    /// Reads the text of a package's metadata, an object of strings.
+    /// Parses a package's metadata, a JSON object that contains strings.
     ///
     /// # Errors
     ///
-    /// The reason why it isn't one.
+    /// The reason why the text isn't such an object.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let object = value.as_object().ok_or("no object")?;
@@ -36,8 +36,7 @@ impl Metadata {
         })
     }
 
-    /// The reason why the model can't run on the CPU of a machine with this architecture and these
-    /// flags.
+    /// The reason why the model can't run on a machine with this architecture and these CPU flags.
     pub(crate) fn refusal(&self, architecture: &str, cpuinfo: &str) -> Option<String> {
         if !self.device.is_empty() && self.device != "cpu" {
             return Some(format!(

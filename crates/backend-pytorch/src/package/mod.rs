@@ -1,5 +1,5 @@
-//! A package that AOTInductor made (`model.pt2`): a ZIP archive with the model as a shared library,
-//! its source, and a description of the machine that it was compiled for.
+//! A package that AOTInductor created (`model.pt2`): a ZIP archive that contains the model as a
+//! shared library, its source, and a description of the machine that it was compiled for.
 
 mod formula;
 mod metadata;
@@ -19,10 +19,10 @@ use zip::ZipArchive;
 pub(crate) use metadata::{Metadata, proxy_operations};
 pub(crate) use shapes::{CompiledInput, compiled_inputs, mismatch};
 
-/// The directory of the model in the package, as Triton and PyTorch name it.
+/// The model's directory in the package, under the name that Triton and PyTorch use.
 const MODEL_FOLDER: &str = "data/aotinductor/model/";
 
-/// The largest text that is accepted. The source of a large model has some ten megabytes.
+/// The maximum size of a text. The source of a large model takes some ten megabytes.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 /// An open package.
@@ -33,7 +33,7 @@ pub(crate) struct Package {
     files: Vec<String>,
 }
 
-/// A package's library in a directory that is removed with the value.
+/// A package's library, in a directory that is removed when the value is dropped.
 pub(crate) struct ExtractedLibrary {
     folder: PathBuf,
     pub(crate) path: PathBuf,
@@ -97,7 +97,7 @@ impl Package {
         })
     }
 
-    /// The inputs that the model was compiled for; empty if the package doesn't tell.
+    /// The inputs that the model was compiled for; empty if the package doesn't specify them.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Package {
     pub(crate) fn compiled_inputs(&mut self) -> Result<Vec<CompiledInput>, Status> {
         let source = match self.text(".wrapper.cpp")? {
             Some(source) => Some(source),
-            // Packages of PyTorch before 2.7 have one source file.
+            // Packages from PyTorch versions before 2.7 have one source file.
             None => self.text(".cpp")?,
         };
         Ok(source.map_or_else(Vec::new, |source| compiled_inputs(&source)))
@@ -158,7 +158,7 @@ impl Package {
 
 impl Drop for ExtractedLibrary {
     fn drop(&mut self) {
-        // What can't be removed is left to the system, which clears its temporary directory.
+        // Files that can't be removed are left to the system, which clears its temporary directory.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -168,24 +168,24 @@ fn unreadable(path: &Path, reason: &str) -> Status {
     Status::invalid_argument(format!("'{path}' is no package of a compiled model: {reason}"))
 }
 
-/// Returns true if the archive's file belongs to the model. Newer packages have all files in a
-/// directory.
+/// Returns true if the file in the archive belongs to the model. In newer packages, all files are
+/// in one directory.
 fn is_of_model(name: &str) -> bool {
     let (before, file) = name.rsplit_once(MODEL_FOLDER).unwrap_or(("no", ""));
     (before.is_empty() || before.ends_with('/')) && !file.is_empty()
 }
 
-/// Returns true if the archive's file has weights that the model's library lacks.
+/// Returns true if the file in the archive contains weights that the model's library lacks.
 fn is_separate_weights(name: &str) -> bool {
     is_of_model(name) && name.ends_with(".blob")
         || name.contains("data/constants/")
         || name.contains("data/weights/")
 }
 
-/// Creates a directory whose path was never used before: the loader takes a library for one that is
-/// loaded if their paths are the same, even if the file is gone.
+/// Creates a directory whose path has never been used before. If two libraries have the same path,
+/// the loader treats them as one, even if the first file is gone.
 pub(crate) fn private_folder(parent: &Path) -> std::io::Result<PathBuf> {
-    /// The number of names that are tried.
+    /// The number of names to try.
     const TRIALS: u32 = 1000;
     let mut last = std::io::ErrorKind::AlreadyExists.into();
     for _ in 0..TRIALS {

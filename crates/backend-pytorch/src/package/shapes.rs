@@ -1,13 +1,13 @@
-//! The shapes that a model was compiled for, from the source of its library.
+//! The shapes that a model was compiled for, from its library's source.
 //!
-//! AOTInductor's generated source contains checks of the inputs, which run only if the environment
-//! variable `AOTI_RUNTIME_CHECK_INPUTS` is set, and which refuse a size of 1 in most variable
-//! dimensions although it computes correctly. Without them, a wrong shape makes the code read
-//! memory that is not the input's. Packages contain the source, so this module reads the checks,
-//! and the server performs them.
+//! AOTInductor's generated source contains input checks, which run only if the environment variable
+//! `AOTI_RUNTIME_CHECK_INPUTS` is set. They refuse a size of 1 in most variable dimensions,
+//! although the code computes correctly. Without these checks, a wrong shape makes the code read
+//! memory outside the input. Packages contain the source, so this module reads the checks, and the
+//! server performs them.
 //!
-//! The source is generated, one statement on a line, and the statements have been the same since
-//! PyTorch 2.6. An input whose types or sizes this module doesn't understand is refused.
+//! The source is generated, with one statement per line, and the statements have been the same
+//! since PyTorch 2.6. An input whose types or sizes this module doesn't understand is refused.
 
 use galatea_tensor::DataType;
 
@@ -18,39 +18,40 @@ use crate::element;
 /// An input that a model was compiled for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CompiledInput {
-    /// The name of the input in the source.
+    /// The input's name in the source.
     name: String,
-    /// The type of the elements; `None` if it is unknown.
+    /// The element type; `None` if it is unknown.
     pub(crate) datatype: Option<DataType>,
     /// The sizes.
     pub(crate) dims: Vec<CompiledDim>,
-    /// The strides that are fixed, by dimension.
+    /// The fixed strides, by dimension.
     strides: Vec<Option<i64>>,
     /// True if the model writes to the input.
     pub(crate) is_written: bool,
-    /// True if the source lists the sizes with the names that they have in common.
+    /// True if the source lists the sizes with the symbols that they share.
     has_sizes: bool,
-    /// A statement about the input that isn't understood.
+    /// A statement about the input that couldn't be parsed.
     problem: Option<String>,
 }
 
 /// A size that a model was compiled for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CompiledDim {
-    /// The only size, if the dimension isn't variable.
+    /// The only valid size, if the dimension isn't variable.
     pub(crate) fixed: Option<i64>,
-    /// The smallest size.
+    /// The minimum size.
     min: Option<i64>,
-    /// The largest size.
+    /// The maximum size.
     max: Option<i64>,
-    /// The dependence on a size that dimensions have in common.
+    /// The dependence on a size that several dimensions share.
     formula: Option<SizeFormula>,
 }
 
-/// The largest number of inputs and of dimensions.
+/// The maximum number of inputs and of dimensions.
 const COUNT_MAX: usize = 4096;
 
-/// The inputs of the model with this source. Empty if the source contains no checks.
+/// Parses the inputs of the model with this source. Returns an empty list if the source contains no
+/// checks.
 pub(crate) fn compiled_inputs(source: &str) -> Vec<CompiledInput> {
     let mut inputs: Vec<CompiledInput> = Vec::new();
     let mut current = None;
@@ -79,7 +80,7 @@ pub(crate) fn compiled_inputs(source: &str) -> Vec<CompiledInput> {
             }
         }
     }
-    // Inputs without checks are unknown, and so are the others then.
+    // If an input has no checks, it is unknown, and so are all other inputs.
     if inputs.iter().any(|input| input.name.is_empty()) { Vec::new() } else { inputs }
 }
 
@@ -117,7 +118,7 @@ impl CompiledInput {
                 if let Some(stride) = self.strides.get_mut(index) {
                     *stride = value;
                 }
-                // The last dimension's stride shows how many dimensions there are.
+                // The last dimension's stride shows the number of dimensions.
                 self.dim(index);
             }
         } else if let Some((tensor, value)) = condition.split_once(" < ") {
@@ -138,8 +139,8 @@ impl CompiledInput {
         self.dims.get_mut(index)
     }
 
-    /// Returns true if the model was compiled for elements in the order of rows, which is the only
-    /// one that requests have.
+    /// Returns true if the model was compiled for row-major elements, which is the only order that
+    /// requests have.
     pub(crate) fn is_contiguous(&self) -> bool {
         let mut expected = Some(1_i64);
         for (index, dim) in self.dims.iter().enumerate().rev() {
@@ -166,7 +167,7 @@ impl CompiledInput {
         self.problem.as_deref().or((is_variable && !self.has_sizes).then_some(unknown))
     }
 
-    /// The sizes; -1 is variable.
+    /// The sizes; -1 means variable.
     pub(crate) fn sizes(&self) -> Vec<i64> {
         self.dims.iter().map(|dim| dim.fixed.unwrap_or(-1)).collect()
     }
@@ -178,9 +179,9 @@ impl CompiledInput {
 }
 
 impl CompiledDim {
-    /// Returns true if the model computes correctly with this size. A minimum of 2 is that of every
-    /// variable dimension in PyTorch, whose compiler treats 0 and 1 as constants; code for larger
-    /// sizes is correct for those, too.
+    /// Returns true if the model computes correctly with this size. In PyTorch, every variable
+    /// dimension has a minimum of 2, because the compiler treats 0 and 1 as constants; code for
+    /// larger sizes is also correct for these.
     fn accepts(&self, size: i64) -> bool {
         let usual = self.formula.as_ref().and_then(|formula| formula.size(2)).unwrap_or(2);
         self.fixed.is_none_or(|fixed| fixed == size)
@@ -196,7 +197,7 @@ fn indexed(text: &str, name: &str) -> Option<usize> {
     index.parse().ok().filter(|&index| index < COUNT_MAX)
 }
 
-/// Reads sizes in `assert_size_stride(arg0_1, {s17, 3L}, {3L, 1L}, "input");`.
+/// Parses the sizes in `assert_size_stride(arg0_1, {s17, 3L}, {3L, 1L}, "input");`.
 fn add_sizes(line: &str, inputs: &mut [CompiledInput]) {
     let Some((_, rest)) = line.split_once("assert_size_stride(") else { return };
     let Some((name, rest)) = rest.split_once(", {") else { return };
@@ -223,8 +224,8 @@ fn add_sizes(line: &str, inputs: &mut [CompiledInput]) {
     }
 }
 
-/// The first input whose shape the model wasn't compiled for, with the reason. `shapes` are those
-/// of all inputs in the model's order.
+/// The first input with a shape that the model wasn't compiled for, and the reason. `shapes`
+/// contains the shapes of all inputs in the model's order.
 pub(crate) fn mismatch<'a>(
     inputs: &[CompiledInput],
     shapes: impl Iterator<Item = &'a [i64]>,
@@ -246,7 +247,7 @@ pub(crate) fn mismatch<'a>(
                     return Some((index, text));
                 }
                 Some(_) => {}
-                // The size was accepted, so there is a value.
+                // The size was accepted, so the value exists.
                 None => sizes.extend(formula.value(size).map(|value| (&*formula.symbol, value))),
             }
         }
@@ -254,7 +255,7 @@ pub(crate) fn mismatch<'a>(
     None
 }
 
-/// The sizes as text, such as `[2..1024,4]`; -1 stands for any.
+/// The sizes as text, such as `[2..1024,4]`; -1 means any size.
 fn display(input: &CompiledInput) -> String {
     let size = |dim: &CompiledDim| match (dim.fixed, dim.min.filter(|&min| min > 2), dim.max) {
         (Some(fixed), ..) => fixed.to_string(),

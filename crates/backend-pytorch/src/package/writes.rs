@@ -1,8 +1,8 @@
-//! The inputs that a compiled model writes to, from the source of its library.
+//! The inputs that a compiled model writes to, from its library's source.
 
 use std::collections::HashMap;
 
-/// The names by which the source refers to inputs and to views of them.
+/// The names that the source uses for inputs and their views.
 pub(super) struct InputAliases(HashMap<String, usize>);
 
 impl InputAliases {
@@ -10,13 +10,13 @@ impl InputAliases {
         Self(names.enumerate().map(|(index, name)| (name.to_owned(), index)).collect())
     }
 
-    /// Reads a statement, and returns the input that it passes to code that may write to it.
+    /// Parses a statement, and returns the input that it passes to code that may write to it.
     pub(super) fn written_by(&mut self, line: &str) -> Option<usize> {
         self.add_view(line);
         self.pointer(line).or_else(|| self.operation(line))
     }
 
-    /// Reads the name of a view, as in `auto view = reinterpret_tensor_wrapper(arg0_1, 2, …);`,
+    /// Parses a view's name, as in `auto view = reinterpret_tensor_wrapper(arg0_1, 2, …);`,
     /// `aoti_torch__reinterpret_tensor(arg0_1, …, &view);` and `RAIIAtenTensorHandle other(view);`.
     fn add_view(&mut self, line: &str) {
         let is_view = ["reinterpret_tensor", "std::move(", "wrap_with_raii_handle"];
@@ -48,7 +48,7 @@ impl InputAliases {
         })
     }
 
-    /// The input that is the first argument of an operation that writes to it:
+    /// The input that is the first argument of an operation that writes to this argument:
     /// `aoti_torch_copy_(arg0_1, buf0, 0)`.
     fn operation(&self, line: &str) -> Option<usize> {
         const PREFIX: &str = "aoti_torch_";

@@ -13,26 +13,26 @@ use crate::package::private_folder;
 
 const SOURCE: &str = include_str!("shim.cpp");
 
-/// The compilers that are tried.
+/// The compilers to try.
 const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 
-/// The largest part of a compiler's messages that an error contains.
+/// The maximum part of a compiler's messages that an error contains.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
 /// The directories for the shim.
 #[derive(Clone, Debug)]
 pub(crate) struct ShimFolder {
-    /// The directory of compiled shims, which later servers use again.
+    /// The directory for compiled shims, which later servers reuse.
     pub(crate) cache: Option<PathBuf>,
-    /// The directory for a shim that only this server uses, if there is no other.
+    /// The fallback directory, for a shim that only this server uses.
     pub(crate) temporary: PathBuf,
 }
 
-/// Opens the shim for this library. It is compiled unless an earlier server has done so.
+/// Opens the shim for this library. The shim is compiled unless an earlier server has done so.
 pub(crate) fn open_shim(library: &Arc<Library>, folder: &ShimFolder) -> Result<Arc<Shim>, Status> {
     let open = |path: &Path| Shim::open(library.clone(), path);
     let Some(cache) = &folder.cache else {
-        // Others could prepare a directory with a known name in a temporary one.
+        // In a temporary directory, others could create a directory with a known name in advance.
         let private = private_folder(&folder.temporary).map_err(|error| {
             let place = folder.temporary.display();
             Status::unavailable(format!("the directory '{place}' can't be used: {error}"))
@@ -67,7 +67,7 @@ fn compiled_shim(library: &Library, folder: &Path) -> Result<PathBuf, Status> {
         }
         return Err(failed(format!("other users may write to '{}'", path.display())));
     }
-    // Servers that start at the same time each compile a file, and the last one stays.
+    // Servers that start at the same time each compile a file, and the last one remains.
     let private = private_folder(folder).map_err(unusable)?;
     let (source, output) = (private.join("shim.cpp"), private.join("shim.so"));
     let compiled = std::fs::write(&source, SOURCE)
@@ -79,7 +79,7 @@ fn compiled_shim(library: &Library, folder: &Path) -> Result<PathBuf, Status> {
     Ok(path)
 }
 
-/// Makes the directory, to which no other user may write: the server executes what is in it.
+/// Creates the directory. No other user may write to it, because the server executes its contents.
 fn make_private(folder: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let place = folder.canonicalize()?;
@@ -91,19 +91,19 @@ fn make_private(folder: &Path) -> std::io::Result<()> {
     Err(std::io::Error::other("other users may write to it, or to a directory above it"))
 }
 
-/// Returns true if only this user may write.
+/// Returns true if only this user may write to it.
 fn is_private(found: &std::fs::Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
 }
 
-/// Returns true if no other user than root may replace an entry that this user owns.
+/// Returns true if no user other than root may replace an entry that this user owns.
 fn is_stable(found: std::fs::Metadata) -> bool {
     const STICKY: u32 = 0o1000;
     let is_trusted = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
     is_trusted && (found.mode() & 0o022 == 0 || found.mode() & STICKY != 0)
 }
 
-/// Moves a complete file to its place: a crash leaves no half of it there.
+/// Moves a complete file into place, so that a crash never leaves a partial file there.
 fn publish(output: &Path, path: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(output, Permissions::from_mode(0o700))?;
     File::open(output)?.sync_all()?;
@@ -138,11 +138,11 @@ fn compile(library: &Path, source: &Path, output: &Path) -> Result<(), String> {
     ))
 }
 
-/// The name of the shim's file, which is different for each build of PyTorch and of this source.
+/// The name of the shim's file, which differs for each build of PyTorch and of this source.
 fn file_name(version: &str, library: &Path) -> String {
     let plain = |one: char| if one.is_ascii_alphanumeric() || one == '.' { one } else { '_' };
     let version: String = version.chars().map(plain).collect();
-    // Two builds of a release may differ.
+    // Two builds of the same release may differ.
     let found = std::fs::metadata(library).ok();
     let build = found.map_or((0, 0), |found| (found.len(), found.mtime()));
     let place = format!("{}\n{build:?}", library.display());

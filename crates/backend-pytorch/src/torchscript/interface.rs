@@ -1,9 +1,9 @@
-//! The interface of a model of TorchScript, in the names of its configuration.
+//! A TorchScript model's interface, with the names in its configuration.
 //!
-//! Triton's three rules: the names of inputs are all arguments of `forward`; or else all names end
-//! with `__` and a number; or else the order of the configuration is the order of the arguments. For
-//! outputs, only the last two exist. A single argument of type `Dict[str, Tensor]` takes all inputs
-//! by their names.
+//! Triton has three rules, of which the first that applies is used: all input names are arguments
+//! of `forward`; all names end with `__` and a number; the order of the configuration is the order
+//! of the arguments. For outputs, only the last two rules exist. A single argument of the type
+//! `Dict[str, Tensor]` receives all inputs by name.
 
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
@@ -14,10 +14,11 @@ use crate::api::{Argument, ArgumentKind};
 use crate::configured::{ConfiguredTensor, Role, configured_inputs, configured_outputs};
 use crate::element;
 
-/// The largest index of an output. The model tells how many it has only when it is executed.
+/// The maximum index of an output. The number of a model's outputs is only known once it has been
+/// executed.
 const OUTPUT_INDEX_MAX: usize = 4095;
 
-/// The assignment of names to a model's tensors.
+/// The mapping of names to a model's tensors.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Naming {
     Arguments,
@@ -143,7 +144,7 @@ fn info(tensor: ConfiguredTensor) -> TensorInfo {
     TensorInfo { name, element: ElementKind::Known(datatype), dims }
 }
 
-/// The naming of a configuration's inputs, or of its outputs if there are no arguments.
+/// The naming scheme of a configuration's inputs, or of its outputs if there are no arguments.
 fn naming(spec: &ModelSpec, tensors: &[ConfiguredTensor], arguments: &[Argument]) -> Naming {
     let mut of_requests = tensors.iter().filter(|tensor| tensor.role == Role::Request);
     let is_argument =
@@ -182,7 +183,7 @@ fn check_states(
     }
 }
 
-/// The number behind the first `__` of a name.
+/// The number after the first `__` in a name.
 fn number(name: &str) -> Option<usize> {
     let (_, digits) = name.split_once("__")?;
     if digits.is_empty() { Some(0) } else { digits.parse().ok().filter(|_| is_digits(digits)) }

@@ -1,5 +1,5 @@
-//! Models of TorchScript (`pytorch_libtorch`), through a shim that is compiled for the installed
-//! PyTorch.
+//! TorchScript models (`pytorch_libtorch`), which are executed through a shim that is compiled for
+//! the installed PyTorch.
 
 mod compile;
 mod interface;

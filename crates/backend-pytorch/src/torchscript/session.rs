@@ -1,4 +1,4 @@
-//! The session of an instance: a loaded model of TorchScript.
+//! An instance's session: a loaded TorchScript model.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use smallvec::SmallVec;
 
 use crate::api::{BorrowedTensor, InputValue, Library, ScriptModule, TorchOutputs};
 
-/// The names and types that all instances of a model share.
+/// The names and types that all of a model's instances share.
 pub(super) struct Signature {
-    /// The names of the inputs, in the model's order.
+    /// The input names, in the model's order.
     pub(super) input_keys: Vec<CString>,
-    /// The names and types of the outputs, in the model's order.
+    /// The output names and types, in the model's order.
     pub(super) outputs: Vec<(String, DataType)>,
 }
 
@@ -25,9 +25,9 @@ pub(crate) struct TorchScriptSession {
     pub(super) library: Arc<Library>,
     pub(super) module: Arc<ScriptModule>,
     pub(super) signature: Arc<Signature>,
-    /// The number of threads in an operation.
+    /// The number of threads per operation.
     pub(super) threads: i32,
-    /// The thread whose number of threads is set.
+    /// The thread that the number of threads was last set for.
     pub(super) prepared: Option<ThreadId>,
 }
 
@@ -84,7 +84,7 @@ impl Session for TorchScriptSession {
 }
 
 impl TorchScriptSession {
-    /// Compares the outputs with the configuration, in Triton's words.
+    /// Compares the outputs with the configuration, with Triton's error texts.
     fn check(
         &self,
         made: &TorchOutputs<'_>,

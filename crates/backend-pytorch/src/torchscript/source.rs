@@ -1,4 +1,4 @@
-//! The sessions of a model of TorchScript.
+//! A TorchScript model's sessions.
 
 use std::ffi::CString;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::session::{Signature, TorchScriptSession};
 use crate::api::{Library, ScriptModule, Shim};
 use crate::parameters::ModelParameters;
 
-/// Opens the sessions of a version of a model.
+/// Opens the sessions of one model version.
 pub(crate) struct TorchScriptSource {
     pub(crate) library: Arc<Library>,
     pub(crate) shim: Arc<Shim>,
@@ -28,8 +28,8 @@ pub(crate) struct TorchScriptSource {
     pub(crate) processors: usize,
 }
 
-/// The model that was loaded first, which the first instance uses. As in Triton, each of the others
-/// has its own unless the configuration shares the weights.
+/// The model that was loaded first, which the first instance uses. As in Triton, each other
+/// instance loads its own model unless the configuration shares the weights.
 #[derive(Clone)]
 pub(crate) struct FirstModule {
     module: Arc<ScriptModule>,
@@ -87,7 +87,7 @@ impl TorchScriptSource {
         loaded.map(Arc::new)
     }
 
-    /// The number of threads in an operation: see compiled models.
+    /// The number of threads per operation, determined as for compiled models.
     fn threads(&self) -> i32 {
         let wanted = self.parameters.intra_op_threads;
         if let Some(decided) = self.library.intra_op_threads(wanted) {

@@ -2,8 +2,8 @@
 //! one started for the purpose.
 //!
 //! Inputs are generated from the model's metadata, and each level of concurrency runs for a few
-//! seconds. The load generator takes processor time on the machine where it runs, so figures
-//! measured next to the server are not a benchmark of the server.
+//! seconds. The load generator uses processor time on its machine, so figures that are measured on
+//! the server's machine are not a benchmark of the server.
 
 pub(crate) mod local;
 mod report;

@@ -12,7 +12,7 @@ use crate::console::{Console, ReportFormat, Style, render_bar};
 
 const NS_PER_MS: f64 = 1e6;
 
-/// The limits for an accurate simulation: it is far from the recording if a latency differs by this
+/// The limits for an accurate simulation. It is far from the recording if a latency differs by this
 /// factor and this many milliseconds, or the throughput by its factor.
 const FAR_LATENCY: f64 = 2.0;
 const FAR_MS: f64 = 1.0;

@@ -34,7 +34,7 @@ pub(super) struct Candidate {
 pub(super) struct ThreadsParameter {
     backend: &'static str,
     pub(super) name: &'static str,
-    /// The parameters with which the number is that of all instances together.
+    /// The parameters whose number applies to all instances together.
     totals: &'static [&'static str],
 }
 
@@ -59,7 +59,7 @@ impl ThreadsParameter {
         THREADS_PARAMETERS.iter().any(|one| one.name == name)
     }
 
-    /// The value in this configuration for instances with this number of threads each.
+    /// The parameter's value in this configuration, for instances with this number of threads each.
     pub(super) fn value(&self, config: &Value, instances: u32, threads: u32) -> u32 {
         let parameters = &config["parameters"];
         let is_total = self.totals.iter().any(|name| parameters.get(name).is_some());

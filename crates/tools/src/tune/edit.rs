@@ -49,8 +49,8 @@ pub(super) fn edit(
     Ok(EditedConfig { text: whole.to_pbtxt(), changes })
 }
 
-/// Removes the preferred size that the server added to a configuration whose file has none: the
-/// size is the largest batch, and would otherwise stay even if the largest batch changes.
+/// Removes the preferred size that the server added to a configuration whose file has none. That
+/// size equals the largest batch, and would otherwise remain even if the largest batch changes.
 pub(super) fn forget_completed(config: &mut Value, file: Option<&str>) {
     let is_own = file
         .and_then(settings)

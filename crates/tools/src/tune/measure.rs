@@ -17,7 +17,7 @@ const WARMUP: Duration = Duration::from_millis(100);
 const ATTEMPTS: usize = 3;
 
 /// The limits for plausible costs. A batch is measured again if it takes longer than a larger
-/// batch, or than a smaller one per row, by both the corresponding factor and this time.
+/// batch, or longer per row than a smaller one, by both the corresponding factor and this time.
 const DOUBTFUL_FACTOR: f64 = 2.0;
 const DOUBTFUL_ROW_FACTOR: f64 = 4.0;
 const DOUBTFUL_NS: f64 = 100_000.0;

@@ -328,7 +328,7 @@ fn search_all(
     let is_tried = |one: &SimulatedCandidate| allows_smaller || one.candidate.keeps(config);
     let (found, smaller): (Vec<SimulatedCandidate>, Vec<SimulatedCandidate>) =
         found.into_iter().partition(is_tried);
-    // Among equals, prefer the candidate with fewer resources.
+    // Among equal candidates, prefers the one with fewer resources.
     let best = best_few(found);
     let least = best.iter().map(|one| one.score).fold(0.0, f64::max) * GAIN_MIN;
     let smaller = smaller.into_iter().max_by(|one, other| one.score.total_cmp(&other.score));
