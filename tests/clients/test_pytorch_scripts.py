@@ -83,14 +83,20 @@ def test_the_script_executes_models_that_name_it(
         assert found["OUTPUT__0"].tolist() == [[2, 5]]
 
 
+@pytest.mark.parametrize("backend", ["onnxruntime", "unknown"])
 def test_a_missing_script_is_named(
-    start_server: StartServer, places: tuple[pathlib.Path, pathlib.Path]
+    start_server: StartServer, places: tuple[pathlib.Path, pathlib.Path], backend: str
 ) -> None:
-    """With what would be right."""
+    """In Triton's words. The backend pytorch has a supplied script."""
     repository, backends = places
     shutil.rmtree(backends / "pytorch")
+    config = CONFIG.replace("pytorch", backend)
+    (repository / "doubled" / "config.pbtxt").write_text(config)
     flags = [f"--backend-directory={backends}", "--model-control-mode=explicit"]
     with start_server(repository, interpreter_flag(), *flags) as server:
         server.wait_until_live()
         refused = server.request("POST", "/v2/repository/models/doubled/load", b"{}").body.decode()
-        assert f"runtime 'model.py' needs the file '{backends}/pytorch/model.py'" in refused, refused
+        assert (
+            "unable to find Python backend based backend library 'model.py' for model 'doubled', "
+            f"searched: '{backends}/{backend}/model.py'" in refused
+        ), refused

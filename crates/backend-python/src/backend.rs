@@ -22,6 +22,7 @@ use crate::held::ModelLabel;
 use crate::instance::PythonInstance;
 use crate::interpreter::{ENVIRONMENT, Environments, Interpreter};
 use crate::server::ServerAccess;
+use crate::sources::SuppliedScript;
 use crate::supervisor::{Starter, SupervisedInstance, Supervisor};
 use crate::template::{Environment, TemplateImports, TemplateOptions, Templates};
 use crate::wire::to_a;
@@ -69,10 +70,19 @@ pub struct PythonOptions {
 /// A backend that is written in Python. Its script serves all of the backend's models.
 #[derive(Clone, Debug)]
 pub struct PythonBasedBackend {
-    /// The script, which is `model.py` in the backend's directory.
-    pub script: PathBuf,
+    /// The script.
+    pub script: BackendScript,
     /// The environment for models that don't specify one.
     pub environment: Option<PathBuf>,
+}
+
+/// The script of a backend that is written in Python.
+#[derive(Clone, Debug)]
+pub enum BackendScript {
+    /// A file: `model.py` in the backend's directory.
+    File(PathBuf),
+    /// A part of this program.
+    Supplied(SuppliedScript),
 }
 
 /// Serves Python models. Each instance has its own process.
@@ -132,9 +142,9 @@ impl PythonBackend {
             };
             self.templates.environment(&interpreter, variables.clone(), &options)
         });
-        let model_path = match runtime {
-            Some(runtime) => runtime.script.clone(),
-            None => files.version_path().join(file),
+        let model_path = match runtime.map(|runtime| &runtime.script) {
+            Some(BackendScript::File(path)) => path.clone(),
+            Some(BackendScript::Supplied(_)) | None => files.version_path().join(file),
         };
         Ok(ModelRuntime {
             interpreter,
@@ -145,7 +155,45 @@ impl PythonBackend {
             version: files.version(),
             options: self.options.clone(),
             confined,
+            job: Value::Null,
         })
+    }
+
+    /// Loads a version like [`Backend::load`], with a job that tells the supplied script which
+    /// model it executes.
+    ///
+    /// # Errors
+    ///
+    /// Same as for [`Backend::load`].
+    pub fn load_job(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn ModelHost>,
+        job: Value,
+    ) -> Result<Box<dyn Model>, Status> {
+        let parameter = |key: &str| spec.parameters.get(key).map(String::as_str);
+        let runtime = self.runtime(files, &spec.default_model_filename, parameter)?;
+        let runtime = ModelRuntime { job, ..runtime };
+        runtime.check_file(&spec.name)?;
+        let is_shared = gets_tensors_on_gpus(parameter("FORCE_CPU_ONLY_INPUT_TENSORS"))?;
+        let use_of_gpus = match is_shared {
+            _ if runtime.is_in_sandbox() => GpuUse::None,
+            true => GpuUse::Shared,
+            false => GpuUse::Asked,
+        };
+        let context = Arc::new(ModelContext {
+            label: ModelLabel { name: Arc::from(&*spec.name), version: runtime.version },
+            is_decoupled: spec.decoupled,
+            outputs: spec.outputs.iter().map(|output| Arc::from(&*output.name)).collect(),
+            host: Some(host),
+            server: runtime.server(),
+            gpus: Gpus::new(self.options.devices.clone(), use_of_gpus),
+        });
+        let templates = self.templates.clone();
+        let use_of_numpy = Lock::default();
+        let shared = Arc::new(PythonModel { spec, runtime, context, templates, use_of_numpy });
+        Ok(Box::new(LoadedPythonModel { shared, instances: Lock::default() }))
     }
 }
 
@@ -161,6 +209,8 @@ struct ModelRuntime {
     version: i64,
     options: PythonOptions,
     confined: Option<VersionConfinement>,
+    /// The job of a supplied script.
+    job: Value,
 }
 
 impl ModelRuntime {
@@ -174,8 +224,16 @@ impl ModelRuntime {
         self.confined.as_ref().is_some_and(|one| one.confinement.sandbox)
     }
 
+    /// The script of the program that executes the model in place of a file.
+    fn supplied(&self) -> Option<SuppliedScript> {
+        match self.options.runtime.as_ref()?.script {
+            BackendScript::Supplied(script) => Some(script),
+            BackendScript::File(_) => None,
+        }
+    }
+
     fn check_file(&self, model: &str) -> Result<(), Status> {
-        if self.model_path.is_file() {
+        if self.supplied().is_some() || self.model_path.is_file() {
             return Ok(());
         }
         let expected = self.model_path.file_name().unwrap_or_default().to_string_lossy();
@@ -190,10 +248,11 @@ impl ModelRuntime {
         Err(Status::internal(text))
     }
 
-    /// The module directories in Triton's order: the script's directory, followed by the model's
-    /// directory if the script belongs to a backend.
+    /// The module directories in Triton's order: the directory of the file, followed by the model's
+    /// directory unless the file belongs to a backend.
     fn module_paths(&self) -> impl Iterator<Item = &Path> {
-        let count = if self.options.runtime.is_some() { 1 } else { 2 };
+        let belongs_to_backend = self.options.runtime.is_some() && self.supplied().is_none();
+        let count = if belongs_to_backend { 1 } else { 2 };
         let own = self.model_path.ancestors().skip(1).take(count);
         own.chain(self.options.module_paths.iter().map(PathBuf::as_path))
     }
@@ -202,12 +261,17 @@ impl ModelRuntime {
     fn document(&self, arguments: Value, is_decoupled: bool) -> Value {
         let paths = self.module_paths();
         let paths: Vec<_> = paths.map(|path| path.to_string_lossy()).collect();
-        json!({
+        let mut document = json!({
             "args": arguments,
             "model_path": self.model_path.to_string_lossy(),
             "module_paths": paths,
             "decoupled": is_decoupled,
-        })
+        });
+        if let (Some(script), Some(object)) = (self.supplied(), document.as_object_mut()) {
+            object.insert(String::from("supplied"), script.to_json());
+            object.insert(String::from("job"), self.job.clone());
+        }
+        document
     }
 
     fn arguments(&self, model: &str, config: &str, instance: &str, device: Device) -> Value {
@@ -291,27 +355,7 @@ impl Backend for PythonBackend {
         files: &dyn ModelFiles,
         host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
-        let parameter = |key: &str| spec.parameters.get(key).map(String::as_str);
-        let runtime = self.runtime(files, &spec.default_model_filename, parameter)?;
-        runtime.check_file(&spec.name)?;
-        let is_shared = gets_tensors_on_gpus(parameter("FORCE_CPU_ONLY_INPUT_TENSORS"))?;
-        let use_of_gpus = match is_shared {
-            _ if runtime.is_in_sandbox() => GpuUse::None,
-            true => GpuUse::Shared,
-            false => GpuUse::Asked,
-        };
-        let context = Arc::new(ModelContext {
-            label: ModelLabel { name: Arc::from(&*spec.name), version: runtime.version },
-            is_decoupled: spec.decoupled,
-            outputs: spec.outputs.iter().map(|output| Arc::from(&*output.name)).collect(),
-            host: Some(host),
-            server: runtime.server(),
-            gpus: Gpus::new(self.options.devices.clone(), use_of_gpus),
-        });
-        let templates = self.templates.clone();
-        let use_of_numpy = Lock::default();
-        let shared = Arc::new(PythonModel { spec, runtime, context, templates, use_of_numpy });
-        Ok(Box::new(LoadedPythonModel { shared, instances: Lock::default() }))
+        self.load_job(spec, files, host, Value::Null)
     }
 }
 

@@ -40,8 +40,9 @@ mod tensors;
 mod wire;
 mod worker;
 
-pub use backend::{PythonBackend, PythonBasedBackend, PythonOptions};
+pub use backend::{BackendScript, PythonBackend, PythonBasedBackend, PythonOptions};
 pub use confinement::Confinement;
 #[cfg(feature = "fuzzing")]
 pub use nonsense::fuzz_worker_messages as serve_nonsense;
 pub use server::{CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess};
+pub use sources::SuppliedScript;

@@ -1,5 +1,7 @@
 //! The worker's source files, which are embedded in the program.
 
+use serde_json::{Value, json};
+
 /// The source of a module in `workers/python`.
 macro_rules! source {
     ($name:literal, $file:literal) => {
@@ -52,9 +54,41 @@ const MODULES: &[(&str, &str)] = &[
     source!("triton_python_backend_utils", "triton_python_backend_utils.py"),
 ];
 
+/// A script of the program that executes models in workers, in place of a file.
+#[derive(Copy, Clone, Debug)]
+pub struct SuppliedScript {
+    /// The module with the function that makes a model.
+    pub(crate) module: &'static str,
+    modules: &'static [(&'static str, &'static str)],
+}
+
+impl SuppliedScript {
+    /// Executes models of PyTorch.
+    pub const PYTORCH: Self = Self {
+        module: "galatea_pytorch",
+        modules: &[
+            source!("galatea_pytorch", "galatea_pytorch/__init__.py"),
+            source!("galatea_pytorch.batches", "galatea_pytorch/batches.py"),
+            source!("galatea_pytorch.classes", "galatea_pytorch/classes.py"),
+            source!("galatea_pytorch.files", "galatea_pytorch/files.py"),
+            source!("galatea_pytorch.install", "galatea_pytorch/install.py"),
+            source!("galatea_pytorch.options", "galatea_pytorch/options.py"),
+            source!("galatea_pytorch.runtime", "galatea_pytorch/runtime.py"),
+        ],
+    };
+
+    /// The script as workers receive it.
+    pub(crate) fn to_json(self) -> Value {
+        json!({ "module": self.module, "sources": object(self.modules) })
+    }
+}
+
 /// The modules as a JSON object.
 pub(crate) fn bundle() -> String {
-    let modules = MODULES.iter();
-    let modules = modules.map(|(name, text)| ((*name).to_owned(), (*text).into()));
-    serde_json::Value::Object(modules.collect()).to_string()
+    object(MODULES).to_string()
+}
+
+fn object(modules: &[(&str, &str)]) -> Value {
+    let modules = modules.iter();
+    modules.map(|(name, text)| ((*name).to_owned(), Value::from(*text))).collect()
 }

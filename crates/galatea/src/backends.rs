@@ -14,7 +14,9 @@ use galatea_backend_fil::FilBackend;
 use galatea_backend_onnxruntime::{BackendOptions, OnnxRuntimeBackend, OrtLibrary};
 use galatea_backend_openvino::{self as openvino, OpenVinoBackend};
 use galatea_backend_plugin::{LibrarySearchScope, PluginSettings, Plugins};
-use galatea_backend_python::{PythonBackend, PythonBasedBackend, PythonOptions};
+use galatea_backend_python::{
+    BackendScript, PythonBackend, PythonBasedBackend, PythonOptions, SuppliedScript,
+};
 use galatea_backend_pytorch::{self as pytorch, PyTorchBackend, WithoutNativeModels};
 use galatea_backend_tensorflow::{self as tensorflow, TensorFlowBackend};
 use galatea_capi::ReservedServerPointer;
@@ -199,8 +201,8 @@ impl Backends {
         {
             return self.built_in_or(name, true, |backends| backends.python(name, Some(script)));
         }
-        if name == PYTORCH && request.runtime == PYTHON_FILE && self.script(request).is_none() {
-            return Arc::new(UnavailableBackend { reason: self.missing_script(name) });
+        if name != PYTHON && request.runtime == PYTHON_FILE && self.script(request).is_none() {
+            return Arc::new(UnavailableBackend::WithoutScript(self.script_path(name)));
         }
         if beside || names_another || !is_built_in {
             return self.plugins.backend(name, scope);
@@ -217,15 +219,9 @@ impl Backends {
         }
     }
 
-    /// The reason why a model that names a backend's script can't be loaded.
-    fn missing_script(&self, name: &str) -> Status {
-        let script = self.settings.backend_directory.join(name).join(PYTHON_FILE);
-        Status::not_found(format!(
-            "the configuration's runtime '{PYTHON_FILE}' needs the file '{}' of Triton's {name} \
-             backend, which Galatea doesn't have: copy it there, and install {name} for the \
-             interpreter of the python backend",
-            script.display()
-        ))
+    /// The file that makes a backend Python-based.
+    fn script_path(&self, name: &str) -> PathBuf {
+        self.settings.backend_directory.join(name).join(PYTHON_FILE)
     }
 
     /// The advice for a model whose backend can't be found.
@@ -263,12 +259,10 @@ impl Backends {
             && Plugins::is_installed(PYTHON, directory);
         if !usual || uses_library {
             let library = if usual { "libtriton_python.so" } else { runtime };
-            return Arc::new(UnavailableBackend {
-                reason: Status::invalid_argument(format!(
-                    "the sandbox of Python models can't hold '{library}', which would run in the \
-                     server's process"
-                )),
-            });
+            return Arc::new(UnavailableBackend::For(Status::invalid_argument(format!(
+                "the sandbox of Python models can't hold '{library}', which would run in the \
+                 server's process"
+            ))));
         }
         match self.script(request) {
             Some(script) => {
@@ -317,7 +311,7 @@ impl Backends {
                 backend
             }
             // Failures are not cached: the next attempt may succeed, and names come from clients.
-            Err(reason) => Arc::new(UnavailableBackend { reason }),
+            Err(reason) => Arc::new(UnavailableBackend::For(reason)),
         }
     }
 
@@ -368,9 +362,18 @@ impl Backends {
         name: &str,
         runtime: Option<PythonBasedBackend>,
     ) -> Result<BuiltInBackend, Status> {
+        let backend: Arc<dyn Backend> = Arc::new(self.python_backend(name, runtime)?);
+        Ok(BuiltInBackend { backend, library: None })
+    }
+
+    fn python_backend(
+        &self,
+        name: &str,
+        runtime: Option<PythonBasedBackend>,
+    ) -> Result<PythonBackend, Status> {
         let (own, python) = (self.own_settings(name), self.own_settings(PYTHON));
         let settings = PythonSettings::new(&own, &python, &|line| self.python.log_error(line))?;
-        let options = PythonOptions {
+        Ok(PythonBackend::new(PythonOptions {
             server: self.python.clone(),
             interpreter: settings.interpreter,
             start_timeout: settings.start_timeout,
@@ -385,34 +388,45 @@ impl Backends {
             devices: self.devices.clone(),
             support: self.support.clone(),
             runtime,
-        };
-        let backend: Arc<dyn Backend> = Arc::new(PythonBackend::new(options));
-        Ok(BuiltInBackend { backend, library: None })
+        }))
     }
 
-    /// Finds the backend with this name, if it is Python-based and Galatea executes it.
+    /// Finds the backend with this name, if it is Python-based and Galatea executes it. Triton's
+    /// library executes files.
     fn written_in_python(&self, request: &BackendRequest<'_>) -> Option<PythonBasedBackend> {
         let uses_library = python::uses_library(&self.own_settings(PYTHON));
-        if uses_library { None } else { self.script(request) }
+        let is_file = |found: &PythonBasedBackend| matches!(found.script, BackendScript::File(_));
+        self.script(request).filter(|found| !uses_library || !is_file(found))
     }
 
     /// Finds the script that makes a backend Python-based. A backend that is built in or has a
-    /// library has one only for configurations that name it, such as those of Triton's `pytorch`.
+    /// library has one only for configurations that name it, such as those of Triton's `pytorch`,
+    /// whose script has a supplied one in its place.
     fn script(&self, request: &BackendRequest<'_>) -> Option<PythonBasedBackend> {
         let name = request.backend;
         let directory = self.settings.backend_directory.join(name);
         let is_name = Path::new(name).file_name().is_some_and(|file| file == name);
-        let script = directory.join(PYTHON_FILE);
-        if !is_name || name == PYTHON || !script.is_file() {
-            return None;
-        }
         let has_another =
             BUILT_IN.contains(&name) || directory.join(format!("libtriton_{name}.so")).is_file();
-        if has_another && request.runtime != PYTHON_FILE {
+        let is_named = request.runtime == PYTHON_FILE;
+        if !is_name || name == PYTHON || has_another && !is_named {
             return None;
         }
-        let environment = Some(directory.join(PYTHON_ENVIRONMENT)).filter(|path| path.exists());
-        Some(PythonBasedBackend { script, environment })
+        let script = self.script_path(name);
+        let script = if script.is_file() {
+            BackendScript::File(script)
+        } else if name == PYTORCH {
+            BackendScript::Supplied(SuppliedScript::PYTORCH)
+        } else {
+            return None;
+        };
+        Some(self.with_environment(name, script))
+    }
+
+    fn with_environment(&self, name: &str, script: BackendScript) -> PythonBasedBackend {
+        let environment = self.settings.backend_directory.join(name).join(PYTHON_ENVIRONMENT);
+        let environment = Some(environment).filter(|path| path.exists());
+        PythonBasedBackend { script, environment }
     }
 
     fn onnxruntime(&self) -> Result<BuiltInBackend, Status> {
@@ -578,14 +592,33 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
         TENSORFLOW if !is_replaced(TENSORFLOW, settings) => {
             !TENSORFLOW_SETTINGS.contains(&setting.key.as_str())
         }
-        name @ (FIL | IDENTITY | PYTORCH | TOKEN_COUNTER) => !is_replaced(name, settings),
+        // The workers of these models have the settings of the Python backend.
+        PYTORCH if !is_replaced(PYTORCH, settings) => !python::is_read(&setting.key),
+        name @ (FIL | IDENTITY | TOKEN_COUNTER) => !is_replaced(name, settings),
         _ => false,
     })
 }
 
 /// Stands in for a backend that could not be created; every load fails with the reason.
-struct UnavailableBackend {
-    reason: Status,
+enum UnavailableBackend {
+    /// For this reason.
+    For(Status),
+    /// The backend has no script at this path, which the model's configuration names.
+    WithoutScript(PathBuf),
+}
+
+impl UnavailableBackend {
+    /// The reason why a model can't be loaded. That of a missing script is Triton's.
+    fn reason(&self, model: &str) -> Status {
+        match self {
+            Self::For(reason) => reason.clone(),
+            Self::WithoutScript(path) => Status::invalid_argument(format!(
+                "unable to find Python backend based backend library '{PYTHON_FILE}' for model \
+                 '{model}', searched: '{}'",
+                path.display()
+            )),
+        }
+    }
 }
 
 impl Backend for UnavailableBackend {
@@ -593,17 +626,21 @@ impl Backend for UnavailableBackend {
         ExecutionPolicy::Blocking
     }
 
-    fn auto_complete_config(&self, _: &mut ConfigDraft, _: &dyn ModelFiles) -> Result<(), Status> {
-        Err(self.reason.clone())
+    fn auto_complete_config(
+        &self,
+        draft: &mut ConfigDraft,
+        _: &dyn ModelFiles,
+    ) -> Result<(), Status> {
+        Err(self.reason(draft.name()))
     }
 
     fn load(
         &self,
-        _: Arc<ModelSpec>,
+        spec: Arc<ModelSpec>,
         _: &dyn ModelFiles,
         _: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
-        Err(self.reason.clone())
+        Err(self.reason(&spec.name))
     }
 }
 

@@ -22,20 +22,37 @@ def import_model(setup: Dict[str, Any]) -> Any:
     path = setup["model_path"]
     args = setup.get("args") or {}
     state.model_dir = setup.get("model_dir") or _model_dir(path, args)
+    if "supplied" in setup:
+        return _import_supplied(setup)
     name = os.path.basename(path)
     if not name.endswith(".py"):
         raise BackendError(f"Model name must end with '.py'. Model name is \"{name}\".")
     if not os.path.exists(path):
         raise BackendError(f"Python model file not found in '{path}'")
-    for folder in setup.get("module_paths") or ():
-        if folder not in sys.path:
-            sys.path.append(folder)
-    import triton_python_backend_utils  # noqa: F401  the public module is there first
+    _add_folders(setup)
     folder = os.path.dirname(path)
     module = name[:-3]
     if os.path.dirname(folder) in sys.path:
         module = os.path.basename(folder) + "." + module
     return _import(module, path)
+
+
+def _import_supplied(setup: Dict[str, Any]) -> Any:
+    """Imports a script that the server sent, in place of model.py."""
+    supplied = setup["supplied"]
+    for finder in sys.meta_path:
+        sources = getattr(finder, "sources", None)
+        if isinstance(sources, dict) and __name__ in sources:
+            sources.update(supplied["sources"])
+    _add_folders(setup)
+    return __import__(supplied["module"])
+
+
+def _add_folders(setup: Dict[str, Any]) -> None:
+    for folder in setup.get("module_paths") or ():
+        if folder not in sys.path:
+            sys.path.append(folder)
+    import triton_python_backend_utils  # noqa: F401  the public module is there first
 
 
 def _model_dir(path: str, args: Dict[str, str]) -> str:
@@ -72,6 +89,8 @@ def _import(name: str, path: str) -> Any:
 
 def _model_class(module: Any, setup: Dict[str, Any]) -> Any:
     """Returns the model's class; creates one for a file that only has a function."""
+    if "supplied" in setup:
+        return module.model_class(setup.get("job"))
     if not hasattr(module, "TritonPythonModel") and callable(getattr(module, "predict", None)):
         from . import function
         return function.model_class(module)

@@ -1,0 +1,17 @@
+"""The supplied script of the backend `pytorch`: executes models with PyTorch in a worker.
+
+The server sends this package only to workers that need it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def model_class(job: Any) -> Any:
+    """Returns the class, or a function in its place, that makes the model of a job.
+
+    Without a job, the model is one of Triton's Python runtime (`runtime: "model.py"`).
+    """
+    from . import runtime
+    return runtime.NetworkModel

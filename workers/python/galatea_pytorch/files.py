@@ -1,0 +1,45 @@
+"""The files of a version, by the rules of Triton's script."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from typing import Any, Dict
+
+from galatea_worker.errors import TritonModelException
+
+
+def model_file(config: Dict[str, Any], folder: str) -> str:
+    """Returns the path of the first of the model's possible files that exists.
+
+    The server completes a configuration with the name model.pt, as Triton does. Beside model.py,
+    that is the name of the weights as well, so a file of weights is passed over there.
+    """
+    names = ["model.py", "model.pt"]
+    if config.get("default_model_filename"):
+        names.insert(0, config["default_model_filename"])
+    for name in names:
+        path = os.path.join(folder, name)
+        if os.path.exists(path) and not _is_weights(path):
+            return path
+    raise TritonModelException(f"No model found in {folder}/{names}")
+
+
+def weights_file(path: str) -> str:
+    """Returns the path of the weights beside a file of Python; empty if there are none."""
+    weights = os.path.splitext(path)[0] + ".pt"
+    return weights if os.path.exists(weights) else ""
+
+
+def _is_weights(path: str) -> bool:
+    stem, ending = os.path.splitext(path)
+    return ending == ".pt" and os.path.exists(stem + ".py") and not _is_script(path)
+
+
+def _is_script(path: str) -> bool:
+    """True for a model of TorchScript, whose archive has constants beside the data."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith("/constants.pkl") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
