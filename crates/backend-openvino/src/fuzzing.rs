@@ -11,7 +11,8 @@ const UNPREDICTABLE: &str = "<layer id=\"0\" type=\"NonZero\"/>";
 ///
 /// # Panics
 ///
-/// If the network has more layers or edges than the text, or if the text hides a layer behind it.
+/// Panics if the network has more layers or edges than the text, or if the text hides a layer
+/// behind it.
 pub fn read_network(text: &str) {
     let network = Network::parse(text);
     assert!(network.layers.len() <= text.matches("<layer").count());

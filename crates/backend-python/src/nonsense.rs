@@ -35,7 +35,7 @@ const SENT_BYTES_MAX: usize = 64 << 10;
 ///
 /// # Panics
 ///
-/// If a request is not answered or counted, or if it is answered or counted twice.
+/// Panics if a request is not answered or counted, or if it is answered or counted twice.
 pub fn fuzz_worker_messages(executions: &[u8], others: &[u8], is_decoupled: bool) {
     serve_in(GiveUpMoment::BehindExecution, executions, others, is_decoupled);
 }

@@ -21,14 +21,14 @@ pub trait ServerAccess: Send + Sync {
     ///
     /// # Errors
     ///
-    /// As for the repository extension.
+    /// The same as for the repository extension.
     fn load_model(&self, model: &str, parameters: LoadParameters) -> Result<(), Status>;
 
     /// Unloads a model.
     ///
     /// # Errors
     ///
-    /// As for the repository extension.
+    /// The same as for the repository extension.
     fn unload_model(&self, model: &str, unload_dependents: bool) -> Result<(), Status>;
 
     /// Returns true if a model version is serving.

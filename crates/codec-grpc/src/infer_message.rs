@@ -1,10 +1,10 @@
 //! Parses a `ModelInferRequest` from its wire form.
 //!
 //! The generated message would allocate a copy of every name, a vector for every shape and a map
-//! for every tensor's parameters, only to be taken apart again. [`InferRequestMessage`] borrows from the
-//! body. It refuses a body that has more tensors, dimensions, parameters or strings than [`MessageLimits`]
-//! allow before it allocates memory for them: a tensor takes two bytes on the wire and a hundred in
-//! memory.
+//! for every tensor's parameters, only to be taken apart again. [`InferRequestMessage`] borrows
+//! from the body. It refuses a body that has more tensors, dimensions, parameters or strings than
+//! [`MessageLimits`] allow before it allocates memory for them: a tensor takes two bytes on the
+//! wire and a hundred in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +85,8 @@ impl<'a> InferRequestMessage<'a> {
     ///
     /// # Errors
     ///
-    /// As [`InferRequestMessage::parse`], and `Exhausted` if there is no memory for the tensors.
+    /// Returns the same errors as [`InferRequestMessage::parse`], or `Exhausted` if there is no
+    /// memory for the tensors.
     pub fn parse_charged(
         body: &'a Bytes,
         account: Option<&Arc<MemoryAccount>>,

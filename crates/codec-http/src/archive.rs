@@ -74,7 +74,7 @@ impl SageMakerModelPath {
     ///
     /// # Errors
     ///
-    /// If the directory is not an archive's directory.
+    /// Returns an error if the directory is not an archive's directory.
     pub fn of(url: &str) -> Result<Self, SageMakerUrlError> {
         let Some(directory) = normalized(url) else { return Err(SageMakerUrlError::form(url)) };
         if ["/dev/", "/proc/", "/sys/"].iter().any(|start| directory.starts_with(start)) {

@@ -67,7 +67,7 @@ impl OutputFormatMap {
     ///
     /// # Errors
     ///
-    /// As [`OutputPostprocessing::write_to_regions`].
+    /// Returns the same errors as [`OutputPostprocessing::write_to_regions`].
     pub fn write_shared_memory_outputs(
         &self,
         response: InferenceResponse,

@@ -72,7 +72,8 @@ impl CudaShmRegisterRequest {
     ///
     /// # Errors
     ///
-    /// As [`SystemShmRegisterRequest::decode`], and `InvalidArgument` for an impossible handle.
+    /// Returns the same errors as [`SystemShmRegisterRequest::decode`], or `InvalidArgument` for an
+    /// impossible handle.
     pub fn decode(body: &[u8], limits: &MessageLimits) -> Result<Self, Status> {
         let (mut raw_handle, mut device_id, mut byte_size) = (None, None, None);
         read_object(body, limits, |reader, name| match name {

@@ -22,7 +22,7 @@ impl IndexRequest {
     ///
     /// # Errors
     ///
-    /// As in Triton, `Internal` for malformed JSON. `InvalidArgument` if `ready` is not a boolean.
+    /// `Internal`, as in Triton, for malformed JSON. `InvalidArgument` if `ready` is not a boolean.
     pub fn decode(body: &[u8], limits: &MessageLimits) -> Result<Self, Status> {
         let mut request = Self::default();
         read_object(body, limits, |reader, name| {
@@ -93,7 +93,7 @@ impl UnloadRequest {
 ///
 /// # Errors
 ///
-/// As in Triton, `Internal` for malformed JSON and unknown parameters, and if `parameters` is not
+/// `Internal`, as in Triton, for malformed JSON and unknown parameters, and if `parameters` is not
 /// an object or a parameter is not a string. `InvalidArgument` if a file is not in base64.
 pub fn decode_load_request(body: &[u8], limits: &MessageLimits) -> Result<LoadParameters, Status> {
     let mut parameters = LoadParameters::default();

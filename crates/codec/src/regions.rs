@@ -129,7 +129,8 @@ impl OutputPostprocessing {
     ///
     /// # Errors
     ///
-    /// As [`OutputPostprocessing::write_to_regions`] and [`Classification::apply`].
+    /// Returns the same errors as [`OutputPostprocessing::write_to_regions`] and
+    /// [`Classification::apply`].
     pub fn apply(&self, response: InferenceResponse) -> Result<InferenceResponse, Status> {
         let response = self.write_to_regions(response)?;
         match &self.classification {

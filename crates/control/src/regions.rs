@@ -84,8 +84,8 @@ pub trait ShmControl: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// As [`ShmControl::register`]; also `InvalidArgument` for a handle that can't be opened,
-    /// which includes every handle on a server without GPUs.
+    /// Returns the same errors as [`ShmControl::register`], or `InvalidArgument` for a handle that
+    /// can't be opened, which includes every handle on a server without GPUs.
     fn register_cuda(
         &self,
         pass: AccessPass<api::SharedMemory>,
@@ -236,7 +236,7 @@ impl<'a> RequestShmRegions<'a> {
     ///
     /// # Errors
     ///
-    /// As [`ShmControl::find`].
+    /// Returns the same errors as [`ShmControl::find`].
     pub fn find(&self, name: &str, offset: u64, byte_size: u64) -> Result<ForeignRegion, Status> {
         self.control.find(self.pass, name, offset, byte_size)
     }

@@ -63,7 +63,7 @@ pub trait ServerControl: Send + Sync {
     ///
     /// # Errors
     ///
-    /// As in the trait's description.
+    /// The errors in the trait's description.
     fn model_metadata(
         &self,
         pass: AccessPass<api::Metadata>,
@@ -74,7 +74,7 @@ pub trait ServerControl: Send + Sync {
     ///
     /// # Errors
     ///
-    /// As in the trait's description.
+    /// The errors in the trait's description.
     fn model_config(
         &self,
         pass: AccessPass<api::ModelConfig>,
@@ -85,7 +85,7 @@ pub trait ServerControl: Send + Sync {
     ///
     /// # Errors
     ///
-    /// As in the trait's description.
+    /// The errors in the trait's description.
     fn model_for_inference(
         &self,
         pass: AccessPass<api::Inference>,
@@ -99,8 +99,8 @@ pub trait ServerControl: Send + Sync {
     ///
     /// # Errors
     ///
-    /// As in the trait's description, or [`NotFound`](galatea_infer::Code::NotFound) for an unknown
-    /// report.
+    /// The errors in the trait's description, or [`NotFound`](galatea_infer::Code::NotFound) for an
+    /// unknown report.
     fn model_report(
         &self,
         pass: AccessPass<api::Statistics>,

@@ -1,10 +1,10 @@
 //! The activity of a connection: the event that it waits for and the start of the wait.
 //!
 //! Code that reads from or writes to a client reports the start and end of each wait
-//! ([`ConnectionActivity::wait_for_client`]). That costs two memory stores and no timer: once a second, a
-//! task on the I/O thread checks all of the thread's connections (`watch.rs`) and ends the waits
-//! that have taken too long. The same state shows which connections can be closed when there are
-//! too many.
+//! ([`ConnectionActivity::wait_for_client`]). That costs two memory stores and no timer: once a
+//! second, a task on the I/O thread checks all of the thread's connections (`watch.rs`) and ends
+//! the waits that have taken too long. The same state shows which connections can be closed when
+//! there are too many.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -166,8 +166,8 @@ impl ConnectionActivity {
     ///
     /// # Errors
     ///
-    /// If another connection has taken this one's place in the meantime, so this one must be
-    /// closed.
+    /// Returns an error if another connection has taken this one's place in the meantime, so this
+    /// one must be closed.
     pub fn end_wait(&self) -> Result<(), ClientTimedOut> {
         let served = ActivityState::Serving.bits();
         match ActivityState::of(self.state.swap(served, Ordering::AcqRel)) {
@@ -234,7 +234,7 @@ impl ConnectionActivity {
     ///
     /// # Errors
     ///
-    /// If that takes too long, or the connection has to make room for another one.
+    /// Returns an error if that takes too long, or the connection has to make room for another one.
     pub async fn wait_for_client<T>(
         &self,
         waiting: AwaitedClientStep,
@@ -247,7 +247,7 @@ impl ConnectionActivity {
     ///
     /// # Errors
     ///
-    /// As [`ConnectionActivity::wait_for_client`].
+    /// Returns the same errors as [`ConnectionActivity::wait_for_client`].
     pub async fn wait_for_client_since<T>(
         &self,
         waiting: AwaitedClientStep,

@@ -144,7 +144,7 @@ impl DoorBuilder {
     ///
     /// # Errors
     ///
-    /// If there are no workers, or the listener can't be used.
+    /// Returns an error if there are no workers, or the listener can't be used.
     pub fn listen<P: ConnectionHandler>(
         self,
         workers: &[Handle],
@@ -245,7 +245,8 @@ impl RunningDoor {
         }
     }
 
-    /// Waits until [`RunningDoor::draining_connection_count`] is zero. The caller must limit the wait.
+    /// Waits until [`RunningDoor::draining_connection_count`] is zero. The caller must limit the
+    /// wait.
     pub async fn drained(&self) {
         self.door.connections.drained().await;
     }

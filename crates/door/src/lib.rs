@@ -1,6 +1,6 @@
 //! The parts that every network front end needs, regardless of its protocol.
 //!
-//! A door listens on a port and hands each connection to one of the I/O threads that it is given,
+//! A door listens on a port and assigns each connection to one of the I/O threads that it is given,
 //! where the connection stays. This crate contains the parts that don't depend on the meaning of
 //! the bytes: the accept loop, the phases in which a door stops, the count of connections that a
 //! drain waits for, TLS ([`tls`]), and small tools for protocols, such as threads for blocking work

@@ -11,7 +11,7 @@ pub struct Panicked;
 ///
 /// # Errors
 ///
-/// If the work panicked.
+/// Returns an error if the work panicked.
 pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_panic| Panicked)
 }

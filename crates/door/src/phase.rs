@@ -85,7 +85,7 @@ impl PhaseWatch {
         self.after(DoorPhase::Draining).await;
     }
 
-    /// Waits until the door has left the phase `passed`. A dropped door has left all phases.
+    /// Waits until the door has left the phase `passed`. A dropped door has passed all phases.
     async fn after(&mut self, passed: DoorPhase) {
         drop(self.receiver.wait_for(|phase| *phase > passed).await);
     }

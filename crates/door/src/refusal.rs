@@ -49,7 +49,7 @@ impl Refusals {
     }
 }
 
-/// Sends `text`, followed by nothing. Returns true if the client may be able to read it.
+/// Sends `text` and then the end of the stream. Returns true if the client may be able to read it.
 ///
 /// The socket is new and has room for a short text. The send bypasses the runtime, which may not
 /// know that yet.

@@ -112,7 +112,7 @@ impl Watch {
 }
 
 impl WatchedConnectionGuard {
-    /// The activity of the connection.
+    /// The connection's activity.
     #[must_use]
     pub fn activity(&self) -> &Arc<ConnectionActivity> {
         &self.watched.activity

@@ -1,7 +1,8 @@
 //! The catalog: the source of a server's models.
 //!
-//! The engine reads no files. It asks the catalog for the available models, as types of the
-//! `repository` crate, and has it define the models that are about to be loaded.
+//! The engine reads no files. It asks the catalog for the available models, which it receives as
+//! types of the `repository` crate, and has the catalog define the models that are about to be
+//! loaded.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub trait LoadableModels: Send + Sync {
     ///
     /// # Errors
     ///
-    /// See [`LoadableModels::register`].
+    /// Returns the same errors as [`LoadableModels::register`].
     fn unregister(&self, path: &str) -> Result<(), Status> {
         Err(Status::unsupported(format!("there are no repositories to take '{path}' from")))
     }

@@ -40,8 +40,8 @@ pub(crate) struct Reaper {
 #[derive(Default)]
 struct ReaperQueue {
     inbox: Arc<Inbox<ReaperMessage>>,
-    /// The number of agents, and of versions that have served or were handed over, not yet
-    /// destroyed.
+    /// The number of agents and versions that have not yet been destroyed; only versions that have
+    /// served or were handed over count.
     unfinished: Lock<usize>,
     finished: Condvar,
 }

@@ -92,7 +92,7 @@ impl ResponseSink for CallSink {
         }
         // The client's regions must be out of use by the time it has its response.
         self.form.replaced = OutputPostprocessing::default();
-        // A closed inbox drops the event: the connection has ended.
+        // A closed inbox drops the event, because the connection has ended.
         let _ = self.inbox.push(ConnectionEvent::CallFinished { call: self.call, result });
     }
 }

@@ -94,7 +94,7 @@ impl DoorContext {
         }
     }
 
-    /// Registers a connection so that draining and closing affect it.
+    /// Registers a connection, so that draining and closing affect it.
     pub(crate) fn register(
         self: &Arc<Self>,
         connection: RegisteredConnection,
@@ -102,7 +102,7 @@ impl DoorContext {
     ) -> Registration {
         let inbox = connection.inbox.clone();
         let key = self.connections.lock("register a connection").insert(connection);
-        // This connection missed any phase that was announced earlier.
+        // This connection has missed any phase that was announced earlier.
         let missed = match (self.phase.phase(), accept_phase) {
             (DoorPhase::Closed, _) => Some(ConnectionEvent::Close),
             (DoorPhase::Draining, AcceptPhase::Serving) => Some(ConnectionEvent::Drain),

@@ -65,7 +65,7 @@ impl std::fmt::Debug for RunningGrpcServer {
 ///
 /// # Errors
 ///
-/// If there are no workers, or the listener can't be used.
+/// Returns an error if there are no workers, or the listener can't be used.
 pub fn start(
     workers: &[Handle],
     listener: TcpListener,

@@ -72,7 +72,7 @@ impl ChargedBuffer {
     ///
     /// # Errors
     ///
-    /// As [`ChargedBuffer::reserve`].
+    /// Returns the same errors as [`ChargedBuffer::reserve`].
     pub(crate) fn append(
         &mut self,
         bytes: &[u8],

@@ -42,7 +42,7 @@ pub(crate) async fn serve<E: Endpoint>(
     let end = plain::serve(stream, &**endpoint, &account, phase.clone(), activity).await;
     let SessionEnd::NotPlain(stream, read) = end else { return };
     let exchange = Arc::new(Exchange::new(endpoint.wants_headers()));
-    // Inside TLS, a client announces that it sends no more; a client that just stops has
+    // Inside TLS, a client announces that it will send no more; a client that simply stops has
     // disconnected.
     let may_send_no_more = matches!(stream, ConnectionStream::Tcp(_));
     let mut hyper = hyper.clone();

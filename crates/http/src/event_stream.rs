@@ -29,7 +29,7 @@ impl EventSink {
     fn event(&mut self, result: Result<InferenceResponse, Status>) -> (Option<Event>, bool) {
         let is_further = std::mem::replace(&mut self.has_response, true);
         if is_further && self.form == GenerateBodyFormat::Document {
-            // This is one response too many, and an error replaces them all.
+            // The model has sent one response too many, and an error replaces all of them.
             return (None, result.is_err());
         }
         let encoded = result

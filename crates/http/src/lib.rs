@@ -9,8 +9,8 @@
 //! connections live on the runtimes that it is given, each on one runtime for its whole life.
 //! [`galatea_door`] accepts connections and stops the door.
 //!
-//! Nearly all requests are of one plain kind, which the door serves itself (`plain/`). hyper serves
-//! everything else that HTTP/1.1 allows. Clients can't tell the difference.
+//! The door serves nearly all requests, which are of one plain kind, itself (`plain/`). hyper
+//! serves everything else that HTTP/1.1 allows. Clients can't tell the difference.
 //!
 //! A refused request uses no more memory than its received bytes: bodies have limits in bytes and
 //! in chunks, and buffers grow as bytes arrive rather than as headers announce them. Clients that

@@ -109,7 +109,7 @@ pub(crate) enum BodyError {
     Overdue,
     /// The connection ended before the body did.
     Truncated,
-    /// There is no memory for the body.
+    /// There is not enough memory for the body.
     Exhausted(MemoryLimitExceeded),
 }
 

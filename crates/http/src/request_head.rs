@@ -19,8 +19,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) method: Method,
     /// The path, without the query.
     pub(crate) path: &'a str,
-    /// The length of the JSON. Among repeated headers, the first counts, but different lengths are
-    /// refused.
+    /// The length of the JSON. If a header is repeated, the first one counts, but different lengths
+    /// are refused.
     pub(crate) header_length: Option<&'a [u8]>,
     /// A second JSON length that differs from the first.
     pub(crate) second_header_length: Option<&'a [u8]>,

@@ -25,7 +25,7 @@ use crate::{HttpOptions, SageMakerOptions, VertexAiOptions};
 ///
 /// # Errors
 ///
-/// If there are no workers, or the listener can't be used.
+/// Returns an error if there are no workers, or the listener can't be used.
 pub fn start_inference_endpoint(
     workers: &[Handle],
     listener: TcpListener,
@@ -43,7 +43,7 @@ pub fn start_inference_endpoint(
 ///
 /// # Errors
 ///
-/// As [`start_inference_endpoint`].
+/// Returns the same errors as [`start_inference_endpoint`].
 pub fn start_metrics(
     workers: &[Handle],
     listener: TcpListener,
@@ -57,7 +57,7 @@ pub fn start_metrics(
 ///
 /// # Errors
 ///
-/// As [`start_inference_endpoint`].
+/// Returns the same errors as [`start_inference_endpoint`].
 pub fn start_sagemaker(
     workers: &[Handle],
     listener: TcpListener,
@@ -75,7 +75,7 @@ pub fn start_sagemaker(
 ///
 /// # Errors
 ///
-/// As [`start_inference_endpoint`].
+/// Returns the same errors as [`start_inference_endpoint`].
 pub fn start_vertex_ai(
     workers: &[Handle],
     listener: TcpListener,

@@ -135,7 +135,7 @@ struct LevelShared {
 ///
 /// # Errors
 ///
-/// If the level can't be run at all.
+/// Returns an error if the level can't be run at all.
 pub fn run_closed_loop(
     level: LoadLevel<'_>,
     begun: impl Fn() + 'static,

@@ -18,7 +18,7 @@ const STRINGS_MAX: usize = 1_000;
 ///
 /// # Errors
 ///
-/// If the model's requests don't fit on a command line.
+/// Returns an error if the model's requests don't fit on a command line.
 pub fn curl_command(interface: &ServedModelInterface, url: &str) -> Result<String, String> {
     let sample = SampleRequest::new(interface, 1, &InputShapes::new())?;
     let is_text = |input: &SampleInput| input.datatype == DataType::Bytes;

@@ -24,7 +24,7 @@ const TIME_MAX: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 ///
-/// If the server doesn't report them.
+/// Returns an error if the server doesn't report them.
 pub fn ready_models(target: &Target) -> Result<Vec<String>, String> {
     match target.protocol {
         Protocol::Http => wait(async {
@@ -47,7 +47,7 @@ pub fn ready_models(target: &Target) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 ///
-/// If the server doesn't report it.
+/// Returns an error if the server doesn't report it.
 pub fn fetch_model_interface(target: &Target, model: &str) -> Result<ServedModelInterface, String> {
     let address = &target.address;
     match target.protocol {

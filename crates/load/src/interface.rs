@@ -61,7 +61,7 @@ impl ServedModelInterface {
     ///
     /// # Errors
     ///
-    /// If a datatype is unknown.
+    /// Returns an error if a datatype is unknown.
     pub fn from_grpc(
         metadata: ModelMetadataResponse,
         config: &ModelConfig,

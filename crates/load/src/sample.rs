@@ -57,7 +57,7 @@ impl SampleRequest {
     ///
     /// # Errors
     ///
-    /// If a shape is for an unknown input, doesn't match or is too large.
+    /// Returns an error if a shape is for an unknown input, doesn't match or is too large.
     pub fn new(
         interface: &ServedModelInterface,
         batch: u64,

@@ -82,7 +82,7 @@ const fn number(state: &mut u64) -> u64 {
 ///
 /// # Errors
 ///
-/// If the requests can't be sent at all.
+/// Returns an error if the requests can't be sent at all.
 pub fn run_open_loop(
     target: &Target,
     sample: &SampleRequest,

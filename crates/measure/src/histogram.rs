@@ -18,7 +18,7 @@ impl<T: Copy + PartialOrd> Histogram<T> {
     ///
     /// # Panics
     ///
-    /// If the bounds are not strictly increasing.
+    /// Panics if the bounds are not strictly increasing.
     #[must_use]
     pub fn new(bounds: &[T]) -> Self {
         assert!(bounds.is_sorted_by(|low, high| low < high), "bounds ascend");

@@ -114,7 +114,7 @@ where
     ///
     /// # Errors
     ///
-    /// If a file can't be read, or contains no certificates.
+    /// Returns an error if a file can't be read, or contains no certificates.
     pub fn read_certificates(&self) -> Result<(), CertificateFileError> {
         self.0.tls.config().map(drop)
     }

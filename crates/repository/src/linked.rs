@@ -19,7 +19,7 @@ impl SymlinkRepository {
     ///
     /// # Errors
     ///
-    /// If the directory can't be made.
+    /// Returns an error if the directory can't be made.
     pub fn create(parent: &Path) -> io::Result<Self> {
         let directory = TemporaryDirectories::new(parent.to_owned()).create()?;
         Ok(Self { directory })
@@ -35,7 +35,7 @@ impl SymlinkRepository {
     ///
     /// # Errors
     ///
-    /// If the link can't be made.
+    /// Returns an error if the link can't be made.
     pub fn add_model(&self, name: &str, directory: &Path) -> io::Result<()> {
         symlink(std::path::absolute(directory)?, self.path().join(name))
     }
@@ -44,7 +44,7 @@ impl SymlinkRepository {
     ///
     /// # Errors
     ///
-    /// If files or links can't be made.
+    /// Returns an error if files or links can't be made.
     pub fn add_single_version_model(
         &self,
         name: &str,
@@ -62,7 +62,7 @@ impl SymlinkRepository {
     ///
     /// # Errors
     ///
-    /// If directories or the link can't be made.
+    /// Returns an error if directories or the link can't be made.
     pub fn add_single_file_model(
         &self,
         name: &str,

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 ///
 /// # Errors
 ///
-/// If the text is not a JSON array of traces.
+/// Returns an error if the text is not a JSON array of traces.
 pub fn append_chrome_events(text: &str, events: &mut Vec<Value>) -> Result<(), String> {
     let entries: Vec<Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut traces: BTreeMap<u64, TraceEntries> = BTreeMap::new();

@@ -69,7 +69,7 @@ impl SequenceAssembler {
     ///
     /// # Errors
     ///
-    /// If an initial-state file can't be used.
+    /// Returns an error if an initial-state file can't be used.
     pub(crate) fn new(spec: &ModelSpec, files: &dyn ModelFiles) -> Result<Option<Self>, Status> {
         match &spec.scheduling {
             SchedulingChoice::Default

@@ -89,8 +89,8 @@ impl VersionLoader {
     ///
     /// # Errors
     ///
-    /// If an instance can't be created, in which case the version is unchanged. A panic in the
-    /// backend is also an error.
+    /// Returns an error if an instance can't be created, in which case the version is unchanged. A
+    /// panic in the backend is also an error.
     pub fn change_instances(
         &self,
         model: &LoadedModel,

@@ -155,7 +155,7 @@ impl VersionLoader {
     ///
     /// # Errors
     ///
-    /// If the version can't serve. A panic in the backend is also an error.
+    /// Returns an error if the version can't serve. A panic in the backend is also an error.
     pub fn load(
         &self,
         definition: &ModelDefinition,

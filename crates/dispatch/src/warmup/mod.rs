@@ -51,8 +51,8 @@ impl Warmup {
     ///
     /// # Errors
     ///
-    /// If a file can't be used, or if such a request would be refused. Triton's messages don't name
-    /// the sample; our own messages do.
+    /// Returns an error if a file can't be used, or if such a request would be refused. Triton's
+    /// messages don't name the sample; our own messages do.
     pub(crate) fn new(
         spec: &ModelSpec,
         files: &dyn ModelFiles,

@@ -82,7 +82,8 @@ impl TlsConfig {
     ///
     /// # Errors
     ///
-    /// If a file lacks the expected content, or the key doesn't match the certificate.
+    /// Returns an error if a file lacks the expected content, or the key doesn't match the
+    /// certificate.
     pub fn new(
         files: &TlsFileContents,
         clients: ClientAuthentication,

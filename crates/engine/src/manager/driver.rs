@@ -79,7 +79,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// See [`Driver::wait_until`].
+    /// Returns the same errors as [`Driver::wait_until`].
     pub(super) fn wait_without_loads(
         self: &Arc<Self>,
         name: &str,

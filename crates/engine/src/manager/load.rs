@@ -88,8 +88,8 @@ impl<M, C> Load<M, C> {
         self.versions = versions;
     }
 
-    /// Ends an attempt to load a version. A failed attempt is repeated, up to `attempts_max` in
-    /// total.
+    /// Ends an attempt to load a version. A failed attempt is repeated, up to `attempts_max`
+    /// attempts in total.
     pub(super) fn end_attempt(
         &mut self,
         version: i64,

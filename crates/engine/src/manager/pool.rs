@@ -145,7 +145,7 @@ impl PoolShared {
         }
     }
 
-    /// The next job. If there is none, the calling thread ends.
+    /// Returns the next job. If there is none, the calling thread ends.
     fn next(&self) -> NextJob {
         let mut state = self.state.lock("take a job");
         if let Some(job) = state.jobs.pop_front() {

@@ -17,8 +17,8 @@ use crate::catalog::{CatalogModel, LoadableModels};
 pub(super) struct OrderedModels {
     /// The models with the ordered name.
     pub(super) named: Vec<ModelId>,
-    /// The models with the ordered name and those that they need; with namespaces, all models with
-    /// the needed names.
+    /// The models with the ordered name and the models that they need; with namespaces, all models
+    /// with the needed names.
     pub(super) all: Vec<ModelId>,
     /// True if all of them could be read.
     pub(super) is_complete: bool,

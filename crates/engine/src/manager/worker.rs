@@ -93,7 +93,7 @@ impl LoadWorker {
     }
 
     /// Returns true if a ready version can stay, possibly with a change to its instances. A version
-    /// whose files may have been changed by repository agents can't.
+    /// can't stay if repository agents may have changed its files.
     fn may_stay(&self, order: &LoadOrder, version: i64, snapshot: &Snapshot) -> bool {
         let Some(serving) = &order.serving else { return false };
         let (old, new) = (&serving.definition, &order.model.definition);

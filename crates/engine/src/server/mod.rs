@@ -66,7 +66,8 @@ pub struct ServerOptions {
     pub rate_limit: RateLimiterMode,
     /// The request measurements beyond the statistics.
     pub measurements: ModelMetricOptions,
-    /// Names the main cause of request latency in a model's status; if `None`, the status has none.
+    /// Determines the main cause of request latency for a model's status; if `None`, the status has
+    /// none.
     pub main_cause_text: Option<LatencyCauseFinder>,
     /// Counts the memory of padded batches as well as of requests and responses.
     pub ledger: Arc<MemoryLedger>,

@@ -46,8 +46,8 @@ impl<A: ApiMarker> fmt::Debug for AccessPass<A> {
     }
 }
 
-/// The admission of a caller to a category's APIs. It becomes a [`AccessPass`] once the door knows which
-/// method it calls.
+/// The admission of a caller to a category's APIs. It becomes a [`AccessPass`] once the door knows
+/// which method it calls.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct AccessGrant {
     category: ApiCategory,
@@ -62,7 +62,7 @@ impl AccessGrant {
     ///
     /// # Errors
     ///
-    /// If the caller was admitted to another category, which is a bug in the door.
+    /// Returns an error if the caller was admitted to another category, which is a bug in the door.
     pub fn pass<A: ApiMarker>(self) -> Result<AccessPass<A>, GrantMismatch> {
         if self.category == A::CATEGORY {
             return Ok(AccessPass { category: PhantomData });

@@ -65,7 +65,7 @@ impl MemoryCharge {
     ///
     /// # Errors
     ///
-    /// As [`MemoryCharge::set`].
+    /// Returns the same errors as [`MemoryCharge::set`].
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), MemoryLimitExceeded> {
         self.set(bytes.max(self.bytes))
     }

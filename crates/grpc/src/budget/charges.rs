@@ -9,7 +9,7 @@ use galatea_infer::InferenceRequest;
 use super::memory_budget::{CallKind, MemoryBudget};
 use crate::failure::Failure;
 
-/// The bytes that a request uses in addition to its message: its call, its queue entry and its
+/// The bytes that a request uses in addition to its message: for its call, its queue entry and its
 /// sink. The estimate is deliberately high.
 const OVERHEAD_BYTES: usize = 2 << 10;
 
@@ -58,7 +58,7 @@ impl RequestSize {
 pub(crate) struct RequestCharge {
     budget: Arc<MemoryBudget>,
     bytes: usize,
-    /// The bytes charged to the account, which are those that aren't charged separately.
+    /// The bytes charged to the account, excluding the parts that are charged separately.
     charged: usize,
     kind: CallKind,
 }
@@ -118,7 +118,7 @@ impl ArrivalCharge {
     ///
     /// # Errors
     ///
-    /// As [`ArrivalCharge::set`].
+    /// Returns the same errors as [`ArrivalCharge::set`].
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Failure> {
         self.set(self.bytes.saturating_add(bytes))
     }

@@ -8,17 +8,17 @@ use galatea_gate::ledger::MemoryAccount;
 
 /// The bytes that a connection has in flight, and their limits.
 pub(crate) struct MemoryBudget {
-    /// The bytes of unwritten unary responses.
+    /// The number of bytes in unwritten unary responses.
     call_unwritten_bytes: AtomicUsize,
-    /// The bytes of unwritten stream responses.
+    /// The number of bytes in unwritten stream responses.
     stream_unwritten_bytes: AtomicUsize,
-    /// The bytes of other memory that unwritten responses keep alive.
+    /// The number of bytes of other memory that unwritten responses keep alive.
     retained_bytes: AtomicUsize,
-    /// The bytes of in-flight unary requests.
+    /// The number of bytes in in-flight unary requests.
     call_request_bytes: AtomicUsize,
-    /// The bytes of in-flight stream requests.
+    /// The number of bytes in in-flight stream requests.
     stream_request_bytes: AtomicUsize,
-    /// The bytes of incomplete messages.
+    /// The number of bytes in incomplete messages.
     arriving_bytes: AtomicUsize,
     limits: BudgetLimits,
     /// The connection's share of the memory used by all connections.
@@ -145,7 +145,7 @@ impl MemoryBudget {
         counts.into_iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// The bytes of unwritten responses.
+    /// The number of bytes in unwritten responses.
     pub(crate) fn unwritten_bytes(&self) -> usize {
         let calls = self.call_unwritten_bytes.load(Ordering::Relaxed);
         calls.saturating_add(self.stream_unwritten_bytes.load(Ordering::Relaxed))

@@ -59,7 +59,7 @@ impl ResponseBudget {
 pub(crate) struct Outgoing {
     message: MessageChunks,
     bytes: usize,
-    /// The bytes charged to the account, which are those that aren't charged separately.
+    /// The bytes charged to the account, excluding the parts that are charged separately.
     charged: usize,
     budget: ResponseBudget,
     /// Records when the response is written.
@@ -90,7 +90,7 @@ impl Outgoing {
     ///
     /// # Errors
     ///
-    /// If the response is dropped because too many bytes are unwritten or held.
+    /// Returns an error if the response is dropped because too many bytes are unwritten or held.
     pub(crate) fn new(
         message: MessageChunks,
         budget: ResponseBudget,

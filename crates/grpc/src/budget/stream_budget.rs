@@ -37,7 +37,7 @@ pub(crate) struct StreamBudget {
 /// A paused decoupled model.
 struct PausedModel {
     hook: ResumeHook,
-    /// The count of unwritten responses to its request, if their number is limited.
+    /// The count of unwritten responses to the model's request, if their number is limited.
     unwritten: Option<Arc<ResponseCount>>,
 }
 
@@ -119,7 +119,8 @@ impl StreamBudget {
         self.is_waiting.store(true, Ordering::Release);
     }
 
-    /// Wakes the stream if it is waiting, because fewer of its bytes are unwritten or in progress.
+    /// Wakes the stream if it is waiting, because it has fewer unwritten bytes or fewer bytes in
+    /// progress than before.
     pub(crate) fn wake_if_waiting(&self) {
         if self.is_waiting.swap(false, Ordering::AcqRel) {
             self.waker.wake_by_ref();

@@ -22,7 +22,8 @@ use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 const GATHER_BYTES_MAX: usize = STAGING_BYTES;
 
 /// The size at which writes are no longer gathered: copying them would cost more than the system
-/// call that it saves. Many clients accept frames of at most 16 KiB, several of which are gathered.
+/// call that it saves. Many clients only accept frames of up to 16 KiB, several of which are
+/// gathered.
 const COPY_BYTES_MAX: usize = 32 * 1024;
 
 /// The half of the socket held by `h2`.
@@ -81,9 +82,8 @@ impl Flusher {
         &self.frames
     }
 
-    /// Appends a final frame after the output of `h2`, which tells the client why the connection
-    /// ends. Nothing is appended if the client reads so little that `h2` is in the middle of a
-    /// frame.
+    /// Appends a final frame to the output of `h2`, which tells the client why the connection ends.
+    /// Nothing is appended if the client reads so little that `h2` is in the middle of a frame.
     pub(crate) fn push_goaway(&self, reason: Reason, text: &[u8]) {
         let mut output = self.output.lock("end a connection");
         if let Some(frame) = output.sent.goaway(reason, text)

@@ -41,7 +41,7 @@ const PERIOD: Duration = Duration::from_secs(5);
 
 /// A message borrows memory when this fraction of it has arrived...
 const LOAN_DIVISOR: usize = 16;
-/// ...or this many bytes.
+/// ...or when this many bytes have arrived.
 const LOAN_BYTES_MAX: usize = 2 << 20;
 
 /// Returns the number of bytes of a message that must have arrived before it borrows memory for its
@@ -148,7 +148,7 @@ impl MessageMemory {
         Self { pool: Arc::new(MessagePool::new(account.ledger().clone())), account }
     }
 
-    /// Returns a message that arrived in one piece, charged if it is long.
+    /// Returns a message that arrived in one piece, and charges it if it is long.
     pub(crate) fn charged(&self, message: Bytes) -> Result<Bytes, Failure> {
         if message.len() <= MemoryAccount::SMALL_BYTES_MAX {
             return Ok(message);

@@ -125,7 +125,7 @@ impl ConnectionTask {
                 let inbox = self.inbox.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep(delay).await;
-                    // A closed inbox drops the event: the connection has ended.
+                    // A closed inbox drops the event, because the connection has ended.
                     let started = ConnectionEvent::CallStarted { call: key, message, cancel };
                     let _ = inbox.push(started);
                 });
@@ -312,7 +312,7 @@ async fn deliver(
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
-    // A closed inbox drops the event: the connection has ended.
+    // A closed inbox drops the event, because the connection has ended.
     let _ = inbox.push(ConnectionEvent::CallFinished { call, result });
 }
 

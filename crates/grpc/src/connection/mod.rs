@@ -153,8 +153,8 @@ struct ConnectionTask {
     inbox: Arc<Inbox<ConnectionEvent>>,
     budget: Arc<MemoryBudget>,
     /// Wakes this task through the inbox. `h2` and the socket receive this waker instead of the
-    /// task's own, because `h2` wakes its task for every response passed to it, even by that task
-    /// itself.
+    /// task's own, because `h2` wakes its task for every response passed to it, even if the task
+    /// itself passes it.
     waker: Waker,
     h2: Connection<GatheringSocket, Outgoing>,
     flusher: Flusher,

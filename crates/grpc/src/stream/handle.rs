@@ -37,7 +37,7 @@ pub(crate) struct StreamHandle {
     waker: Arc<StreamWaker>,
 }
 
-/// Wakes the connection's task to serve a stream ([`ConnectionEvent::StreamReady`]).
+/// Wakes the connection's task, so that it serves a stream ([`ConnectionEvent::StreamReady`]).
 struct StreamWaker {
     call: CallKey,
     inbox: Arc<Inbox<ConnectionEvent>>,
@@ -60,7 +60,7 @@ impl StreamHandle {
 
     /// Sends an event to the connection's task.
     pub(crate) fn push(&self, event: ConnectionEvent) {
-        // A closed inbox drops the event: the connection has ended.
+        // A closed inbox drops the event, because the connection has ended.
         let _ = self.waker.inbox.push(event);
     }
 

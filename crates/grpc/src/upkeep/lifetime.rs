@@ -104,8 +104,8 @@ impl Upkeep {
         }
     }
 
-    /// Returns true if the connection ends as soon as it has no calls and no unwritten responses:
-    /// the client has had time to acknowledge the end.
+    /// Returns true if the connection ends as soon as it has no calls and no unwritten responses,
+    /// because the client has had time to acknowledge the end.
     pub(crate) fn ends_when_idle(&self) -> bool {
         self.goaway == GoAway::Overdue
     }

@@ -46,7 +46,7 @@ impl PingPolice {
         self.strikes = 0;
     }
 
-    /// Takes pings that arrived at the same time.
+    /// Processes pings that arrived at the same time.
     pub(crate) fn pings_received(
         &mut self,
         now: Instant,

@@ -150,7 +150,8 @@ impl Api {
             service.infer(pass, Box::new(request), ResponseSender::new(Box::new(sink)));
             Ok(events)
         };
-        // The thread that executes a model inline also writes the response, which is about as long.
+        // The thread that executes a model inline also writes the response, which takes about as
+        // long.
         if is_long { self.text_threads.elsewhere(infer).await } else { guarded(infer) }
     }
 

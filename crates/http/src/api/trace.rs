@@ -40,7 +40,7 @@ impl Api {
         };
         let (model, limits) = (model.map(str::to_owned), self.limits);
         let permit = self.blocking_permits.acquire().await;
-        // Whether a model is ready may be decided by its backend.
+        // A model's backend may decide whether the model is ready.
         let settings = self.run_blocking(move |_| {
             let (_permit, model) = (permit, model.as_deref());
             if let Some(model) = model {

@@ -153,8 +153,8 @@ impl Archives {
             ModelArchiveKind::Model => (path.parent, SageMakerModelPath::MODEL.to_owned()),
             ModelArchiveKind::Repository(directory) => (path.directory, directory),
         };
-        // As in Triton, a repository without a model is added all the same; the load then reports
-        // it.
+        // As in Triton, a repository without a model is added anyway; the load then reports the
+        // problem.
         let mapping = ModelNameMapping { directory, name: target.clone() };
         let names = if mapping.directory.is_empty() { Vec::new() } else { vec![mapping] };
         guarded(|| self.control.register_repository(pass, &repository, &names))
@@ -219,8 +219,8 @@ impl Archives {
         removed.map_err(UnloadFailure::Refused)
     }
 
-    /// Waits until the requests for a model are done. If their state can't be determined, they are
-    /// not waited for.
+    /// Waits until the requests for a model are done. If their state can't be determined, the
+    /// function doesn't wait for them.
     async fn wait_until_unloaded(&self, pass: AccessPass<api::ModelRepository>, model: &str) {
         let waiting = async {
             let mut pause = PAUSE_MIN;
@@ -263,7 +263,7 @@ impl Archives {
     async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.turns.lock("queue for a name");
-            // A turn to which only this map refers is over, and no request waits for it.
+            // If only this map refers to a turn, the turn is over, and no request waits for it.
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             turns.entry(name.to_owned()).or_default().clone()
         };

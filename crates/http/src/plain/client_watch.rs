@@ -26,7 +26,7 @@ pub(super) struct ClientWatch<'s> {
     is_end_visible: bool,
 }
 
-/// The result of watching over a request.
+/// The result of watching the connection during a request.
 pub(super) enum WatchedResponse<T> {
     /// The request has a response, and the client already has this many of its bytes.
     Made(T, usize),

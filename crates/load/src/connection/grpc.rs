@@ -31,7 +31,7 @@ impl GrpcConnection {
     ///
     /// # Errors
     ///
-    /// If the connection fails.
+    /// Returns an error if the connection fails.
     pub async fn connect(address: impl ToSocketAddrs) -> Result<Self, String> {
         let stream = TcpStream::connect(address).await;
         let stream = stream.map_err(|error| reason(&error))?;
@@ -54,7 +54,7 @@ impl GrpcConnection {
     ///
     /// # Errors
     ///
-    /// If the call ends without a status.
+    /// Returns an error if the call ends without a status.
     pub async fn call(&mut self, method: &str, message: Bytes) -> Result<GrpcReply, String> {
         let response = self.begin_call(method, message, true).await?;
         let response = response.await.map_err(|error| text(&error))?;
@@ -83,7 +83,7 @@ impl GrpcConnection {
     ///
     /// # Errors
     ///
-    /// If the call can't begin.
+    /// Returns an error if the call can't begin.
     pub async fn begin_call(
         &mut self,
         method: &str,

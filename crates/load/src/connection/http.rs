@@ -27,7 +27,7 @@ impl HttpConnection {
     ///
     /// # Errors
     ///
-    /// If the connection fails.
+    /// Returns an error if the connection fails.
     pub async fn connect(address: impl ToSocketAddrs) -> Result<Self, String> {
         let stream = TcpStream::connect(address).await.map_err(|error| reason(&error))?;
         let _ = stream.set_nodelay(true);
@@ -38,7 +38,7 @@ impl HttpConnection {
     ///
     /// # Errors
     ///
-    /// If the bytes can't be sent.
+    /// Returns an error if the bytes can't be sent.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.stream.write_all(bytes).await.map_err(|error| reason(&error))
     }
@@ -47,7 +47,7 @@ impl HttpConnection {
     ///
     /// # Errors
     ///
-    /// If no response arrives.
+    /// Returns an error if no response arrives.
     pub async fn exchange(&mut self, request: &[u8]) -> Result<HttpReply, String> {
         let sent = self.send(request).await;
         // A server that refuses a body may close the connection before the body has been sent.
@@ -61,7 +61,7 @@ impl HttpConnection {
     ///
     /// # Errors
     ///
-    /// If no response arrives.
+    /// Returns an error if no response arrives.
     pub async fn read_reply(&mut self) -> Result<HttpReply, String> {
         loop {
             if let Some(reply) = self.parse()? {

@@ -125,7 +125,7 @@ impl Logger {
     ///
     /// # Errors
     ///
-    /// If the file can't be opened for appending.
+    /// Returns an error if the file can't be opened for appending.
     pub fn new(options: LogOptions) -> io::Result<Self> {
         let file = options.file.clone();
         let (information, problems) = (Box::new(io::stdout()), Box::new(io::stderr()));
@@ -250,7 +250,7 @@ impl Logger {
     ///
     /// # Errors
     ///
-    /// If the file can't be opened for appending; nothing changes in that case.
+    /// Returns an error if the file can't be opened for appending; nothing changes in that case.
     pub fn set_file(&self, path: Option<PathBuf>) -> io::Result<()> {
         let file = path.map(open).transpose()?;
         self.inner.output.lock("change the file").file = file;

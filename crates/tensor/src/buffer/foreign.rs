@@ -18,14 +18,14 @@ pub trait ForeignMemory: Send + Sync {
     ///
     /// # Errors
     ///
-    /// If the part no longer exists, or no memory is left for the copy.
+    /// Returns an error if the part no longer exists, or no memory is left for the copy.
     fn read(&self, offset: usize, byte_size: usize) -> Result<Bytes, ForeignMemoryError>;
 
     /// Copies the contents of a buffer into the memory.
     ///
     /// # Errors
     ///
-    /// If the part no longer exists, or if the buffer can't be read.
+    /// Returns an error if the part no longer exists, or if the buffer can't be read.
     fn write(&self, offset: usize, source: &Buffer) -> Result<(), ForeignMemoryError>;
 
     /// The kind of memory.
@@ -93,7 +93,7 @@ impl ForeignRegion {
     ///
     /// # Errors
     ///
-    /// As for [`ForeignMemory::read`].
+    /// Returns the same errors as [`ForeignMemory::read`].
     pub fn copy(&self) -> Result<Buffer, ForeignMemoryError> {
         let copied = self.memory.read(self.offset, self.byte_size)?;
         let Some(charge) = self.charge.clone() else { return Ok(Buffer::from_bytes(copied)) };
@@ -106,7 +106,7 @@ impl ForeignRegion {
     ///
     /// # Errors
     ///
-    /// As for [`ForeignMemory::write`].
+    /// Returns the same errors as [`ForeignMemory::write`].
     pub fn write(&self, source: &Buffer) -> Result<(), ForeignMemoryError> {
         self.memory.write(self.offset, source)
     }

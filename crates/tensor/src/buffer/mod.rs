@@ -189,7 +189,7 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// If the memory has been removed, or no memory is left for the copy.
+    /// Returns an error if the memory has been removed, or no memory is left for the copy.
     pub fn make_owned(&mut self) -> Result<(), ForeignMemoryError> {
         if let Region::Foreign(region) = &self.region {
             let copied = region.copy()?;

@@ -29,7 +29,7 @@ impl CollectorAddress {
     ///
     /// # Errors
     ///
-    /// If the URL is malformed or its scheme is neither `http` nor `https`.
+    /// Returns an error if the URL is malformed or its scheme is neither `http` nor `https`.
     pub fn parse(url: &str) -> Result<Self, MalformedUrl> {
         let (is_tls, rest) = match url.split_once("://") {
             None => (false, url),

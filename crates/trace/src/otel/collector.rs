@@ -49,7 +49,7 @@ impl CollectorClient {
     ///
     /// # Errors
     ///
-    /// If a certificate file can't be used.
+    /// Returns an error if a certificate file can't be used.
     pub fn new(
         address: CollectorAddress,
         connection: CollectorSettings,
