@@ -1,6 +1,6 @@
 //! Validation of requests against their model's configuration, and normalization.
 //!
-//! Code after admission relies on the following: the inputs are those of the configuration, in the
+//! Code after admission relies on the following: the inputs are the configuration's inputs, in the
 //! same order, with valid types and shapes, and each contains exactly the number of bytes that its
 //! shape requires.
 
@@ -100,8 +100,8 @@ struct InputRule {
 /// The reason why a request is refused.
 #[derive(Debug)]
 enum AdmissionRefusal {
-    /// An unknown input or output, or a tensor without a size. The error does not include the
-    /// request identifier.
+    /// An unknown input or output, or a tensor without a size. The error message does not include
+    /// the request identifier.
     WithoutId(String),
     /// A tensor in a client's shared memory can't be copied.
     NoCopy(ForeignMemoryError),
@@ -428,7 +428,7 @@ impl Admission {
         self.inputs.iter().any(|rule| rule.spec.is_shape_tensor && rule.spec.name == name)
     }
 
-    /// Checks an input, and converts its shape to the one that the backend sees.
+    /// Checks an input, and converts its shape to the shape that the backend sees.
     fn check_input(
         &self,
         rule: &InputRule,

@@ -79,7 +79,7 @@ pub(crate) struct Backends {
     environment: Environment,
     allocator: Option<GlibcMallocTuner>,
     log: LogSink,
-    /// By name, and by whether a script makes it. One name may have both.
+    /// Keyed by name and by whether a script creates the backend. The same name may have both.
     built_in: Lock<BTreeMap<(String, bool), BuiltInBackend>>,
     /// The replaced backends that have already been logged.
     replaced: Lock<BTreeSet<String>>,
@@ -97,7 +97,7 @@ struct BuiltInBackend {
     library: Option<PathBuf>,
 }
 
-/// A backend in use by a model, for the log.
+/// A backend that a model uses, for the log.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct BackendInUse {
     pub(crate) name: String,
@@ -157,8 +157,8 @@ impl Backends {
         Self { ledger, ..self }
     }
 
-    /// Finds the backend that a model requests. Compiled models of PyTorch are native code, which
-    /// clients must not bring, and which the operator may refuse.
+    /// Finds the backend that a model requests. Compiled PyTorch models are native code, which
+    /// clients must not bring and the operator may refuse.
     pub(crate) fn get(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
         let backend = self.find(request);
         let reason = if !self.settings.allows_native_models {
@@ -245,7 +245,7 @@ impl Backends {
         }
         let settings = python::confinement(&self.own_settings(name), &self.own_settings(PYTHON));
         let confinement = settings.and_then(|settings| settings.tightened(request.parameter));
-        // A load with an invalid value fails later, when the backend reads it.
+        // A load with an invalid value fails later, when the backend reads the value.
         confinement.map_or(true, |confinement| confinement.sandbox)
     }
 
@@ -310,7 +310,8 @@ impl Backends {
                 built_in.insert(key, new);
                 backend
             }
-            // Failures are not cached: the next attempt may succeed, and names come from clients.
+            // Failures are not cached, because the next attempt may succeed, and names come from
+            // clients.
             Err(reason) => Arc::new(UnavailableBackend::For(reason)),
         }
     }
@@ -392,16 +393,16 @@ impl Backends {
     }
 
     /// Finds the backend with this name, if it is Python-based and Galatea executes it. Triton's
-    /// library executes files.
+    /// library executes files only.
     fn written_in_python(&self, request: &BackendRequest<'_>) -> Option<PythonBasedBackend> {
         let uses_library = python::uses_library(&self.own_settings(PYTHON));
         let is_file = |found: &PythonBasedBackend| matches!(found.script, BackendScript::File(_));
         self.script(request).filter(|found| !uses_library || !is_file(found))
     }
 
-    /// Finds the script that makes a backend Python-based. A backend that is built in or has a
-    /// library has one only for configurations that name it, such as those of Triton's `pytorch`,
-    /// whose script has a supplied one in its place.
+    /// Finds the script that makes a backend Python-based. If a backend is built in or has a
+    /// library, its script is used only by configurations that name the script, such as those of
+    /// Triton's `pytorch`, whose script is replaced by a supplied one.
     fn script(&self, request: &BackendRequest<'_>) -> Option<PythonBasedBackend> {
         let name = request.backend;
         let directory = self.settings.backend_directory.join(name);
@@ -507,7 +508,7 @@ impl Backends {
         Ok(BuiltInBackend { backend, library: Some(path) })
     }
 
-    /// Finds the library of a runtime by its flag, its variable, or in the usual places.
+    /// Finds a runtime's library by its flag, by its variable, or in the usual places.
     fn runtime_library(
         &self,
         name: &LibrarySearchSpec,
@@ -527,7 +528,7 @@ fn plugin_settings(
     devices: Devices,
 ) -> PluginSettings {
     let all = settings.clone();
-    // Without GPUs, Triton reports the minimum of its build.
+    // Without GPUs, Triton reports the minimum that it was built with.
     let min_capability = settings.gpus.shown_minimum(!support.gpus.is_empty(), 6.0);
     let server = galatea_backend_plugin::LateServerPointer::default();
     server.set(reserved.pointer());
@@ -574,8 +575,8 @@ fn is_replaced(name: &str, settings: &Settings) -> bool {
     is_replaceable && Plugins::is_installed(name, &settings.backend_directory)
 }
 
-/// Chooses the messages of TensorFlow's library, unless Triton's own backend is used. Called while
-/// the process has one thread.
+/// Sets the level of the messages from TensorFlow's library, unless Triton's own backend is used.
+/// Called while the process has only one thread.
 pub(crate) fn quiet_tensorflow(settings: &Settings, environment: &mut Environment) {
     if !is_replaced(TENSORFLOW, settings) {
         environment.quiet_tensorflow();
@@ -592,7 +593,7 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
         TENSORFLOW if !is_replaced(TENSORFLOW, settings) => {
             !TENSORFLOW_SETTINGS.contains(&setting.key.as_str())
         }
-        // The workers of these models have the settings of the Python backend.
+        // The workers for these models have the settings of the Python backend.
         PYTORCH if !is_replaced(PYTORCH, settings) => !python::is_read(&setting.key),
         name @ (FIL | IDENTITY | TOKEN_COUNTER) => !is_replaced(name, settings),
         _ => false,
@@ -601,14 +602,14 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
 
 /// Stands in for a backend that could not be created; every load fails with the reason.
 enum UnavailableBackend {
-    /// For this reason.
+    /// The backend could not be created for this reason.
     For(Status),
-    /// The backend has no script at this path, which the model's configuration names.
+    /// The model's configuration names a script at this path, but the backend has none there.
     WithoutScript(PathBuf),
 }
 
 impl UnavailableBackend {
-    /// The reason why a model can't be loaded. That of a missing script is Triton's.
+    /// The reason why a model can't be loaded. For a missing script, the text is Triton's.
     fn reason(&self, model: &str) -> Status {
         match self {
             Self::For(reason) => reason.clone(),

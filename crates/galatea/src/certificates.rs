@@ -1,4 +1,4 @@
-//! TLS files: read at startup and checked for changes while the server runs.
+//! TLS files, which are read at startup and checked for changes while the server runs.
 
 use std::convert::Infallible;
 use std::fs::OpenOptions;
@@ -33,7 +33,7 @@ pub(crate) struct Certificates {
     logger: Logger,
 }
 
-/// The file paths and what the files are used for.
+/// The file paths and the purpose of the files.
 struct CertificatePaths {
     flags: TlsFlags,
     certificate: PathBuf,

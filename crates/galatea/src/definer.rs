@@ -37,7 +37,7 @@ pub(crate) struct ModelDefiner {
     pub(crate) model_code: ModelCodePermission,
     /// The libraries of repository agents.
     pub(crate) agents: Arc<RepositoryAgents>,
-    /// The backends.
+    /// The available backends.
     pub(crate) backends: Arc<Backends>,
     /// The features that configurations may request, before their backend is known.
     pub(crate) support: SupportedFeatures,

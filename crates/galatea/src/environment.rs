@@ -24,10 +24,10 @@ pub(crate) struct Environment {
     /// `TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC` and similar variables, with which Triton's own
     /// tests delay gRPC responses.
     pub(crate) grpc_delays: TestDelays,
-    /// `TRITON_PARALLEL_INSTANCE_LOADING`: whether a model's instances are created in parallel,
-    /// regardless of what its backend declares.
+    /// `TRITON_PARALLEL_INSTANCE_LOADING`, which determines whether a model's instances are created
+    /// in parallel, regardless of what its backend declares.
     pub(crate) parallel_instance_loading: Option<bool>,
-    /// `TRITON_SERVER_CPU_ONLY`: whether the server uses no GPU.
+    /// `TRITON_SERVER_CPU_ONLY`, which keeps the server from using GPUs.
     pub(crate) cpu_only: bool,
     /// `GALATEA_ONNXRUNTIME_LIBRARY`.
     pub(crate) onnxruntime_library: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub(crate) struct Environment {
     pub(crate) torch_library: Option<PathBuf>,
     /// `GALATEA_TENSORFLOW_LIBRARY`.
     pub(crate) tensorflow_library: Option<PathBuf>,
-    /// The origin of `TF_CPP_MIN_LOG_LEVEL`.
+    /// The origin of the value of `TF_CPP_MIN_LOG_LEVEL`.
     pub(crate) tensorflow_log_level: LogLevelOrigin,
     /// `LD_LIBRARY_PATH`, which the environments of Python models extend.
     pub(crate) library_path: Option<OsString>,
@@ -231,8 +231,8 @@ impl Environment {
         }
     }
 
-    /// Leaves out the messages with which TensorFlow's library would describe each model, unless
-    /// the operator has chosen a level. The process must not have further threads yet.
+    /// Suppresses the messages with which TensorFlow's library would describe each model, unless
+    /// the operator has chosen a level. The process must not have started any other threads yet.
     pub(crate) fn quiet_tensorflow(&mut self) {
         if self.tensorflow_log_level == LogLevelOrigin::Absent
             && tensorflow::choose_warnings_and_errors()
@@ -241,8 +241,7 @@ impl Environment {
         }
     }
 
-    /// The variables that the server has set for itself, and that its child processes don't
-    /// inherit.
+    /// The variables that the server has set for itself and that its child processes don't inherit.
     pub(crate) const fn own_variables(&self) -> &'static [&'static str] {
         match self.tensorflow_log_level {
             LogLevelOrigin::Server => &[tensorflow::LOG_LEVEL_VARIABLE],

@@ -18,8 +18,8 @@ use galatea_telemetry::{Logger, SourcePosition};
 
 /// The interpreter for models that don't specify an environment.
 const INTERPRETER: &str = "interpreter";
-/// The setting that makes Triton's library serve Python models, if the library is in the backend
-/// directory.
+/// The setting that makes Triton's library serve Python models, if the backend directory contains
+/// the library.
 const USE_LIBRARY: &str = "use-library";
 /// The time that a worker may take to send its first message, in seconds.
 const START_TIMEOUT: &str = "stub-timeout-seconds";

@@ -22,14 +22,14 @@
 //!    new inferences with UNAVAILABLE, on old and new connections, and the server reports that it
 //!    is not ready. Calls in progress run to completion.
 //! 4. **Loads.** [`PATIENCE_SECS`] after the signal, or in step 6 if that comes first,
-//!    `Server::cancel_pending_loads` closes the plan. No new load begins, warmups end, and waiting load or
-//!    unload requests fail with `Server exiting`. Models keep serving.
+//!    `Server::cancel_pending_loads` closes the plan. No new load begins, warmups end, and waiting
+//!    load or unload requests fail with `Server exiting`. Models keep serving.
 //! 5. **Readiness.** `Server::begin_exit`: the server is no longer ready, and `Server::infer`
 //!    rejects every new request. `BucketConnector::abort_requests` aborts waits for object stores.
-//! 6. **Models.** [`count_down`] calls `Server::unload_all_detailed` once a second, on a blocking thread, while
-//!    the I/O threads write responses. Each call takes all models out of service, then waits for
-//!    the load pool and the reaper. Repository agents are notified first, on a separate thread
-//!    (`Withdrawal`): if a model's agents don't return, the model is left alone.
+//! 6. **Models.** [`count_down`] calls `Server::unload_all_detailed` once a second, on a blocking
+//!    thread, while the I/O threads write responses. Each call takes all models out of service,
+//!    then waits for the load pool and the reaper. Repository agents are notified first, on a
+//!    separate thread (`Withdrawal`): if a model's agents don't return, the model is left alone.
 //! 7. **Queues and lanes.** Dropping a version's last `ModelHandle` passes the version to the
 //!    reaper, which drains it (`LoadedModel::drain`). The scheduler executes its queue without
 //!    waiting for fuller batches, and closes its sequences. It emits `Action::Drained` when the
@@ -53,7 +53,8 @@
 //! | loads alone | [`Stopped::WithLoads`] | 0, by `exit_without_destructors` |
 //! | versions, at the timeout | [`DrainTimeout`] | 1, by `exit_without_destructors`, without step 9 |
 //!
-//! `exit_without_destructors` skips the exit handlers of libraries, because a library may still be executing.
+//! `exit_without_destructors` skips the exit handlers of libraries, because a library may still be
+//! executing.
 //!
 //! # Limits of time
 //!
@@ -82,10 +83,10 @@
 //!   (`DoorContext::register`), and `announce` reads the registrations after the phase is set, so
 //!   at least one of the two makes it drain. Its requests are served before step 5 and rejected
 //!   afterwards.
-//! - **A request arrives on an HTTP connection that is closed as idle.** `ConnectionActivity` is one atomic
-//!   word. Either the request marks the connection busy first and the connection stays open, or
-//!   `evict` wins and the connection ends before any byte of a response. The client then retries
-//!   the request, as it must on any keep-alive connection.
+//! - **A request arrives on an HTTP connection that is closed as idle.** `ConnectionActivity` is
+//!   one atomic word. Either the request marks the connection busy first and the connection stays
+//!   open, or `evict` wins and the connection ends before any byte of a response. The client then
+//!   retries the request, as it must on any keep-alive connection.
 //! - **A request passes the check of step 5 before it is set.** Either it finds its version in a
 //!   snapshot and holds the snapshot until it is queued, so the version drains afterwards, or it
 //!   finds no version and is rejected. `Reaper::wait_idle` counts a version from its publication
@@ -171,7 +172,7 @@ pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, String> {
     Ok(is_stopped)
 }
 
-/// An error: requests were still in flight at the timeout.
+/// An error for requests that were still in flight at the timeout.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DrainTimeout;
 

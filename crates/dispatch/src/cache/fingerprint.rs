@@ -1,4 +1,4 @@
-//! Fingerprints, which distinguish one model version's responses from those of others.
+//! Fingerprints, which distinguish one model version's responses from those of other versions.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

@@ -27,7 +27,7 @@ use crate::log::request_log;
 /// The maximum number of batches that a thread executes before it parks the next one.
 pub(crate) const INLINE_BATCHES_MAX: usize = 64;
 
-/// The state of threadless execution that is not guarded by the dispatcher's lock.
+/// The part of the threadless execution state that the dispatcher's lock doesn't guard.
 #[derive(Debug, Default)]
 pub(super) struct ThreadlessExecution {
     /// The number of threads executing a batch. Each of them looks for parked batches afterwards.

@@ -49,7 +49,7 @@ struct OpenSequence {
 }
 
 /// A sequence's guarantee about whether its queued requests will execute. Later replies wait only
-/// for requests that will.
+/// for requests that are certain to execute.
 #[derive(Debug)]
 enum ReplyGuarantee {
     /// No guarantee: the sequence may wait for a slot, and thus for clients.

@@ -64,7 +64,7 @@ pub(super) struct DispatcherState {
     pub(super) alarm_at: Option<Time>,
     /// Set once no more requests are accepted into the queue.
     pub(super) is_draining: bool,
-    /// Set once [`Effect::NotifyDrained`] has been issued as an effect.
+    /// Set once [`Effect::NotifyDrained`] has been issued.
     has_drained_effect: bool,
     /// Set once that effect has been performed.
     pub(super) is_drained: bool,

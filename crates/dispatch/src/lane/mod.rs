@@ -56,7 +56,7 @@ use crate::rate_limiter::ResourceRequirements;
 use crate::statistics::CountedGpu;
 use crate::timer::Timer;
 
-/// The owner of a lane: the dispatcher.
+/// The owner of a lane, which is the dispatcher.
 pub(crate) trait LaneOwner: Send + Sync {
     /// Turns a batch into requests for the backend.
     fn assemble(&self, batch: ClosedBatch) -> AssembledBatch;
@@ -123,7 +123,7 @@ pub(crate) enum InlineExecution {
     InProgress,
 }
 
-/// The instance of a lane with a thread, and what is known about its execution times.
+/// The instance of a lane with a thread, along with its expected execution times.
 ///
 /// This is locked by the thread that has the lane's batch: the lane's own thread, or one that
 /// executes inline. A lane has one batch at a time, so the lock is always free.
@@ -264,12 +264,12 @@ impl Lane {
         }
     }
 
-    /// Executes a batch on the current thread instead of the lane's, if the current thread has time
-    /// for it and the batch will be short.
+    /// Executes a batch on the current thread instead of the lane's thread, if the current thread
+    /// has time for it and the batch will be short.
     ///
     /// # Errors
     ///
-    /// The batch, if it is not executed.
+    /// Returns the batch if it is not executed.
     pub(crate) fn try_execute_inline(
         &self,
         batch: ClosedBatch,

@@ -65,7 +65,7 @@ impl ResponseCut {
         let Some(size) = dims.get_mut(axis) else {
             return Err(wrong_size("it has no such dimension"));
         };
-        // Any other size is unrelated to that of the inputs, so the part to cut is unknown.
+        // Any other size is unrelated to the size of the inputs, so the part to cut is unknown.
         if *size != i64::from(self.padded_length) {
             return Err(wrong_size("it is not as long as the padded inputs"));
         }

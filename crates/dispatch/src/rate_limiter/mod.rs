@@ -210,7 +210,7 @@ impl RateLimiterDriver {
     }
 
     /// Delivers permits to their dispatchers, and passes on the permits that those give up. This
-    /// terminates, because each of them was requested before. No lock may be held.
+    /// terminates, because each of the permits was requested before. No lock may be held.
     pub(crate) fn deliver(&self, granted: GrantedPermits) {
         let mut granted = VecDeque::from(granted);
         while let Some(holder) = granted.pop_front() {

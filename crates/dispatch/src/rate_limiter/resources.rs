@@ -114,7 +114,7 @@ impl ResourceLimits {
             limit.name == resource.name && is_in_scope
         };
         // Among several entries for one device, the smallest applies; across devices, the largest
-        // of those.
+        // of these applies.
         let mut smallest: BTreeMap<Option<u32>, u32> = BTreeMap::new();
         for limit in self.0.iter().filter(applies) {
             let count = smallest.entry(limit.device).or_insert(limit.count);

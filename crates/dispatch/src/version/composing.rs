@@ -5,7 +5,7 @@ use galatea_backend::ComposingModels;
 use super::LoadedModel;
 
 /// A version's composing versions. The implementation keeps them in service for as long as it
-/// lives.
+/// exists.
 pub trait ComposingVersions: ComposingModels {
     /// The model's version with this number, or its newest version.
     fn version(&self, name: &str, number: Option<i64>) -> Option<&LoadedModel>;

@@ -10,8 +10,8 @@
 //!
 //! **Lifetime.** Requests do not keep a version alive. Its dispatcher is kept alive by the threads
 //! of its lanes, and outlives the version's last handle until it is drained. When the engine has no
-//! more handles to a version, it drains the version, waits for its threads ([`LoadedModel::join_and_destroy`]),
-//! and destroys it.
+//! more handles to a version, it drains the version, waits for its threads
+//! ([`LoadedModel::join_and_destroy`]), and destroys it.
 
 mod composing;
 mod counters;
@@ -148,7 +148,8 @@ impl LoadedModel {
         self.dispatcher.enqueue(AdmittedRequest { request, shape_class, length, reply_number });
     }
 
-    /// The statistics observer, behind that of the request's explanation, if it has one.
+    /// Creates the statistics observer, behind the observer of the request's explanation, if it has
+    /// one.
     fn observer(
         &self,
         request: &InferenceRequest,

@@ -218,7 +218,7 @@ impl InstanceWarmup<'_> {
     }
 }
 
-/// A sample for a model with a sequence batcher. Each of its requests is a sequence.
+/// A sample for a model with a sequence batcher. Each of its requests is a sequence of its own.
 struct SequenceWarmup<'a> {
     sample: &'a PreparedSample,
     assembler: &'a SequenceAssembler,

@@ -10,7 +10,7 @@ use galatea_codec::forward::HeaderForwardPattern;
 use super::Settings;
 use super::value::{self, InvalidValue};
 
-/// A flag of the command line.
+/// A command-line flag.
 pub(crate) struct Flag {
     /// The name, without its dashes.
     pub(super) name: &'static str,

@@ -10,7 +10,7 @@ const MIN_COMPUTE_CAPABILITY: f64 = 7.5;
 /// The GPU settings from the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GpuSettings {
-    /// The value of the flag, if given; GPUs with a lower compute capability are not used.
+    /// The value of the flag, if it is set; GPUs with a lower compute capability are not used.
     pub(crate) min_compute_capability: Option<f64>,
     /// The memory that is allocated at startup.
     pub(crate) pools: PoolSizes,

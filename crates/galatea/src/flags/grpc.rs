@@ -118,7 +118,7 @@ pub(super) const GROUP: Group = Group {
     ],
 };
 
-/// The default as a value of the flag; the largest number means no bound.
+/// The default as a value of the flag; the largest number means no limit.
 fn response_pool_size(settings: &Settings) -> String {
     let size = settings.grpc_response_pool_size;
     size.map_or_else(|| i32::MAX.to_string(), |size| size.to_string())

@@ -125,7 +125,7 @@ pub(crate) struct Settings {
     pub(crate) openvino_library: Option<PathBuf>,
     /// The path of PyTorch's library.
     pub(crate) torch_library: Option<PathBuf>,
-    /// False if compiled models of PyTorch, which are native code, are refused.
+    /// False if compiled PyTorch models, which are native code, are refused.
     pub(crate) allows_native_models: bool,
     /// The path of the TensorFlow library.
     pub(crate) tensorflow_library: Option<PathBuf>,

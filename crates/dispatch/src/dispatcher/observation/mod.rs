@@ -60,7 +60,7 @@ pub(super) enum Observation<'a> {
     Dropped,
 }
 
-/// A request about to enter the queue.
+/// A request that is about to enter the queue.
 pub(super) struct QueuedRequest<'a> {
     pub(super) info: &'a RequestInfo,
     pub(super) content: &'a InferenceRequest,
@@ -91,8 +91,8 @@ impl ClosingBatch<'_> {
     }
 }
 
-/// The waiting requests and the reasons for their waits. Without a sequence batcher, all wait for
-/// the same reason.
+/// The waiting requests and the reasons for their waits. Without a sequence batcher, all of them
+/// wait for the same reason.
 pub(super) struct WaitingRequests<'a> {
     pub(super) count: u64,
     pub(super) wait_of: &'a dyn Fn(RequestKey) -> WaitReason,

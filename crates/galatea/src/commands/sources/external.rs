@@ -1,21 +1,21 @@
-//! Tensors that an ONNX model keeps in files beside it.
+//! Tensors that an ONNX model keeps in files next to it.
 //!
-//! Such a tensor has an entry with the key `location`, whose value is a path from the model's
-//! directory. The entry is looked for without reading the message around it: its bytes are
-//! always the same up to the value.
+//! Such a tensor has an entry with the key `location`, whose value is a path relative to the
+//! model's directory. The search for the entry doesn't parse the message around it, because the
+//! bytes in front of the value are always the same.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The fields of the entry: a key of eight bytes, then a value.
+/// The entry's fields: a key of eight bytes, followed by a value.
 const ENTRY: &[u8] = b"\x0a\x08location\x12";
 
-/// The number of bytes of the file that are read at a time.
+/// The number of bytes to read from the file at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Returns true if a file is named by the model, and is there. A word like that of the entry in the
-/// middle of weights names none.
+/// Returns true if the model names a file, and that file exists. A word like that of the entry in
+/// the middle of weights names none.
 pub(super) fn has_data_beside(model: &Path) -> io::Result<bool> {
     let folder = model.parent().unwrap_or(Path::new(""));
     let mut file = File::open(model)?;
@@ -29,13 +29,13 @@ pub(super) fn has_data_beside(model: &Path) -> io::Result<bool> {
         if read == 0 {
             return Ok(false);
         }
-        // An entry may lie across the end of a chunk.
+        // An entry may span the end of a chunk.
         let overlap = (ENTRY.len() + 2 * 127).min(before + read);
         buffer.drain(..buffer.len() - overlap);
     }
 }
 
-/// The values of the entries in these bytes. A length of one byte holds any path that tools
+/// The values of the entries in these bytes. A one-byte length is enough for any path that tools
 /// write.
 fn named_in(bytes: &[u8]) -> impl Iterator<Item = &str> {
     let places = bytes.windows(ENTRY.len()).enumerate().filter(|(_, window)| *window == ENTRY);

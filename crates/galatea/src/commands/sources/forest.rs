@@ -1,4 +1,4 @@
-//! Files of tree ensembles, whose configuration follows from the file.
+//! Tree-ensemble files, whose configuration is derived from the file.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -7,13 +7,13 @@ use std::path::Path;
 
 use galatea_forest::{Forest, ForestTask, ModelFormat, read_forest};
 
-/// The beginning of a file, by which formats with common endings are known.
+/// The number of bytes at the start of a file that identify formats with common extensions.
 const HEAD_BYTES: u64 = 4096;
-/// The largest batch, which is one pass over the forest for each row.
+/// The maximum batch size; a batch is one pass over the forest for each row.
 const BATCH_MAX: u32 = 1024;
 
-/// The format of a file; `None` if it is no forest. Its content decides where the ending is not
-/// enough.
+/// The format of a file; `None` if the file is not a forest. If the extension is ambiguous, the
+/// file's content decides.
 pub(super) fn format_of(path: &Path) -> Option<ModelFormat> {
     let ending = path.extension().and_then(OsStr::to_str)?;
     let begins = |start: &[u8]| head(path).is_some_and(|head| head.starts_with(start));
@@ -22,7 +22,7 @@ pub(super) fn format_of(path: &Path) -> Option<ModelFormat> {
         "tl" => Some(ModelFormat::Treelite),
         "json" => is_xgboost_json(path).then_some(ModelFormat::XgboostJson),
         "txt" => (begins(b"tree\n") || begins(b"tree\r\n")).then_some(ModelFormat::Lightgbm),
-        // XGBoost writes its newer formats under this ending too.
+        // XGBoost also uses this extension for its newer formats.
         "model" if is_xgboost_json(path) => Some(ModelFormat::XgboostJson),
         "model" if begins(b"{") => Some(ModelFormat::XgboostUbjson),
         "model" => Some(ModelFormat::XgboostLegacy),
@@ -30,23 +30,23 @@ pub(super) fn format_of(path: &Path) -> Option<ModelFormat> {
     }
 }
 
-/// Returns true if a file in a directory of others is a forest. Many programs use the ending
-/// `.model`, so that such a file needs the backend's own name.
+/// Returns true if a file in a directory of other files is a forest. Many programs use the
+/// extension `.model`, so such a file must have the backend's default name.
 pub(super) fn is_served(path: &Path) -> bool {
     let is_any_model = path.extension() == Some(OsStr::new("model"))
         && path.file_name() != Some(OsStr::new(ModelFormat::XgboostLegacy.default_file_name()));
     !is_any_model && format_of(path).is_some()
 }
 
-/// Returns true if the name of a file in a version says nothing about its model.
+/// Returns true if the file name within a version says nothing about the model.
 pub(super) fn has_usual_name(path: &Path) -> bool {
     let is_name =
         |format: &ModelFormat| path.file_name() == Some(OsStr::new(format.default_file_name()));
     ModelFormat::ALL.iter().any(is_name)
 }
 
-/// The configuration of a file: probabilities of classes, or numbers. That of a damaged file has any
-/// sizes, because the load fails with the reason before they matter.
+/// The configuration for a file, with class probabilities or numbers as output. For a damaged file,
+/// the sizes are arbitrary, because the load reports the damage before they matter.
 pub(super) fn config(path: &Path, format: ModelFormat) -> String {
     let forest = std::fs::read(path).ok().and_then(|file| read_forest(format, &file).ok());
     let is_classifier = forest.as_ref().is_some_and(|forest| {
@@ -77,7 +77,7 @@ fn head(path: &Path) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// Returns true if the file is an object with XGBoost's learner.
+/// Returns true if the file is a JSON object with XGBoost's `learner` key.
 fn is_xgboost_json(path: &Path) -> bool {
     const LEARNER: &[u8] = b"\"learner\"";
     let Some(head) = head(path) else { return false };

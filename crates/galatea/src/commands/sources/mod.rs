@@ -1,4 +1,4 @@
-//! The arguments of `galatea serve` and `galatea check`: files of models, directories of models, or
+//! The arguments of `galatea serve` and `galatea check`: model files, model directories, or
 //! repositories.
 
 mod external;
@@ -17,20 +17,20 @@ use galatea_repository::{SymlinkRepository, is_remote};
 
 use self::openvino::OpenVinoFormat;
 
-/// The source that an argument, or a file in a directory that is one, stands for.
+/// The source that an argument refers to, or a file in a directory that is an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The file of an ONNX model.
+    /// An ONNX model file.
     Onnx(PathBuf),
-    /// The file of a model in Python.
+    /// A Python model file.
     Python(PathBuf),
-    /// The file of a model for OpenVINO.
+    /// An OpenVINO model file.
     OpenVino(PathBuf, OpenVinoFormat),
-    /// The directory of a `SavedModel`.
+    /// A `SavedModel` directory.
     SavedModel(PathBuf),
-    /// The file of a tree ensemble.
+    /// A tree-ensemble file.
     Forest(PathBuf, ModelFormat),
-    /// The directory of a model, with its versions.
+    /// A model directory, with its versions.
     Model(PathBuf),
     /// A model repository, which may be in a bucket.
     Repository(PathBuf),
@@ -50,7 +50,7 @@ impl Source {
     }
 }
 
-/// The sources that these arguments stand for.
+/// The sources that these arguments refer to.
 pub(super) fn find(arguments: &[String]) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     for argument in arguments {
@@ -59,9 +59,9 @@ pub(super) fn find(arguments: &[String]) -> Result<Vec<Source>, String> {
     Ok(sources)
 }
 
-/// The same for arguments that may also be repositories without a good model, or missing: opening
-/// them tells. A repository is only that, because its server leaves files beside its models
-/// alone.
+/// Like `find`, for arguments that may also be missing or be repositories without a valid model:
+/// the caller finds out when it opens them. A repository is only served as such, because its server
+/// ignores any files next to its models.
 pub(super) fn find_for_check(arguments: &[String]) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     for argument in arguments {
@@ -103,7 +103,7 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
     if is_model(&entries) {
         return Ok(vec![Source::Model(path)]);
     }
-    // Of a directory with code, only the file with the usual name is a model.
+    // In a directory with code, only the file with the default name is a model.
     let is_served = |path: &PathBuf| {
         is_onnx(path)
             || path.file_name() == Some(OsStr::new(MODEL))
@@ -130,7 +130,7 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
 
 const MODEL: &str = "model.py";
 
-/// The file of an ONNX model that is linked alone.
+/// The file of an ONNX model that is linked without the files next to it.
 const USUAL: &str = "model.onnx";
 
 fn of_file(path: &Path) -> Option<Source> {
@@ -147,7 +147,7 @@ fn of_file(path: &Path) -> Option<Source> {
     }
 }
 
-/// The error for a file that is no model.
+/// The error for a file that is not a model.
 fn no_model(argument: &str, path: &Path) -> String {
     let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default();
     if matches!(ending, "joblib" | "pickle" | "pkl") {
@@ -194,7 +194,7 @@ fn is_onnx(path: &Path) -> bool {
     path.extension() == Some(OsStr::new("onnx"))
 }
 
-/// The paths in a directory, sorted.
+/// The paths in a directory, in sorted order.
 fn entries(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path()));
     let mut paths: Vec<PathBuf> = entries.collect::<Result<_, _>>()?;
@@ -202,8 +202,8 @@ fn entries(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Returns true if a directory with these entries is one of a model: it has a configuration, or a
-/// version, which is no model itself.
+/// Returns true if a directory with these entries is a model directory: it contains a
+/// configuration, or a version that is not itself a model.
 fn is_model(entries: &[PathBuf]) -> bool {
     let is_version = |path: &PathBuf| {
         is_number(path)
@@ -226,19 +226,21 @@ fn is_number(path: &Path) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The repositories of some sources: repositories as they are, and one of links for all others.
+/// The repositories for a list of sources: repositories themselves, and one repository of links for
+/// all other sources.
 #[derive(Debug)]
 pub(super) struct Repositories {
     /// The paths of all repositories.
     pub(super) paths: Vec<PathBuf>,
-    /// The targets of links.
+    /// The targets of the links.
     pub(super) places: LinkOrigins,
-    /// Kept as long as the server runs.
+    /// They are kept as long as the server runs.
     _linked: Option<SymlinkRepository>,
 }
 
 impl Repositories {
-    /// Makes links in a directory in `parent`. The name is that of the only source.
+    /// Creates links in a new directory in `parent`. If there is only one source, `name` is its
+    /// name.
     pub(super) fn of(
         sources: &[Source],
         name: Option<&str>,
@@ -267,12 +269,13 @@ impl Repositories {
     }
 }
 
-/// Links with what they stand for.
+/// The links, with the paths that they stand for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LinkOrigins(Vec<(PathBuf, PathBuf)>);
 
 impl LinkOrigins {
-    /// Adds a model by the path of its links. A path that the user has no file for means the source.
+    /// Adds a model by the path of its links. If the user has no file for a path, the path stands
+    /// for the source.
     fn add(&mut self, model: &Path, source: &Source) {
         let path = source.path();
         if let Source::Onnx(_)
@@ -296,12 +299,12 @@ impl LinkOrigins {
         self.0.push((model.to_owned(), path.to_owned()));
     }
 
-    /// Puts long paths before those that they begin with.
+    /// Sorts long paths before their own prefixes.
     fn sort(&mut self) {
         self.0.sort_by_key(|(link, _)| Reverse(link.as_os_str().len()));
     }
 
-    /// A message that names the files that were given, not the links to them.
+    /// Rewrites a message so that it names the files that the user passed, not the links to them.
     pub(super) fn named_in(&self, message: &str) -> String {
         self.0.iter().fold(message.to_owned(), |message, (link, place)| {
             message.replace(&link.display().to_string(), &place.display().to_string())
@@ -309,7 +312,7 @@ impl LinkOrigins {
     }
 }
 
-/// The sources by the names of their models, which all have to differ.
+/// The sources by model name; all names must be different.
 fn names<'a>(
     sources: &[&'a Source],
     given: Option<&str>,
@@ -328,8 +331,8 @@ fn names<'a>(
     Ok(names)
 }
 
-/// The name of a model: that of its file without the ending, or of its directory. The file of a
-/// version in a repository's layout has the name of the model's directory.
+/// A model's name: its file name without the extension, or its directory name. If a file is in a
+/// version directory, as in a repository, the model is named after the model directory.
 fn name_of(source: &Source) -> Result<String, String> {
     let path = std::path::absolute(source.path()).unwrap_or_else(|_| source.path().to_owned());
     let in_model = path.parent().filter(|parent| is_number(parent)).and_then(Path::parent);
@@ -352,11 +355,11 @@ fn name_of(source: &Source) -> Result<String, String> {
         },
     };
     let text = named.unwrap_or_default().to_string_lossy();
-    // Names stand in URLs, command lines and labels of metrics.
+    // Names appear in URLs, command lines and metric labels.
     let plain =
         |one: char| if one.is_ascii_alphanumeric() || "._-".contains(one) { one } else { '_' };
     let name: String = match source {
-        // Its configuration may say the same name.
+        // The model's configuration may specify the same name.
         Source::Model(_) => text.into_owned(),
         _ => text.chars().map(plain).collect(),
     };
@@ -387,7 +390,7 @@ fn link(linked: &SymlinkRepository, name: &str, source: &Source) -> std::io::Res
             let config = forest::config(path, *format);
             linked.add_single_file_model(name, path, format.default_file_name(), Some(&config))
         }
-        // Models import what is beside them.
+        // Models import the files next to them.
         Source::Python(path) => version("python", path),
         Source::Model(path) | Source::Repository(path) => linked.add_model(name, path),
     }

@@ -1,26 +1,26 @@
-//! Files of models that the backend `openvino` executes.
+//! Model files that the `openvino` backend executes.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The beginning of a file, which shows whether XML is a model.
+/// The number of bytes at the start of a file that show whether XML is a model.
 const HEAD_BYTES: u64 = 4096;
-/// The name of a TensorFlow Lite file in a version.
+/// The name of a TensorFlow Lite file within a version.
 const LITE: &str = "model.tflite";
 
-/// A format that serving a single file needs to know.
+/// A format that serving a single file has to recognize.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(in crate::commands) enum OpenVinoFormat {
     /// OpenVINO's intermediate representation, whose weights are in a second file.
     Xml,
-    /// TensorFlow Lite.
+    /// A TensorFlow Lite file.
     Lite,
 }
 
 impl OpenVinoFormat {
-    /// The name under which a file is linked alone; `None` if it needs the files beside it.
+    /// The name under which the file is linked by itself; `None` if it needs the files next to it.
     pub(super) const fn linked_as(self) -> Option<&'static str> {
         match self {
             Self::Xml => None,
@@ -29,7 +29,7 @@ impl OpenVinoFormat {
     }
 }
 
-/// The format of a file; `None` if it is no such model. XML must contain a network.
+/// The format of a file; `None` if the file is not such a model. XML must contain a network.
 pub(super) fn format_of(path: &Path) -> Option<OpenVinoFormat> {
     match path.extension().and_then(OsStr::to_str)? {
         "tflite" => Some(OpenVinoFormat::Lite),

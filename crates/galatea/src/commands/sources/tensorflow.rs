@@ -1,15 +1,15 @@
-//! Directories of `SavedModels`, which the backend `tensorflow` executes.
+//! `SavedModel` directories, which the `tensorflow` backend executes.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// The name of a `SavedModel` in a version.
+/// The name of a `SavedModel` within a version.
 pub(super) const USUAL: &str = "model.savedmodel";
-/// The files of which a `SavedModel` has one.
+/// The files of which every `SavedModel` has one.
 const GRAPH_FILES: [&str; 2] = ["saved_model.pb", "saved_model.pbtxt"];
 /// Common suffixes of directory names.
 const ENDINGS: [&str; 2] = ["savedmodel", "saved_model"];
-/// Endings of files with a graph alone.
+/// File extensions of graphs without signatures.
 const GRAPH_ENDINGS: [&str; 2] = ["graphdef", "pb"];
 
 /// Returns true if a directory is a `SavedModel`.
@@ -17,27 +17,27 @@ pub(super) fn is_saved_model(directory: &Path) -> bool {
     GRAPH_FILES.iter().any(|file| directory.join(file).is_file())
 }
 
-/// The `SavedModel` that a file of it stands for.
+/// The `SavedModel` that one of its files belongs to.
 pub(super) fn of_file(file: &Path) -> Option<PathBuf> {
     let is_graph = GRAPH_FILES.iter().any(|name| file.file_name() == Some(OsStr::new(name)));
     is_graph.then(|| super::folder(file).to_owned())
 }
 
-/// The version with the highest number that is a `SavedModel` itself, among the entries of a
-/// directory, as TensorFlow Serving has them.
+/// The highest-numbered version among a directory's entries that is itself a `SavedModel`, as in
+/// TensorFlow Serving.
 pub(super) fn newest_version(entries: &[PathBuf]) -> Option<PathBuf> {
     let number = |path: &&PathBuf| path.file_name()?.to_str()?.parse::<u64>().ok();
     let versions = entries.iter().filter(|path| number(path).is_some() && is_saved_model(path));
     versions.max_by_key(number).cloned()
 }
 
-/// The name of the model in a directory without the usual ending.
+/// The name of the model in a directory, without a common suffix.
 pub(super) fn stem(directory: &Path) -> Option<&OsStr> {
     let ending = directory.extension().and_then(OsStr::to_str).unwrap_or_default();
     if ENDINGS.contains(&ending) { directory.file_stem() } else { directory.file_name() }
 }
 
-/// Returns true if a file is a graph, which doesn't say its inputs and outputs.
+/// Returns true if a file is a graph, which doesn't specify its inputs and outputs.
 pub(super) fn is_graph(file: &Path) -> bool {
     let ending = file.extension().and_then(OsStr::to_str).unwrap_or_default();
     GRAPH_ENDINGS.contains(&ending)
