@@ -51,8 +51,8 @@ impl InstanceObject {
     }
 
     /// The execution recorder of a request that was released for rescheduling. Triton lets backends
-    /// report on such a request at any time, because the same object is used for its next
-    /// execution. Here, backends may report on the request until the next batch begins.
+    /// report on such a request at any time, because its next execution uses the same object. Here,
+    /// backends may report on the request until the next batch begins.
     pub(crate) fn rescheduled(
         &self,
         request: *mut TRITONBACKEND_Request,

@@ -23,7 +23,7 @@ impl<T: CObject> Owned<T> {
 
     pub(crate) fn get(&self) -> Option<&T> {
         // SAFETY: the address came from `into_raw`, and only dropping `self` releases it. If C
-        // releases it in violation of its contract, this returns an error.
+        // releases it in violation of its contract, an error is returned.
         unsafe { handle::borrow(self.0, T::NAME) }.ok()
     }
 

@@ -61,7 +61,7 @@ pub struct PythonOptions {
     pub sandbox_variables: Vec<String>,
     /// A function that returns the variables that a new process would inherit from the server.
     pub inherited: fn() -> Vec<(OsString, OsString)>,
-    /// Variables that the server has set for itself, and that workers don't get.
+    /// Variables that the server has set for itself and that workers don't get.
     pub withheld: &'static [&'static str],
     /// Directories in which models find modules, in addition to their own directories.
     pub module_paths: Vec<PathBuf>,
@@ -81,7 +81,7 @@ pub struct PythonBasedBackend {
 pub enum BackendScript {
     /// A file: `model.py` in the backend's directory.
     File(PathBuf),
-    /// A part of this program.
+    /// A script that is part of this program.
     Supplied(SuppliedScript),
 }
 
@@ -224,7 +224,7 @@ impl ModelRuntime {
         self.confined.as_ref().is_some_and(|one| one.confinement.sandbox)
     }
 
-    /// The script of the program that executes the model in place of a file.
+    /// The script of the program that executes the model instead of a file.
     fn supplied(&self) -> Option<SuppliedScript> {
         match self.options.runtime.as_ref()?.script {
             BackendScript::Supplied(script) => Some(script),
@@ -383,7 +383,7 @@ struct PythonModel {
 /// The way in which a model's workers import numpy.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 enum UseOfNumpy {
-    /// The workers don't import numpy, or it isn't known yet how they import it.
+    /// The workers don't import numpy, or the server doesn't know yet how they import it.
     #[default]
     Unknown,
     /// The workers import numpy the way a template does.

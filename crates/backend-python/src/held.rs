@@ -102,7 +102,7 @@ struct HeldByKey {
     /// delivered.
     passing: usize,
     /// True once a thread waits for the last responses. A notification is a system call, so it is
-    /// skipped while no thread waits.
+    /// skipped while no thread is waiting.
     is_ending: bool,
     last_key: u64,
     /// The reason why requests are no longer accepted. Set once the worker is gone.

@@ -105,8 +105,8 @@ impl Environments {
         Ok(self.interpreter_in(directory))
     }
 
-    /// The interpreter in an environment. If the environment doesn't contain one, the default
-    /// interpreter is used.
+    /// The interpreter in an environment. If the environment doesn't contain an interpreter, the
+    /// default one is used.
     fn interpreter_in(&self, directory: PathBuf) -> Interpreter {
         let own = ["python3", "python"].map(|name| directory.join("bin").join(name));
         let own = own.into_iter().find(|program| program.exists());

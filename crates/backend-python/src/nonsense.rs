@@ -40,7 +40,7 @@ pub fn fuzz_worker_messages(executions: &[u8], others: &[u8], is_decoupled: bool
     serve_in(GiveUpMoment::BehindExecution, executions, others, is_decoupled);
 }
 
-/// The moment at which the supervisor's thread gives up the worker.
+/// The moment at which the supervisor's thread gives up on the worker.
 #[derive(Clone, Copy, Debug)]
 enum GiveUpMoment {
     BehindExecution,

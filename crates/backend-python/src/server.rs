@@ -14,7 +14,7 @@ pub trait ServerAccess: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NotFound` and `Unavailable` as for requests to that model.
+    /// Returns `NotFound` and `Unavailable` in the same cases as a request to that model.
     fn is_decoupled(&self, model: &str, version: Option<i64>) -> Result<bool, Status>;
 
     /// Loads a model and waits until it is loaded.

@@ -54,16 +54,16 @@ const MODULES: &[(&str, &str)] = &[
     source!("triton_python_backend_utils", "triton_python_backend_utils.py"),
 ];
 
-/// A script of the program that executes models in workers, in place of a file.
+/// A script of the program that executes models in workers instead of a file.
 #[derive(Copy, Clone, Debug)]
 pub struct SuppliedScript {
-    /// The module with the function that makes a model.
+    /// The module with the function that creates a model.
     pub(crate) module: &'static str,
     modules: &'static [(&'static str, &'static str)],
 }
 
 impl SuppliedScript {
-    /// Executes models of PyTorch.
+    /// Executes PyTorch models.
     pub const PYTORCH: Self = Self {
         module: "galatea_pytorch",
         modules: &[
@@ -77,7 +77,7 @@ impl SuppliedScript {
         ],
     };
 
-    /// The script as workers receive it.
+    /// The script in the form that workers receive.
     pub(crate) fn to_json(self) -> Value {
         json!({ "module": self.module, "sources": object(self.modules) })
     }

@@ -2,7 +2,7 @@
 
 use crate::{BATCH_STRATEGY, ConfigDraft};
 
-/// The parameters that name libraries for OpenVINO's models, with their fields.
+/// The parameters that name libraries for OpenVINO models, with their fields.
 const OPENVINO_LIBRARIES: [(&str, &str); 2] = [
     ("CPU_EXTENSION_PATH", "parameters.CPU_EXTENSION_PATH"),
     ("OPENVINO_LIBRARY_PATH", "parameters.OPENVINO_LIBRARY_PATH"),

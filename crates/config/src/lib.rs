@@ -1,11 +1,12 @@
 //! Model configuration: from `config.pbtxt` or JSON to a checked [`ModelSpec`].
 //! Start with `draft.rs`.
 //!
-//! A configuration starts as a [`ConfigDraft`], parsed from text or empty. The server completes it
-//! from the model's directory ([`ConfigDraft::resolve_name_and_backend`]), and the backend completes it
-//! from the model's files. [`ConfigDraft::into_validated_spec`] normalizes and checks the result. All errors are
-//! reported at once. Each [`Diagnostic`] has a position in the file, a field, the expected value
-//! and a suggestion. The text format is parsed in `pbtxt`, and JSON in `config-message`.
+//! A configuration starts as a [`ConfigDraft`], which is parsed from text or empty. The server
+//! completes it from the model's directory ([`ConfigDraft::resolve_name_and_backend`]), and the
+//! backend completes it from the model's files. [`ConfigDraft::into_validated_spec`] normalizes and
+//! checks the result. All errors are reported at once. Each [`Diagnostic`] has a position in the
+//! file, a field, the expected value and a suggestion. The text format is parsed in `pbtxt`, and
+//! JSON in `config-message`.
 //!
 //! The crate opens no files and knows no model formats. It never silently ignores a setting:
 //! settings that the server does not support are refused by name.

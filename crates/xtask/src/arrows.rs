@@ -1,7 +1,7 @@
-//! The crates that each crate may use: the rules that keep the floors apart.
+//! The crates that each crate may use. These rules keep the floors apart.
 //!
-//! They are checked against the workspace as cargo resolves it and against the sources,
-//! by the task and by a test of this crate.
+//! The task and a test of this crate check them against the workspace, as cargo resolves it, and
+//! against the sources.
 
 mod graph;
 mod rules;
@@ -9,14 +9,14 @@ mod sources;
 
 pub(crate) use graph::Graph;
 
-/// The ground and the vocabulary that everything above may speak.
+/// The ground, and the vocabulary that all floors above it may use.
 const GROUND: [&str; 4] = ["tensor", "config", "infer", "backend"];
 
-/// The crates that each one may use of the others, named as their folders are. Every crate
-/// that isn't [`PURE`] may use `stdx` beside these.
+/// The other crates that each crate may use, under the names of their folders. In addition, every
+/// crate that isn't [`PURE`] may use `stdx`.
 ///
-/// An arrow that is not here is a decision of its own: ARCHITECTURE.md says
-/// what must be absent and why.
+/// Adding an arrow is a decision of its own: ARCHITECTURE.md says which arrows must be absent, and
+/// why.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("stdx", &[]),
     ("abi", &[]),
@@ -163,11 +163,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("libtritonserver", &["infer", "capi", "galatea"]),
     ("python", &["c-objects", "tensor", "infer", "control", "capi", "galatea"]),
-    // An example, outside the floors: what any agent's author has.
+    // An example outside the floors, which has only what any agent's author has.
     ("checksum-agent", &["abi"]),
-    // For tests, examples and fuzz targets; no program uses it.
+    // For tests, examples and fuzz targets only; no program uses it.
     ("fakes", &["tensor", "infer", "control", "protocol"]),
-    // In place of a library's crate, which no crate of ours uses.
+    // A replacement for a crate of a library; none of our crates uses it.
     ("crc-fast", &[]),
     ("load", &["tensor", "protocol", "measure"]),
     ("traffic", &[]),
@@ -177,11 +177,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// The number of other crates of ours that a change in a crate may compile again.
+/// The maximum number of our other crates that a change in a crate may recompile.
 const COMPILED_AGAIN_MAX: usize = 4;
 
-/// The crates that more others use, directly or not: the ground, the vocabulary, and what several
-/// doors or drivers share. A new name here is a decision of its own, as an arrow is.
+/// The crates that more crates than this use, directly or indirectly: the ground, the vocabulary,
+/// and code that several doors or drivers share. Adding a name here is a decision of its own, like
+/// adding an arrow.
 const WIDELY_USED: &[&str] = &[
     "abi",
     "backend",
@@ -208,8 +209,8 @@ const WIDELY_USED: &[&str] = &[
     "traffic",
 ];
 
-/// The crates that decide. They use no thread, socket, clock, file or randomness, neither
-/// directly nor through a library.
+/// The crates that make decisions. They use no thread, socket, clock, file or randomness, either
+/// directly or through a library.
 const PURE: [&str; 7] =
     ["policy", "gate", "codec", "codec-http", "codec-grpc", "openai", "verdict"];
 
@@ -232,7 +233,7 @@ const IMPURE_LIBRARIES: [&str; 16] = [
     "tonic",
 ];
 
-/// Only these may contain unsafe code, each block with its reason.
+/// The only crates that may contain unsafe code; each block states its reason.
 const UNSAFE_ALLOWED: &[&str] = &[
     "allocator",
     "backend-onnxruntime",
@@ -250,19 +251,18 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "shm",
 ];
 
-/// Only these may keep state in statics: C functions that take no object of ours,
-/// such as the one that writes to the log, leave no other place; and what a thread
-/// knows about itself is the thread's own. A signal handler takes no object either, and neither
-/// does the allocation of a block.
+/// The only crates that may keep state in statics: C functions that take none of our objects, such
+/// as the one that writes to the log, have no other place for it, and thread state belongs to the
+/// thread. Signal handlers and memory allocations don't take an object either.
 const STATICS_ALLOWED: [&str; 5] = ["allocator", "c-objects", "capi", "shm", "stdx"];
 
-/// Only these read the environment; all others get what they need passed in.
+/// The only crates that read the environment; all others receive what they need as arguments.
 const ENVIRONMENT_ALLOWED: [&str; 2] = ["galatea", "xtask"];
 
-/// These serve callers from the network, whose passes come from the gate alone.
+/// The crates that serve callers from the network, whose passes come only from the gate.
 const NETWORK_DOORS: [&str; 3] = ["door", "grpc", "http"];
 
-/// The words that the deciding crates never contain.
+/// The words that the deciding crates must not contain.
 const IMPURE_WORDS: [&str; 10] = [
     "std::fs",
     "std::net",
@@ -276,7 +276,7 @@ const IMPURE_WORDS: [&str; 10] = [
     "RandomState",
 ];
 
-/// Every broken rule, a line each.
+/// Every broken rule, one per line.
 pub(crate) fn violations() -> Result<Vec<String>, String> {
     let graph = Graph::of_workspace()?;
     let mut found = rules::check(&graph);
@@ -287,7 +287,7 @@ pub(crate) fn violations() -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// The task.
+/// Runs the task.
 pub(crate) fn run() -> Result<(), String> {
     let found = violations()?;
     if found.is_empty() {

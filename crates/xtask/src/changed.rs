@@ -38,7 +38,7 @@ const OF_CRATES: [(&str, &[&str], &[&str]); 6] = [
     ("protocol", &["descriptors"], &[]),
 ];
 
-/// Steps and test folders that use the files below a folder. The longest prefix wins.
+/// Steps and test folders that use the files below a folder. The longest matching prefix wins.
 const OF_FOLDERS: [(&str, &[&str], &[&str]); 7] = [
     ("bench/", &[], &["tests/clients"]),
     ("deploy/", &["deploy"], &[]),

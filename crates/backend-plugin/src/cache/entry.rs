@@ -47,7 +47,7 @@ impl CacheEntryObject {
         call(&mut self.buffers.lock("use the buffers"))
     }
 
-    /// The entry's only buffer. A response takes exactly one.
+    /// The entry's only buffer. A response takes exactly one buffer.
     fn single_buffer(&self) -> Result<EntryBuffer, Status> {
         self.with(|buffers| match buffers.as_slice() {
             [only] => Ok(only.clone()),

@@ -92,7 +92,7 @@ pub(super) fn shared_states(pending: &PendingRequest, serving: &ServingModel) ->
         .collect()
 }
 
-/// A state in memory that has spare room.
+/// A state in memory with spare capacity.
 struct GrowableState {
     memory: Arc<HostBuffer>,
     byte_size: usize,

@@ -213,7 +213,7 @@ fn conditional() -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
         SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
     };
     let number = |value: i32| u64::from(value.unsigned_abs());
-    // A datagram socket from such a pair could send to other sockets.
+    // A datagram socket from such a pair could send data to other sockets.
     let streams = [number(libc::SOCK_STREAM), number(libc::SOCK_SEQPACKET)];
     let others = (0..=SOCKET_TYPES).filter(|kind| !streams.contains(kind));
     let pairs = others.map(|kind| rule(1, Dword, MaskedEq(SOCKET_TYPES), kind));

@@ -6,8 +6,8 @@
 //! [`MalformedFrame`], after which the worker is killed.
 //!
 //! Both ends share one table of kinds, places and bounds (`numbers.rs`). The order of the fields is
-//! implemented twice, because each end reads into its own structures. The worker's code is designed
-//! to execute few Python instructions.
+//! implemented twice, because each end reads them into its own structures. The worker's code is
+//! designed to execute few Python instructions.
 
 mod from_worker;
 mod numbers;

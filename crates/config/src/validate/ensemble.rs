@@ -95,7 +95,7 @@ fn check_step(config: &ModelConfig, step: &Step, index: usize, diagnostics: &mut
 #[derive(Copy, Clone)]
 struct BlockingTensor<'a> {
     own: &'a str,
-    /// The tensor that blocks its dependents: in a cycle, the previous one.
+    /// The tensor that blocks its dependents: in a cycle, the previous tensor.
     for_dependents: &'a str,
 }
 

@@ -41,7 +41,7 @@ fn subject(config: &ModelConfig, group: &ModelInstanceGroup) -> BoundedText {
     bounded!("instance group {} of model {}", group.name.escape_debug(), config.name)
 }
 
-/// Checks the profiles, which are numbers by which TensorRT's backend selects.
+/// Checks the profiles, which are numbers that TensorRT's backend uses for selection.
 fn check_profiles(
     config: &ModelConfig,
     group: &ModelInstanceGroup,

@@ -30,8 +30,8 @@ fn check_package(graph: &Graph, package: &Package) -> Vec<String> {
     found
 }
 
-/// Crates that recompile too many others when changed but are not listed as such, and crates that
-/// are listed without reason.
+/// Crates that recompile too many other crates when changed but are not listed as such, and crates
+/// that are listed without reason.
 pub(super) fn check_users(graph: &Graph) -> Vec<String> {
     graph.members().iter().filter_map(|package| misjudged(graph, package)).collect()
 }

@@ -31,7 +31,7 @@ const OTHER_VERSIONS: [(&str, &str); 4] = [
 /// The task.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let options = Options::parse(options)?;
-    // A release fails before anything is built, not an hour later.
+    // The checks come first, so a release fails before anything is built, not an hour later.
     let commit = Commit::of_this_tree(options.is_draft)?;
     let changes = notes::section(&read("CHANGELOG.md")?, VERSION, options.is_draft)?;
     check_versions()?;

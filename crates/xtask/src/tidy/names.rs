@@ -1,4 +1,4 @@
-//! Type names: a name that many crates, or several modules, define says nothing.
+//! Type names: a name that many crates or several modules define says nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ struct Definitions<'a> {
     is_private: bool,
 }
 
-/// Every name of a private type that too many modules define.
+/// Every private type name that too many modules define.
 fn in_modules(sources: &[&File]) -> Vec<Violation> {
     let mut names: BTreeMap<String, Definitions<'_>> = BTreeMap::new();
     for file in sources {
