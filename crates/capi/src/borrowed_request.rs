@@ -50,7 +50,7 @@ impl Drop for BorrowedRequest {
         if let Some(release) = self.release.function {
             let flags = TRITONSERVER_REQUEST_RELEASE_ALL.0;
             // SAFETY: the caller set a function that accepts these arguments on any thread. The
-            // request was handed over together with it and is returned once.
+            // request was handed over together with it, and is returned once.
             run_foreign_code(|| unsafe { release(self.request.0, flags, self.release.userp) });
         }
     }

@@ -17,8 +17,8 @@ const RESERVED: [&str; 7] = [
 /// The form in which header values arrive.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum HeaderWhitespace {
-    /// As a line of an HTTP head. As in Triton, only the spaces before the value are not part of
-    /// it, all other whitespace is, and an empty value is read as a space.
+    /// As a line of an HTTP head. As in Triton, only the spaces before the value are removed, while
+    /// all other whitespace is kept, and an empty value is read as a space.
     HttpLine,
     /// Unchanged, as in gRPC metadata.
     Exact,

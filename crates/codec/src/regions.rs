@@ -118,7 +118,7 @@ impl OutputPostprocessing {
         for output in &mut response.outputs {
             match self.output_region(&output.name) {
                 Some(region) => place(output, region)?,
-                // This is an input that the model repeats.
+                // This is an input that the model returns as an output.
                 None => output.data.make_owned()?,
             }
         }

@@ -8,7 +8,7 @@ use galatea_infer::Status;
 
 /// The server as seen by doors that record traffic.
 ///
-/// It belongs to the `trace` API: like traces, a recording shows a client the requests of other
+/// It belongs to the `trace` API: like traces, a recording shows one client the requests of other
 /// clients.
 pub trait TrafficRecordingControl: fmt::Debug + Send + Sync {
     /// Records the requests to a model version until the returned value is dropped. If no version

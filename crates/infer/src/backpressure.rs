@@ -34,7 +34,7 @@ pub struct Backpressure {
     points: Vec<Arc<dyn CongestionPoint>>,
 }
 
-/// The interval at which a waiting thread checks for cancellation of its request.
+/// The interval at which a waiting thread checks whether its request has been cancelled.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The maximum time that a thread waits. As in Triton, the thread then sends anyway, so that models

@@ -30,11 +30,11 @@
 //!    no flag: the scheduler itself finds requests that have waited too long in a queue or a
 //!    backlog, or that will miss their deadline (`FailReason::{TimeoutExpired,
 //!    SequenceTimeoutExpired, TooLate}`), and ends them with the same `Action::Fail`.
-//! 5. **An executing batch is told, not stopped.** A closed batch keeps its requests. ONNX models
-//!    check the flag before the batch (`OnnxInstance::execute`), compiled backends ask
-//!    `TRITONBACKEND_RequestIsCancelled`, a worker gets the frame `CANCELLED` for `is_cancelled()`.
-//!    An iterative request is not executed again (`RequestState::Cancelled`). A decoupled model
-//!    that waits for a slow client resumes
+//! 5. **An executing batch is notified, not stopped.** A closed batch keeps its requests. ONNX
+//!    models check the flag before the batch (`OnnxInstance::execute`), compiled backends call
+//!    `TRITONBACKEND_RequestIsCancelled`, and a worker gets the frame `CANCELLED` for
+//!    `is_cancelled()`. An iterative request is not executed again (`RequestState::Cancelled`). A
+//!    decoupled model that waits for a slow client resumes
 //!    ([`Backpressure::wait_until_relieved`](crate::Backpressure::wait_until_relieved); in a
 //!    worker, when it gets its frame); whether to stop is up to the model.
 //! 6. **A long run is terminated if all clients have disconnected.** `LaneWatch` checks an
@@ -45,8 +45,8 @@
 //!    `ExecutionTerminator`.
 //! 7. **An ensemble fails at once and ends later.** `EnsembleRun::cancel` replies, starts no
 //!    further step, and cancels its calls: a call that waits at its gate is withdrawn, and a call
-//!    that was sent begins at step 3. The run ends after its last call. The calls of a Python model
-//!    continue until the model cancels them or its worker exits.
+//!    that was sent continues at step 3. The run ends after its last call. The calls of a Python
+//!    model continue until the model cancels them or its worker exits.
 //! 8. **The owner ends the request.** [`PendingRequest`](crate::PendingRequest) counts it and
 //!    replies, in this order. A request that step 4 removed from the queue, or step 6 from a run,
 //!    counts as [`FailureReason::Canceled`](crate::FailureReason::Canceled). An execution that runs
@@ -55,7 +55,7 @@
 //!    drops the remaining hooks.
 //! 9. **Memory is released with the values.** The tensors and their charges are dropped with the
 //!    request, and a door's charge (`RequestCharge`) with the sink, after the final reply. Until
-//!    then the memory is in use, even if no client waits. Dropping the last reference to a
+//!    then, the memory is in use, even if no client is waiting. Dropping the last reference to a
 //!    `BorrowedRequest` calls the C program's release callback.
 //!
 //! # The races
@@ -63,8 +63,8 @@
 //! - **With queueing.** The hook is added after the step that queues the request, if the request is
 //!   still queued. A token that is already cancelled runs the hook at once.
 //! - **With the close of a batch.** Cancelling and closing are both steps under the dispatcher's
-//!   lock. A hook that comes second finds no such key among the queued requests, and the execution
-//!   continues.
+//!   lock. If the hook comes second, it finds no such key among the queued requests, and the
+//!   execution continues.
 //! - **With the end of the request.** A hook may run, or be added, after the request has ended. The
 //!   hook has only a weak reference and a key. Request keys carry a generation, and worker keys
 //!   count up, so a late hook never affects a later request. A run that has ended drops the event,
@@ -80,14 +80,15 @@
 //!   to either the old use, which is over, or the new one.
 //! - **Between a check and a termination.** A flag is never cleared: disconnected clients do not
 //!   come back. `LaneWatch` terminates under the lock that the lane's thread takes after each
-//!   execution, where it resets the instance. So the next execution is never terminated. A run that
-//!   ended before it noticed replies with its result.
+//!   execution, where it resets the instance. The next execution is therefore never terminated. If
+//!   a run ends before it notices the termination, it replies with its result.
 //! - **Between an ensemble and its steps.** One thread at a time drives a run, in event order. A
 //!   step's response after the cancellation is ignored; a call that its gate admits while it is
 //!   being withdrawn (`Withdrawal::AlreadyAdmitted`) ends when that event arrives, and is not sent.
 //! - **With the second iteration.** The scheduler notes the cancellation of an executing iterative
 //!   request in the step that would otherwise ignore it, and checks for it on release. Whichever
-//!   comes first, the request fails once: queued again by step 4, or released by step 5.
+//!   comes first, the request fails once: step 4 fails a request that is queued again, and step 5
+//!   fails one that is released.
 //! - **With an unload.** The hooks don't keep a version loaded. If the dispatcher no longer exists,
 //!   neither do its requests.
 

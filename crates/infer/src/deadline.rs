@@ -11,7 +11,7 @@ pub enum Deadline {
     None,
     /// This time.
     At(Instant),
-    /// A header with this name specifies it, but can't be read.
+    /// The request has a header with this name, but its value can't be parsed.
     Unreadable(&'static str),
 }
 
@@ -93,7 +93,7 @@ fn seconds(text: &[u8]) -> Option<Duration> {
     Some(seconds.saturating_add(fraction))
 }
 
-/// A number of decimal digits only. A number that exceeds 64 bits counts as the largest.
+/// A number of decimal digits only. A number that exceeds 64 bits counts as the largest number.
 fn whole(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;

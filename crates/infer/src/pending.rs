@@ -15,8 +15,7 @@ use crate::{
     StatisticsReporter, Status, Trace,
 };
 
-/// An admitted request together with its sender: what the engine queues and what a
-/// backend receives.
+/// An admitted request together with its sender, which the engine queues and a backend receives.
 ///
 /// Dropping it releases the request. If it still has its sender, the caller gets
 /// an internal error.
@@ -29,7 +28,7 @@ pub struct PendingRequest {
 #[derive(Debug)]
 struct PendingParts {
     request: Box<InferenceRequest>,
-    /// The responder; the final reply takes it. Padding never has one.
+    /// The responder, which the final reply takes. Padding never has one.
     responder: Option<Responder>,
     batch_size: u32,
     /// The sequence; set while a backend has the request.

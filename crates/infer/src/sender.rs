@@ -113,7 +113,7 @@ impl ResponseSender {
         self.end(Reply::Finished);
     }
 
-    /// Wraps the sink in a layer that sees the replies pass.
+    /// Wraps the sink in a layer that sees the replies pass through.
     pub fn wrap(
         mut self,
         wrap: impl FnOnce(Box<dyn ResponseSink>) -> Box<dyn ResponseSink>,

@@ -8,9 +8,9 @@ use galatea_gate::ledger::MemoryLimitExceeded;
 use galatea_gate::text::truncate_text;
 use galatea_tensor::ForeignMemoryError;
 
-/// The maximum length of an error message, in bytes. A longer message is cut.
+/// The maximum length of an error message, in bytes. A longer message is truncated.
 ///
-/// Messages may repeat a client's input. The gRPC door cuts a status further.
+/// Messages may repeat a client's input. The gRPC door truncates a status further.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The kind of failure that a [`Status`] reports, named as in Triton's C API.
@@ -61,7 +61,7 @@ impl Code {
 
 /// A failure with its code and a message that a client may see.
 ///
-/// The message is cut at `ERROR_BYTES_MAX`, because it may repeat a client's input.
+/// The message is truncated at `ERROR_BYTES_MAX` bytes, because it may repeat a client's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     code: Code,
@@ -164,7 +164,7 @@ impl From<MemoryLimitExceeded> for Status {
     }
 }
 
-/// The client took its memory away, or no memory is left for a copy of it.
+/// The client removed its memory, or no memory is left for a copy of it.
 impl From<ForeignMemoryError> for Status {
     fn from(error: ForeignMemoryError) -> Self {
         let code = match error {

@@ -38,7 +38,7 @@ pub enum TensorTracePoint {
     BackendOutput,
 }
 
-/// The request that a trace is about.
+/// The request that a trace describes.
 #[derive(Copy, Clone, Debug)]
 pub struct TraceSubject<'a> {
     /// The model's name.

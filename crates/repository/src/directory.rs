@@ -177,7 +177,7 @@ fn read_sized(file: File, size: FileReadLimit) -> Result<Vec<u8>, String> {
     fits(length)?;
     let mut bytes = Vec::new();
     let read_max = match size {
-        // Reading one more byte reveals that the file is too long.
+        // Reading one more byte shows whether the file is too long.
         FileReadLimit::AtMost(_) => bytes_max.saturating_add(1),
         FileReadLimit::Beginning(_) => bytes_max,
     };

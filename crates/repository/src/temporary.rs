@@ -19,7 +19,7 @@ pub(crate) struct TemporaryDirectory {
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        // Failure to remove a directory is no reason to stop serving.
+        // A failure to remove a directory is no reason to stop serving.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

@@ -133,7 +133,7 @@ pub enum RemoteError {
     /// The folder specified as a repository is empty, in Triton's words.
     #[error("repository path is not a valid directory")]
     NotDirectory,
-    /// An object's name can't be a path. Other folders can be listed.
+    /// An object's name is not a valid path. Other folders can be listed.
     #[error("{0}")]
     Name(String),
     /// Any other reason.

@@ -73,8 +73,8 @@ impl RemoteRoot {
 
     /// Returns true if this folder contains a model, or may contain one.
     pub(crate) fn has(&self, folder: &str) -> bool {
-        // Two objects exceed the count and cause an error here. Other problems are reported when
-        // the model is read.
+        // Two objects exceed the limit, which causes an error here. Other problems are reported
+        // when the model is read.
         self.store.list(folder, 1).map_or(true, |found| !found.is_empty())
     }
 
