@@ -161,7 +161,7 @@ unsafe fn allocate_anew(layout: Layout) -> *mut u8 {
 ///
 /// # Safety
 ///
-/// As for [`GlobalAlloc::dealloc`].
+/// Same requirements as for [`GlobalAlloc::dealloc`].
 #[cold]
 #[inline(never)]
 unsafe fn give_back(block: *mut u8, layout: Layout) {

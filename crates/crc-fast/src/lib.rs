@@ -1,33 +1,33 @@
-//! The part of the crate `crc-fast` that `object_store` uses: the checksum CRC-64/NVME of an
-//! upload. The server uploads nothing, but the code must compile.
+//! The part of the crate `crc-fast` that `object_store` uses: the CRC-64/NVME checksum for uploads.
+//! The server doesn't upload anything, but the code must compile.
 //!
-//! The crate on crates.io always brings a C interface, whose functions a library exports
-//! beside its own and which keep the tables of a hundred checksums in the program: 0.9 MB.
-//! Cargo takes this crate in its place (`[patch.crates-io]` in the workspace's manifest).
-//! A use of more by `object_store`, one day, fails to compile here.
+//! The crate on crates.io always includes a C interface. A library exports its functions in
+//! addition to its own, and they keep the tables for a hundred checksums in the program, which take
+//! 0.9 MB. Cargo uses this crate instead (`[patch.crates-io]` in the workspace's manifest). If
+//! `object_store` ever uses more of the crate, the build fails here.
 //!
-//! This crate is *not* fast: it takes a step for each bit.
+//! This crate is *not* fast: it processes one bit at a time.
 
 #![forbid(unsafe_code)]
 
-/// The polynomial x⁶⁴ + … of NVM Express, reflected.
+/// The polynomial x⁶⁴ + … of NVM Express, bit-reversed.
 const POLYNOMIAL: u64 = 0x9A6C_9329_AC4B_C9B5;
 
-/// A kind of checksum.
+/// A checksum algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrcAlgorithm {
-    /// CRC-64 of NVM Express, the one that Amazon S3 knows.
+    /// CRC-64 as defined by NVM Express, the variant that Amazon S3 supports.
     Crc64Nvme,
 }
 
-/// A checksum in the making.
+/// A checksum that is being computed.
 #[derive(Clone, Debug)]
 pub struct Digest {
     register: u64,
 }
 
 impl Digest {
-    /// The checksum of nothing so far.
+    /// Creates the checksum of an empty input.
     pub fn new(algorithm: CrcAlgorithm) -> Self {
         match algorithm {
             CrcAlgorithm::Crc64Nvme => Self { register: u64::MAX },
@@ -48,7 +48,7 @@ impl Digest {
         }
     }
 
-    /// The checksum of all bytes.
+    /// The checksum of all bytes so far.
     pub fn finalize(self) -> u64 {
         !self.register
     }

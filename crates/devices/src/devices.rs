@@ -268,7 +268,7 @@ impl Devices {
         let reading = monitor.read(&device.info().bus_id);
         let error = reading.as_ref().map_or_else(Some, DeviceMeasurement::error_of_lost);
         if let Some(error) = error.filter(|error| error.lost) {
-            // Libraries that use the device directly don't report the loss themselves.
+            // Libraries that use the device directly don't report its loss themselves.
             device.declare_lost(&error.text);
         }
         Some(reading)

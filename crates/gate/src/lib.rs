@@ -1,4 +1,4 @@
-//! Caller rights and request costs: the decisions that every door asks for before it collects,
+//! Caller rights and memory charges: the decisions that every door asks for before it collects,
 //! decodes or forwards anything.
 //!
 //! This crate only decides. It reads no sockets, knows no protocol, and has no threads, clocks or

@@ -26,7 +26,7 @@ struct Date {
 }
 
 impl Date {
-    /// Returns the day that begins this number of days after 1970 began.
+    /// Returns the date that is this number of days after 1970-01-01.
     fn of(days: u64) -> Self {
         let mut rest = days;
         let mut year = 1970;
@@ -60,8 +60,8 @@ const fn month_length(year: u64, month: u64) -> u64 {
     }
 }
 
-/// Writes a time in a format of `strftime`. Directives that no template is known to use stay as they
-/// are.
+/// Formats a time according to a `strftime` format. Directives that no known template uses are
+/// copied unchanged.
 pub(crate) fn format_time(seconds: u64, format: &str) -> String {
     let date = Date::of(seconds / 86_400);
     let weekday = name(&DAYS, (seconds / 86_400) % 7);

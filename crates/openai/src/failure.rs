@@ -1,4 +1,4 @@
-//! The ways in which a request fails, in the forms of Triton's frontend.
+//! The ways in which a request can fail, in the form that Triton's frontend reports them.
 
 use std::fmt;
 
@@ -8,21 +8,21 @@ use crate::schema::ErrorList;
 /// The reason why a request gets no completion.
 #[derive(Debug)]
 pub enum Failure {
-    /// The client's mistake: code 400, with this text.
+    /// A mistake by the client: code 400, with this text.
     Client(String),
-    /// Anything else: code 500, with this text.
+    /// Any other failure: code 500, with this text.
     Server(String),
     /// A body whose fields are invalid: code 422.
     Invalid(ErrorList),
 }
 
 impl Failure {
-    /// Creates a failure that is the client's mistake.
+    /// Creates a failure that the client caused.
     pub(crate) fn client(text: impl Into<String>) -> Self {
         Self::Client(text.into())
     }
 
-    /// Creates a failure that is not the client's mistake.
+    /// Creates a failure that the client didn't cause.
     pub(crate) fn server(text: impl Into<String>) -> Self {
         Self::Server(text.into())
     }
@@ -49,7 +49,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Writes an error as FastAPI does.
+/// Formats an error as FastAPI does.
 #[must_use]
 pub fn detail_document(text: &str) -> Vec<u8> {
     let mut document = b"{\"detail\":".to_vec();
@@ -58,7 +58,7 @@ pub fn detail_document(text: &str) -> Vec<u8> {
     document
 }
 
-/// Writes an error as OpenAI's API does.
+/// Formats an error as OpenAI's API does.
 #[must_use]
 pub fn error_document(message: &str, kind: &str, code: Option<&str>) -> Vec<u8> {
     let mut document = b"{\"error\":{\"message\":".to_vec();

@@ -1,13 +1,15 @@
-//! OpenAI's API as Triton's frontend speaks it: requests, chat templates, the inputs of models, and
-//! what is made from their outputs.
+//! OpenAI's API as Triton's frontend implements it: requests, chat templates, the inputs of models,
+//! and the responses that are created from their outputs.
 //!
-//! A body becomes a checked request ([`ChatRequest`], [`CompletionRequest`], [`EmbeddingRequest`]), a
-//! [`ChatTemplate`] turns a conversation into a prompt, a [`ModelDescription`] says which inputs
-//! carry the prompt and the parameters and which outputs carry the text, and a [`CompletionReply`] writes
-//! the responses of the model as documents or events.
+//! The crate turns a body into a validated request ([`ChatRequest`], [`CompletionRequest`],
+//! [`EmbeddingRequest`]). A [`ChatTemplate`] turns a conversation into a prompt. A
+//! [`ModelDescription`] specifies the inputs for the prompt and the parameters, and the outputs
+//! that contain the text. A [`CompletionReply`] formats the model's responses as documents or
+//! events.
 //!
-//! Out of scope: the crate opens no file and no socket, reads no clock, and knows no backend. What
-//! the backends vLLM and TensorRT-LLM expect is a description like any other.
+//! Out of scope: the crate opens no files or sockets, reads no clock, and knows no backends. The
+//! inputs that the backends for vLLM and TensorRT-LLM expect are described in the same way as any
+//! other model's.
 //!
 //! ```
 //! use galatea_openai::{ChatRequest, ChatTemplate, ContentType, read_body};

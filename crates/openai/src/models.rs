@@ -1,13 +1,13 @@
-//! The documents about models.
+//! The documents that describe models.
 
 use crate::json::push_string;
 
-/// A model in a list.
+/// A model in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelEntry {
     /// The name.
     pub id: String,
-    /// The time since which the server has the model, in seconds since 1970.
+    /// The time at which the server got the model, in seconds since 1970.
     pub created_secs: u64,
 }
 
@@ -19,7 +19,7 @@ fn push_model(text: &mut Vec<u8>, model: &ModelEntry) {
     text.extend_from_slice(b",\"object\":\"model\",\"owned_by\":\"Triton Inference Server\"}");
 }
 
-/// Writes a model.
+/// Formats a model.
 #[must_use]
 pub fn model_document(model: &ModelEntry) -> Vec<u8> {
     let mut text = Vec::new();
@@ -27,7 +27,7 @@ pub fn model_document(model: &ModelEntry) -> Vec<u8> {
     text
 }
 
-/// Writes a list of models.
+/// Formats a list of models.
 #[must_use]
 pub fn model_list_document(models: &[ModelEntry]) -> Vec<u8> {
     let mut text = b"{\"object\":\"list\",\"data\":[".to_vec();
@@ -41,7 +41,7 @@ pub fn model_list_document(models: &[ModelEntry]) -> Vec<u8> {
     text
 }
 
-/// Writes the response to an unload.
+/// Formats the response to an unload.
 #[must_use]
 pub fn unloaded_document(model: &str) -> Vec<u8> {
     let mut text = b"{\"status\":\"success\",\"model\":".to_vec();

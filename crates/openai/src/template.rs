@@ -1,4 +1,4 @@
-//! Chat templates: Jinja in the dialect of Hugging Face's `transformers`.
+//! Chat templates, which use Jinja in the dialect of Hugging Face's `transformers`.
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ use crate::calendar::format_time;
 use crate::json::{Bounds, JsonValue, Object, parse, push_indented, values_max};
 use crate::{ChatRequest, Failure};
 
-/// The work that one rendering may do: about as many steps, and 64 bytes of text for each. A template
-/// that loops is refused after some tenths of a second.
+/// The maximum amount of work for one rendering: about this many steps, and 64 bytes of text for
+/// each. A template with an endless loop is refused after a few tenths of a second.
 const FUEL: u64 = 1 << 20;
 
 /// The names of the templates in the environment.
 const DEFAULT: &str = "default";
 const TOOLS: &str = "tool_use";
 
-/// The settings of a tokenizer that templates see.
+/// The tokenizer settings that templates see.
 const TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
@@ -50,12 +50,12 @@ impl fmt::Debug for ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads a template from the text of a `tokenizer_config.json`, if there is one, and the text of
-    /// a template, which replaces the configuration's.
+    /// Creates a template from the text of a `tokenizer_config.json`, if there is one, and the text
+    /// of a template, which replaces the one in the configuration.
     ///
     /// # Errors
     ///
-    /// If neither has a template, or one of them can't be read.
+    /// Returns an error if neither contains a template, or if one of them can't be parsed.
     pub fn new(tokenizer: Option<&str>, template: Option<&str>) -> Result<Self, TemplateError> {
         let config = match tokenizer {
             None => Object::default(),
@@ -82,11 +82,11 @@ impl ChatTemplate {
         Ok(Self { environment, has_tools, tokens })
     }
 
-    /// Returns the prompt of a request that arrived at this time, in seconds since 1970.
+    /// Returns the prompt for a request that arrived at this time, in seconds since 1970.
     ///
     /// # Errors
     ///
-    /// Code 500 with the reason of the template, as in Triton; 400 if the template would do too much
+    /// Code 500 with the template's own reason, as in Triton; 400 if the template would do too much
     /// work.
     pub fn render(&self, request: &ChatRequest, now_secs: u64) -> Result<String, Failure> {
         let messages = request.conversation()?;
@@ -111,7 +111,7 @@ fn failure(error: &Error) -> Failure {
         return Failure::client("The chat template needs more work than is allowed for a request");
     }
     match error.detail() {
-        // The reason that a template gives itself.
+        // The reason that a template itself specifies.
         Some(reason) if error.kind() == ErrorKind::InvalidOperation => Failure::server(reason),
         _ => Failure::server(error.to_string()),
     }
@@ -141,7 +141,7 @@ fn add(
     added.map_err(|error| TemplateError(format!("the chat template is malformed: {error}")))
 }
 
-/// Adds the templates of a list. Returns true if there is one for tools.
+/// Adds the templates in a list. Returns true if one of them is for tools.
 fn add_named(
     environment: &mut Environment<'static>,
     named: &[JsonValue],
@@ -160,8 +160,8 @@ fn add_named(
     add(environment, TOOLS, text).map(|()| true)
 }
 
-/// Replaces the tags around what an assistant says, which only matter in training, by tags that do
-/// nothing.
+/// Replaces the tags around an assistant's text, which only matter for training, with tags that
+/// have no effect.
 fn without_generation(text: &str) -> String {
     let mut changed = String::with_capacity(text.len());
     let mut rest = text;
@@ -182,7 +182,7 @@ fn without_generation(text: &str) -> String {
     changed
 }
 
-/// Returns a special token, which is a string or an object with its content.
+/// Returns a special token, which is a string or an object that contains the string.
 fn token(value: &JsonValue) -> Option<JinjaValue> {
     let content = value.as_object().and_then(|token| token.get("content"));
     value.as_str().or_else(|| content.and_then(JsonValue::as_str)).map(JinjaValue::from)
@@ -205,13 +205,13 @@ fn jinja(value: &JsonValue) -> JinjaValue {
     }
 }
 
-/// The depth to which a template's value is written.
+/// The maximum depth to which a template's value is written.
 const DEPTH_MAX: usize = 300;
 
-/// Writes a value as `json.dumps` does without escaping characters beyond ASCII.
+/// Formats a value as `json.dumps` does, without escaping non-ASCII characters.
 fn to_json(value: JinjaValue, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
-    // The other options of Hugging Face's filter, of which templates use the defaults.
+    // The other options of Hugging Face's filter, whose defaults templates use.
     let _: Option<JinjaValue> = options.get("ensure_ascii")?;
     let _: Option<JinjaValue> = options.get("separators")?;
     let _: Option<JinjaValue> = options.get("sort_keys")?;

@@ -6,10 +6,10 @@
 //! at a time, in order, without holding a lock.
 //!
 //! One lock guards the slot and the queue. A driver checks for the next item and goes back into the
-//! slot under that lock ([`DriverSlot::next_or_release`]), so a thread that adds an item later finds the
-//! driver there.
+//! slot under that lock ([`DriverSlot::next_or_release`]), so a thread that adds an item later
+//! finds the driver there.
 
-/// A driver's slot. It must be under the lock that guards the queue.
+/// A driver's slot. It must be protected by the lock that guards the queue.
 ///
 /// `Idle` → `Driving` → `Idle` or `Closed`; `Closed` is final.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]

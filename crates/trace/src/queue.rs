@@ -139,7 +139,7 @@ impl TraceQueue {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Takes all messages. If there are none, it waits for at most `wait`; `None` means no limit.
+    /// Takes all messages. If there are none, waits for at most `wait`; `None` means no limit.
     pub(crate) fn take(&self, wait: Option<Duration>) -> VecDeque<Message> {
         let mut messages = self.messages.lock("take traces");
         if messages.is_empty() {

@@ -1,9 +1,9 @@
 //! The ledger counts the bytes that requests and responses hold, over all connections of all doors,
 //! against one limit (`--memory-limit`).
 //!
-//! Memory is charged *before* it is allocated, and released when it is freed: a [`MemoryCharge`] lives in
-//! the same value as the memory ([`ChargedMemory`]) and releases its bytes on drop, whichever way
-//! the memory leaves the server. A charge beyond the limit is refused at once
+//! Memory is charged *before* it is allocated, and released when it is freed: a [`MemoryCharge`]
+//! lives in the same value as the memory ([`ChargedMemory`]) and releases its bytes on drop,
+//! whichever way the memory leaves the server. A charge beyond the limit is refused at once
 //! ([`MemoryLimitExceeded`]). Nothing waits for memory, so nothing can wait forever.
 //!
 //! ```text
@@ -14,13 +14,13 @@
 //! Charge   one per buffer, or per request
 //! ```
 //!
-//! Small requests cost little. A charge below [`MemoryAccount::STEP_BYTES`] is one atomic operation on
-//! the connection's own account. Only one charge in many reaches the counters that all connections
-//! share.
+//! Small requests cost little. A charge below [`MemoryAccount::STEP_BYTES`] is one atomic operation
+//! on the connection's own account. Only one charge in many reaches the counters that all
+//! connections share.
 //!
-//! Held bytes may exceed the limit by [`MemoryAccount::BASE_BYTES`] for each open connection, because
-//! connections are never refused for lack of memory: health checks must get a response. The doors
-//! limit the number of connections.
+//! Held bytes may exceed the limit by [`MemoryAccount::BASE_BYTES`] for each open connection,
+//! because connections are never refused for lack of memory: health checks must get a response. The
+//! doors limit the number of connections.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -58,9 +58,9 @@ pub const RETRY_AFTER_SECS: u32 = 1;
 pub struct MemoryLedger {
     limit: usize,
     held: AtomicUsize,
-    /// The most bytes held since the last [`MemoryLedger::sample`].
+    /// The maximum number of bytes held since the last [`MemoryLedger::sample`].
     peak: AtomicUsize,
-    /// The most bytes that a single account has ever held.
+    /// The maximum number of bytes that a single account has ever held.
     account_peak: AtomicUsize,
     /// The number of refused charges.
     refusals: AtomicUsize,
@@ -69,9 +69,9 @@ pub struct MemoryLedger {
 /// The state of a ledger, read by [`MemoryLedger::sample`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryLedgerSample {
-    /// The bytes held now.
+    /// The number of bytes held now.
     pub held: usize,
-    /// The most bytes held since the previous sample.
+    /// The maximum number of bytes held since the previous sample.
     pub peak: usize,
 }
 
@@ -104,7 +104,7 @@ impl MemoryLedger {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that a single account has held since startup.
+    /// The maximum number of bytes that a single account has held since startup.
     #[must_use]
     pub fn account_peak(&self) -> usize {
         self.account_peak.load(Ordering::Relaxed)
@@ -116,15 +116,15 @@ impl MemoryLedger {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Reads the held bytes and begins a new period for [`MemoryLedgerSample::peak`]. For a single reader
-    /// only: the driver of a [`HeapTrimPolicy`].
+    /// Reads the held bytes and begins a new period for [`MemoryLedgerSample::peak`]. For a single
+    /// reader only: the driver of a [`HeapTrimPolicy`].
     pub fn sample(&self) -> MemoryLedgerSample {
         let held = self.held();
         MemoryLedgerSample { held, peak: self.peak.swap(held, Ordering::Relaxed).max(held) }
     }
 
-    /// Notes that uncharged memory of this size was freed, such as a pool's, so that a [`HeapTrimPolicy`]
-    /// takes it into account.
+    /// Notes that uncharged memory of this size was freed, such as a pool's, so that a
+    /// [`HeapTrimPolicy`] takes it into account.
     pub fn note_freed(&self, bytes: usize) {
         self.raise_peak(self.held().saturating_add(bytes));
     }

@@ -1,18 +1,18 @@
-//! The decision when to return free memory to the system.
+//! The decision about when to return free memory to the system.
 
 use super::MemoryLedgerSample;
 
 /// Decides after each sample of the ledger whether the allocator returns free memory to the system.
 ///
-/// An allocator keeps freed memory for the next burst. That is right while bursts follow each
-/// other, and wrong after the last one. So memory is returned when much less was held for a whole
-/// period than before, and once more a period later, because another thread may free memory shortly
-/// after its charge is released.
+/// An allocator keeps freed memory for the next burst. Keeping it is right while bursts follow each
+/// other, and wrong after the last one. Memory is therefore returned when much less memory was held
+/// during a whole period than before. It is returned again one period later, because another thread
+/// may free memory shortly after its charge is released.
 #[derive(Clone, Debug, Default)]
 pub struct HeapTrimPolicy {
-    /// The most bytes held since memory was last returned.
+    /// The maximum number of bytes held since memory was last returned.
     peak: usize,
-    /// True if the previous period ended with a fall.
+    /// True if usage had fallen at the end of the previous period.
     has_just_fallen: bool,
 }
 

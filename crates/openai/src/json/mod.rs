@@ -1,4 +1,4 @@
-//! JSON as Python reads and writes it, because clients see its errors and its numbers.
+//! JSON parsed and formatted as in Python, because clients see the resulting errors and numbers.
 
 mod parse;
 mod value;

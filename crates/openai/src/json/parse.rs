@@ -1,11 +1,11 @@
-//! Reading JSON with Python's errors: the texts and places of `json.loads`.
+//! Parses JSON with the error texts and positions of Python's `json.loads`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{JsonValue, Object};
 
-/// The depth to which arrays and objects may be nested. Python's own limit is its stack's.
+/// The maximum nesting depth of arrays and objects. Python's own limit is the size of its stack.
 const DEPTH_MAX: usize = 256;
 /// The number of digits from which Python refuses an integer.
 const DIGITS_MAX: usize = 4300;
@@ -22,21 +22,21 @@ pub(crate) struct Bounds {
 /// The reason why a document is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JsonError {
-    /// A mistake in the syntax, with Python's text.
+    /// A syntax error, with Python's text.
     Syntax {
         /// The text.
         message: &'static str,
         /// The number of characters before the mistake.
         position: usize,
-        /// The line of the mistake, from 1.
+        /// The line of the mistake, starting at 1.
         line: usize,
-        /// The column of the mistake, from 1.
+        /// The column of the mistake, starting at 1.
         column: usize,
     },
-    /// The document is no UTF-8, is nested too deeply, or has a number with too many digits. Python
-    /// has other exceptions for these.
+    /// The document is not UTF-8, is nested too deeply, or contains a number with too many digits.
+    /// Python raises other exceptions for these.
     Unreadable,
-    /// There are more values than the bounds allow.
+    /// There are more values than the limits allow.
     TooManyValues,
 }
 
@@ -54,19 +54,19 @@ impl fmt::Display for JsonError {
 
 impl std::error::Error for JsonError {}
 
-/// Returns a bound on the number of values in a document, without reading it: each value but the
-/// first follows one of these characters.
+/// Returns an upper bound on the number of values in a document without parsing it: each value
+/// except the first follows one of these characters.
 #[must_use]
 pub(crate) fn values_max(document: &[u8]) -> usize {
     let openers = document.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{' | b':'));
     openers.count().saturating_add(1)
 }
 
-/// Reads a document.
+/// Parses a document.
 ///
 /// # Errors
 ///
-/// The first mistake.
+/// Returns the first mistake.
 pub(crate) fn parse(document: &[u8], bounds: Bounds) -> Result<JsonValue, JsonError> {
     let document = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document);
     let text = std::str::from_utf8(document).map_err(|_| JsonError::Unreadable)?;
@@ -183,7 +183,7 @@ impl JsonParser<'_> {
         Ok(text.parse().map_or_else(|_| JsonValue::BigInt(text.into()), JsonValue::Int))
     }
 
-    /// Reads a fraction, if there is a whole one.
+    /// Reads a fraction, if a complete one follows.
     fn fraction(&mut self) -> bool {
         let start = self.at;
         if self.peek() == Some(b'.') {
@@ -196,7 +196,7 @@ impl JsonParser<'_> {
         false
     }
 
-    /// Reads an exponent, if there is a whole one.
+    /// Reads an exponent, if a complete one follows.
     fn exponent(&mut self) -> bool {
         let start = self.at;
         if matches!(self.peek(), Some(b'e' | b'E')) {
@@ -312,8 +312,8 @@ impl JsonParser<'_> {
         })
     }
 
-    /// Reads the digits after `\u`. Half a pair becomes the replacement character, because no text
-    /// of ours can have it.
+    /// Reads the digits after `\u`. Half of a surrogate pair becomes the replacement character,
+    /// because our strings can't contain it.
     fn unicode(&mut self) -> Result<char, JsonError> {
         let first = self.code_unit()?;
         if !(0xd800..0xdc00).contains(&first) {
@@ -347,12 +347,12 @@ impl JsonParser<'_> {
     }
 }
 
-/// The members of an object while it is read. As in Python, a repeated name keeps its place and gets
-/// the last value.
+/// The members of an object that is being read. As in Python, a repeated name keeps its position
+/// and gets the last value.
 #[derive(Default)]
 struct ParsedMembers {
     members: Vec<(Box<str>, JsonValue)>,
-    /// The places by name, once there are many.
+    /// The positions by name, once there are many members.
     places: BTreeMap<Box<str>, usize>,
 }
 

@@ -7,9 +7,9 @@ pub enum JsonValue {
     Null,
     /// A boolean.
     Bool(bool),
-    /// An integer of 64 bits.
+    /// A 64-bit integer.
     Int(i64),
-    /// Any other integer, in digits.
+    /// Any other integer, as digits.
     BigInt(Box<str>),
     /// A number with a fraction or an exponent.
     Float(f64),
@@ -28,7 +28,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// Creates an object from members with different names.
+    /// Creates an object from members with distinct names.
     pub(crate) const fn from_members(members: Vec<(Box<str>, JsonValue)>) -> Self {
         Self { members }
     }
@@ -44,7 +44,7 @@ impl Object {
         self.members.iter().find(|(given, _)| &**given == name).map(|(_, value)| value)
     }
 
-    /// The members in order.
+    /// The members, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &JsonValue)> {
         self.members.iter().map(|(name, value)| (&**name, value))
     }
@@ -56,7 +56,7 @@ impl JsonValue {
         Self::Text(text.into())
     }
 
-    /// Returns the text of a string.
+    /// Returns the contents of a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -65,7 +65,7 @@ impl JsonValue {
         }
     }
 
-    /// Returns the integer, if it has at most 64 bits.
+    /// Returns the integer, if it fits into 64 bits.
     #[must_use]
     pub const fn as_int(&self) -> Option<i64> {
         match self {

@@ -1,8 +1,8 @@
-//! Writing JSON.
+//! Formats JSON.
 
 use super::JsonValue;
 
-/// Appends a value without spaces and with all characters as they are, as FastAPI writes it.
+/// Appends a value without spaces and without escaping non-ASCII characters, as FastAPI does.
 pub(crate) fn push_compact(text: &mut Vec<u8>, value: &JsonValue) {
     push_value(text, value, &Style { comma: b",", colon: b":", is_ascii: false });
 }
@@ -12,8 +12,8 @@ pub(crate) fn push_spaced(text: &mut Vec<u8>, value: &JsonValue) {
     push_value(text, value, &Style { comma: b", ", colon: b": ", is_ascii: true });
 }
 
-/// Appends a value with spaces, or with lines that `indent` spaces indent, and with all characters
-/// as they are.
+/// Appends a value without escaping non-ASCII characters, either with spaces or on lines that are
+/// indented by `indent` spaces.
 pub(crate) fn push_indented(text: &mut Vec<u8>, value: &JsonValue, indent: Option<usize>) {
     match indent {
         None => push_value(text, value, &Style { comma: b", ", colon: b": ", is_ascii: false }),
@@ -69,7 +69,7 @@ struct Style {
     is_ascii: bool,
 }
 
-/// The depth of a value is bounded by the reader.
+/// The reader limits the depth of a value.
 fn push_value(text: &mut Vec<u8>, value: &JsonValue, style: &Style) {
     match value {
         JsonValue::Null => text.extend_from_slice(b"null"),

@@ -1,4 +1,4 @@
-//! Values as tensors of the types and shapes that a model declares.
+//! Converts values to tensors with the types and shapes that a model declares.
 
 use galatea_infer::InputTensor;
 use galatea_tensor::elements::push_bytes_element;
@@ -15,7 +15,7 @@ pub(super) enum InputElements<'a> {
     Texts(&'a [&'a str]),
 }
 
-/// Makes the tensor of an input.
+/// Creates the tensor for an input.
 pub(super) fn tensor(
     declared: &DeclaredInput,
     elements: &InputElements<'_>,
@@ -47,7 +47,7 @@ fn mismatch(declared: &DeclaredInput, value: &str) -> Failure {
     Failure::server(format!("input '{}' of type {name} can't hold {value}", declared.name))
 }
 
-/// Returns the shape of `count` elements: the last variable dimension holds them.
+/// Returns the shape for `count` elements, in which the last variable dimension has this size.
 fn shape(declared: &DeclaredInput, count: usize) -> Result<Shape, Failure> {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let mut left = count;
@@ -109,7 +109,7 @@ const fn single(number: f64) -> f32 {
     number as f32
 }
 
-/// Returns the integer that a number is.
+/// Returns the integer that a number represents, if it is one.
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
 fn whole(number: InputNumber) -> Option<i64> {
     match number {

@@ -1,9 +1,9 @@
-//! The description of a model: which inputs carry a prompt and its parameters, and which outputs
-//! carry the text.
+//! A model's description: the inputs for a prompt and its parameters, and the outputs that contain
+//! the text.
 //!
-//! A description comes from the model's configuration. Parameters named `openai_…` state the names;
-//! otherwise they are those that Triton's frontend uses for vLLM's backend, or for TensorRT-LLM and
-//! everything else. An input that the model doesn't declare is not sent.
+//! A description is derived from the model's configuration. Parameters named `openai_…` specify the
+//! names. By default, the names are those that Triton's frontend uses for the vLLM backend, or for
+//! TensorRT-LLM and all other backends. Inputs that the model doesn't declare are not sent.
 
 mod inputs;
 mod names;
@@ -19,12 +19,12 @@ use crate::Failure;
 use crate::json::{JsonValue, push_spaced};
 use crate::request::{Capabilities, EmbeddingRequest, Generation};
 
-/// A convention for the inputs and outputs of models.
+/// A naming convention for a model's inputs and outputs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum RequestFormat {
-    /// That of vLLM's backend: sampling parameters in one input, as JSON.
+    /// The convention of the vLLM backend: one input contains all sampling parameters as JSON.
     Vllm,
-    /// That of TensorRT-LLM's ensembles: an input for each sampling parameter.
+    /// The convention of TensorRT-LLM's ensembles: one input per sampling parameter.
     TensorRtLlm,
 }
 
@@ -33,7 +33,7 @@ pub enum RequestFormat {
 struct DeclaredInput {
     name: String,
     datatype: DataType,
-    /// The dimensions, with the batch dimension if there is one.
+    /// The dimensions, including the batch dimension if there is one.
     dims: Vec<i64>,
 }
 
@@ -46,12 +46,12 @@ pub struct ModelDescription {
 }
 
 impl ModelDescription {
-    /// Reads the description from a configuration as a protocol buffer. `format` replaces the
+    /// Derives the description from a configuration in protocol buffer form. `format` overrides the
     /// convention of the model's backend.
     ///
     /// # Errors
     ///
-    /// Code 500 if the configuration can't be read.
+    /// Code 500 if the configuration can't be parsed.
     pub fn new(config: &[u8], format: Option<RequestFormat>) -> Result<Self, Failure> {
         let config = ModelConfig::decode(config)
             .map_err(|error| Failure::server(format!("unreadable model configuration: {error}")))?;
@@ -78,7 +78,7 @@ impl ModelDescription {
         Ok(Self { backend, inputs, names })
     }
 
-    /// Returns the facts that decide which requests the model can't serve.
+    /// Returns the facts that determine which requests the model can't serve.
     ///
     /// # Errors
     ///
@@ -94,8 +94,8 @@ impl ModelDescription {
         &self.names
     }
 
-    /// True if the model learns whether its text is streamed. All texts of a model that doesn't are
-    /// one text for a client that doesn't stream.
+    /// True if the model is told whether its text is streamed. If it isn't, all of its responses
+    /// are combined into one for a client that doesn't stream.
     pub(crate) fn is_told_to_stream(&self) -> bool {
         self.declared(&self.names.stream).is_some()
     }
@@ -108,7 +108,7 @@ impl ModelDescription {
     ///
     /// # Errors
     ///
-    /// Code 500 if the model has no input for the prompt, or an input can't hold its value.
+    /// Code 500 if the model has no input for the prompt, or if an input can't represent its value.
     pub fn generation_inputs(
         &self,
         prompt: &str,
@@ -131,7 +131,7 @@ impl ModelDescription {
             }
             None => list.add_parameters(generation, tokens_max)?,
         }
-        // vLLM's backend repeats the prompt unless it is told not to.
+        // The vLLM backend includes the prompt in the text unless a request excludes it.
         let echo = match names.parameters {
             Some(_) => Some(generation.echo.unwrap_or(false)),
             None => generation.echo,
@@ -147,7 +147,7 @@ impl ModelDescription {
     ///
     /// # Errors
     ///
-    /// Code 400 for a model without embeddings, as in Triton, and for what the model can't do.
+    /// Code 400 for a model without embeddings, as in Triton, and for unsupported options.
     pub fn embedding_inputs(
         &self,
         request: &EmbeddingRequest,
@@ -168,7 +168,7 @@ impl ModelDescription {
     }
 }
 
-/// Returns the sampling parameters as vLLM's backend reads them.
+/// Returns the sampling parameters in the form that the vLLM backend reads.
 fn sampling_text(generation: &Generation, tokens_max: i64) -> String {
     let mut sampling = generation.sampling.clone();
     sampling.push("max_tokens", JsonValue::Int(tokens_max));
@@ -187,7 +187,7 @@ fn sampling_text(generation: &Generation, tokens_max: i64) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The inputs of a request so far.
+/// The inputs of a request that have been created so far.
 struct InputList<'d> {
     description: &'d ModelDescription,
     tensors: Vec<InputTensor>,
@@ -215,7 +215,7 @@ impl<'d> InputList<'d> {
         Err(Failure::server(format!("the model has no input '{name}' for the prompt")))
     }
 
-    /// Adds the sampling parameters, an input for each.
+    /// Adds the sampling parameters, one input for each.
     fn add_parameters(&mut self, generation: &Generation, tokens_max: i64) -> Result<(), Failure> {
         self.add("max_tokens", &InputElements::Int(tokens_max))?;
         let words: Vec<&str> = generation.stop_words.iter().map(String::as_str).collect();
@@ -236,7 +236,7 @@ impl<'d> InputList<'d> {
         Ok(())
     }
 
-    /// Asks for the numbers of tokens.
+    /// Requests the token counts.
     fn add_counts(&mut self) -> Result<(), Failure> {
         self.add("return_num_input_tokens", &InputElements::Bool(true))?;
         self.add("return_num_output_tokens", &InputElements::Bool(true))

@@ -5,32 +5,33 @@ use super::RequestFormat;
 /// The names that requests and responses use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Names {
-    /// The input of the prompt.
+    /// The input for the prompt.
     pub(crate) prompt: String,
-    /// The input that says whether the client streams.
+    /// The input that states whether the client streams.
     pub(crate) stream: String,
-    /// The input of all sampling parameters, as JSON; `None` if each has its own input.
+    /// The input for all sampling parameters as JSON; `None` if each parameter has its own input.
     pub(crate) parameters: Option<String>,
-    /// The input that says that the prompt is no part of the text.
+    /// The input that excludes the prompt from the text.
     pub(crate) exclude_prompt: Option<String>,
-    /// The output of the text.
+    /// The output that contains the text.
     pub(crate) text: String,
-    /// The output of the number of tokens of the prompt.
+    /// The output with the number of prompt tokens.
     pub(crate) prompt_tokens: String,
-    /// The output of the number of tokens of this response.
+    /// The output with the number of tokens in this response.
     pub(crate) completion_tokens: String,
-    /// The input of the text to embed.
+    /// The input for the text to embed.
     pub(crate) embedding_input: Option<String>,
-    /// The output of an embedding; `None` if it is JSON in the output of the text.
+    /// The output that contains an embedding; `None` if the embedding is JSON in the text output.
     pub(crate) embedding_output: Option<String>,
 }
 
-/// The inputs by which models leave the prompt out.
+/// The inputs that make models omit the prompt.
 const EXCLUDE_PROMPT: [&str; 2] =
     ["exclude_input_in_output", "sampling_param_exclude_input_from_output"];
 
 impl Names {
-    /// Returns the names of a convention, with those that the configuration's parameters state.
+    /// Returns a convention's names, with the names from the configuration's parameters in place of
+    /// the defaults.
     pub(super) fn new(
         format: RequestFormat,
         parameter: impl Fn(&str) -> Option<String>,

@@ -1,4 +1,4 @@
-//! The responses to a client that doesn't stream.
+//! The responses for a client that doesn't stream.
 
 use galatea_infer::InferenceResponse;
 
@@ -10,7 +10,7 @@ use crate::model::Names;
 /// The text of the responses so far.
 #[derive(Default)]
 pub(super) struct CollectedText {
-    /// The number of responses, where an end without a response counts as one.
+    /// The number of responses; an end without a response also counts as one.
     responses: u64,
     pub(super) text: String,
     pub(super) usage: Option<Usage>,
@@ -18,7 +18,7 @@ pub(super) struct CollectedText {
 }
 
 impl CollectedText {
-    /// Adds a response, or an end without one. Returns the number of bytes that were added.
+    /// Adds a response, or an end without a response. Returns the number of added bytes.
     pub(super) fn add(
         &mut self,
         response: Option<&InferenceResponse>,

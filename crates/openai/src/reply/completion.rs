@@ -1,4 +1,4 @@
-//! Completions of chats and texts.
+//! Chat and text completions.
 
 use galatea_infer::InferenceResponse;
 
@@ -12,13 +12,13 @@ use crate::{Failure, NamedTool};
 /// The kind of a completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompletionKind {
-    /// A message, or the call of a tool that the client named.
+    /// A message, or a call of the tool that the client named.
     Chat(Option<NamedTool>),
     /// A text.
     Text,
 }
 
-/// A completion while its responses arrive.
+/// A completion whose responses are still arriving.
 pub struct CompletionReply {
     id: String,
     created_secs: u64,
@@ -29,13 +29,13 @@ pub struct CompletionReply {
     includes_usage: bool,
     concatenates: bool,
     usage: Option<Usage>,
-    /// The number of characters of the stream's text so far.
+    /// The number of characters in the stream's text so far.
     offset: usize,
     collected: CollectedText,
 }
 
 impl CompletionReply {
-    /// Begins a completion by a model. The identifier and the time are those of the responses.
+    /// Begins a completion by a model. The responses contain this identifier and this time.
     #[must_use]
     pub fn new(
         description: &ModelDescription,
@@ -59,21 +59,21 @@ impl CompletionReply {
         }
     }
 
-    /// Includes the probabilities of tokens.
+    /// Includes the token probabilities.
     #[must_use]
     pub const fn with_logprobs(mut self, wants_logprobs: bool) -> Self {
         self.wants_logprobs = wants_logprobs;
         self
     }
 
-    /// Includes the numbers of tokens at the end of a stream.
+    /// Includes the token counts at the end of a stream.
     #[must_use]
     pub const fn with_usage(mut self, includes_usage: bool) -> Self {
         self.includes_usage = includes_usage;
         self
     }
 
-    /// Appends the events before the first response: for a chat, who is going to speak.
+    /// Appends the events that precede the first response: for a chat, the speaker's role.
     pub fn begin(&self, events: &mut Vec<u8>) {
         if self.kind == CompletionKind::Text {
             return;
@@ -90,12 +90,12 @@ impl CompletionReply {
         );
     }
 
-    /// Appends the event of a response, or of an end without a response. Returns the number of
-    /// tokens, or 1 for a response that doesn't state it.
+    /// Appends the event for a response, or for an end without a response. Returns the number of
+    /// tokens, or 1 if the response doesn't state it.
     ///
     /// # Errors
     ///
-    /// If the output isn't a text.
+    /// Returns an error if the output isn't a string.
     pub fn continue_stream(
         &mut self,
         response: Option<&InferenceResponse>,
@@ -119,7 +119,7 @@ impl CompletionReply {
         Ok(if response.is_some() { stated.unwrap_or(1) } else { 0 })
     }
 
-    /// Appends the events after the last response.
+    /// Appends the events that follow the last response.
     pub fn end_stream(&self, events: &mut Vec<u8>) {
         if let Some(usage) = self.usage.filter(|_| self.includes_usage) {
             self.push_event(events, |json| json.extend_from_slice(b"[]"), Some(usage));
@@ -167,7 +167,7 @@ impl CompletionReply {
         json.push(b'}');
     }
 
-    /// Appends the choice of a chunk.
+    /// Appends a chunk's choice.
     fn push_choice(
         &self,
         json: &mut Vec<u8>,
@@ -214,17 +214,17 @@ impl CompletionReply {
         json.extend_from_slice(b",\"index\":0}]");
     }
 
-    /// Takes a response, or an end without a response, for a client that doesn't stream. Returns the
-    /// number of bytes by which the completion grew.
+    /// Processes a response, or an end without a response, for a client that doesn't stream.
+    /// Returns the number of bytes by which the completion grew.
     ///
     /// # Errors
     ///
-    /// If the output isn't a text.
+    /// Returns an error if the output isn't a string.
     pub fn collect(&mut self, response: Option<&InferenceResponse>) -> Result<usize, Failure> {
         self.collected.add(response, &self.names, self.concatenates, self.wants_logprobs)
     }
 
-    /// The numbers of tokens that were collected.
+    /// The token counts collected so far.
     #[must_use]
     pub const fn collected_usage(&self) -> Option<Usage> {
         self.collected.usage
@@ -234,8 +234,8 @@ impl CompletionReply {
     ///
     /// # Errors
     ///
-    /// Code 500 for another number of responses than one, unless the model wasn't told that the
-    /// client doesn't stream.
+    /// Code 500 if the number of responses isn't one, unless the model wasn't told that the client
+    /// doesn't stream.
     pub fn document(&self) -> Result<Vec<u8>, Failure> {
         self.collected.check(self.concatenates)?;
         let object = match self.kind {
@@ -247,7 +247,7 @@ impl CompletionReply {
         Ok(json)
     }
 
-    /// Appends the only choice of a document.
+    /// Appends a document's only choice.
     fn push_whole(&self, json: &mut Vec<u8>) {
         let CollectedText { text, logprobs, .. } = &self.collected;
         json.extend_from_slice(b"[{\"finish_reason\":\"stop\",\"index\":0,");

@@ -8,7 +8,7 @@ use crate::json::{Bounds, JsonValue, parse, push_compact, push_string, values_ma
 use crate::model::{ModelDescription, Names};
 use crate::{EmbeddingRequest, Failure};
 
-/// An embedding while its response arrives.
+/// An embedding whose response is still arriving.
 pub struct Embedding {
     model: String,
     names: Names,
@@ -30,7 +30,7 @@ impl Embedding {
     ///
     /// # Errors
     ///
-    /// Code 500 if the output is no embedding.
+    /// Code 500 if the output is not an embedding.
     pub fn document(&self, response: &InferenceResponse) -> Result<Vec<u8>, Failure> {
         let numbers = self.numbers(response)?;
         let mut json =

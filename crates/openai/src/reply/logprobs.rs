@@ -1,25 +1,25 @@
-//! The probabilities of tokens, from vLLM's form to OpenAI's.
+//! Converts token probabilities from vLLM's form to OpenAI's.
 
 use galatea_infer::InferenceResponse;
 
 use super::outputs::text;
 use crate::json::{Bounds, JsonValue, parse, push_string, python_float, values_max};
 
-/// The output with the probabilities.
+/// The output that contains the probabilities.
 const OUTPUT: &str = "logprobs";
 
-/// A candidate for a place in the text.
+/// A candidate for a position in the text.
 struct LikelyToken {
     token: String,
     logprob: f64,
 }
 
-/// The candidates for each place of a text, the chosen one first.
+/// The candidates for each position of a text, starting with the chosen one.
 #[derive(Default)]
 pub(super) struct Logprobs(Vec<Vec<LikelyToken>>);
 
 impl Logprobs {
-    /// Reads the probabilities of a response, if it has any.
+    /// Reads a response's probabilities, if it has any.
     pub(super) fn of(response: &InferenceResponse) -> Option<Self> {
         let text = text(response, OUTPUT).ok().filter(|text| !text.is_empty())?;
         let bounds = Bounds { values_max: values_max(text.as_bytes()) };
@@ -32,7 +32,7 @@ impl Logprobs {
         self.0.append(&mut other.0);
     }
 
-    /// Appends the form of chats, or `null`.
+    /// Appends the form for chats, or `null`.
     pub(super) fn push_chat(&self, json: &mut Vec<u8>, number: fn(f64) -> String) {
         if self.0.is_empty() {
             json.extend_from_slice(b"null");
@@ -58,8 +58,8 @@ impl Logprobs {
         json.extend_from_slice(b"]}");
     }
 
-    /// Appends the form of completions. `offset` is the number of
-    /// characters of the stream before this text.
+    /// Appends the form for text completions. `offset` is the number of characters that precede
+    /// this text in the stream.
     pub(super) fn push_text(&self, json: &mut Vec<u8>, offset: usize, number: fn(f64) -> String) {
         let mut at = offset;
         let (mut offsets, mut logprobs) = (Vec::new(), Vec::new());
@@ -84,7 +84,7 @@ impl Logprobs {
     }
 }
 
-/// Returns the candidates for a place by rank.
+/// Returns the candidates for a position, by rank.
 fn candidates(place: &JsonValue) -> Vec<LikelyToken> {
     let Some(place) = place.as_object() else { return Vec::new() };
     let mut ranked: Vec<(i64, LikelyToken)> = Vec::new();
@@ -124,8 +124,8 @@ fn quoted(text: &str) -> String {
     String::from_utf8_lossy(&json).into_owned()
 }
 
-/// Returns an object with the candidates. A repeated token keeps its place and gets the last
-/// probability.
+/// Returns an object that contains the candidates. A repeated token keeps its position and gets the
+/// last probability.
 fn by_token(place: &[LikelyToken], number: fn(f64) -> String) -> String {
     let mut members: Vec<(&str, f64)> = Vec::new();
     for candidate in place {
@@ -141,13 +141,13 @@ fn by_token(place: &[LikelyToken], number: fn(f64) -> String) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// Writes a number as documents have it.
+/// Formats a number as in documents.
 pub(super) fn document_number(number: f64) -> String {
     python_float(number)
 }
 
-/// Writes a number as the chunks of streams have it, whose writer in Triton's frontend is not
-/// Python's.
+/// Formats a number as in the chunks of streams, which Triton's frontend doesn't format with
+/// Python's own writer.
 pub(super) fn chunk_number(number: f64) -> String {
     if !number.is_finite() {
         return String::from("null");

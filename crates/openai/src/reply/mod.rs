@@ -1,4 +1,4 @@
-//! Documents, and events of streams, made from a model's responses.
+//! Documents and stream events, which are created from a model's responses.
 
 mod collected;
 mod completion;

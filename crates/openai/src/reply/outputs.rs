@@ -1,4 +1,4 @@
-//! Reading the outputs of a response.
+//! Reads the outputs of a response.
 
 use galatea_infer::{InferenceResponse, OutputTensor};
 use galatea_tensor::DataType;
@@ -7,24 +7,24 @@ use galatea_tensor::elements::BytesElements;
 use crate::Failure;
 use crate::model::Names;
 
-/// The numbers of tokens of a response.
+/// The token counts of a response.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The tokens of the prompt.
+    /// The number of tokens in the prompt.
     pub prompt_tokens: i64,
-    /// The tokens that were generated.
+    /// The number of generated tokens.
     pub completion_tokens: i64,
 }
 
 impl Usage {
-    /// Reads the numbers, if the response has both.
+    /// Reads the counts, if the response has both.
     pub(crate) fn of(response: &InferenceResponse, names: &Names) -> Option<Self> {
         let prompt_tokens = count(output(response, &names.prompt_tokens)?);
         let completion_tokens = count(output(response, &names.completion_tokens)?);
         Some(Self { prompt_tokens: prompt_tokens?, completion_tokens: completion_tokens? })
     }
 
-    /// Appends the numbers of a generation.
+    /// Appends the token counts of a generation.
     pub(crate) fn push(self, text: &mut Vec<u8>) {
         let total = self.prompt_tokens.saturating_add(self.completion_tokens);
         let shown = format!(
@@ -39,7 +39,7 @@ pub(super) fn output<'r>(response: &'r InferenceResponse, name: &str) -> Option<
     response.outputs.iter().find(|output| &*output.name == name)
 }
 
-/// Reads a number of tokens, the first element of an integer tensor.
+/// Reads a token count, which is the first element of an integer tensor.
 fn count(output: &OutputTensor) -> Option<i64> {
     let data = output.data.host_bytes()?;
     match output.datatype {
@@ -50,7 +50,7 @@ fn count(output: &OutputTensor) -> Option<i64> {
     }
 }
 
-/// Reads the text of a response. As in Triton, a response without it has no text.
+/// Reads the text of a response. As in Triton, a response without this output has no text.
 pub(super) fn text(response: &InferenceResponse, name: &str) -> Result<String, Failure> {
     let Some(output) = output(response, name) else { return Ok(String::new()) };
     let count = output.shape.element_count();

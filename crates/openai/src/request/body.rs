@@ -1,23 +1,23 @@
-//! Bodies as FastAPI reads them.
+//! Reads bodies as FastAPI does.
 
 use crate::Failure;
 use crate::json::{Bounds, JsonError, JsonValue, parse, values_max};
 use crate::schema::{ErrorList, Issue, Problem};
 
-/// The maximum number of values in a body. A value takes many times the bytes that it has in JSON.
+/// The maximum number of values in a body. A value takes many times as much memory as its JSON.
 const VALUES_MAX: usize = 1 << 20;
 
 /// The content type of a body.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ContentType {
-    /// JSON, or not stated.
+    /// JSON, or unspecified.
     Json,
     /// Anything else. FastAPI doesn't read such a body.
     Other,
 }
 
 impl ContentType {
-    /// Returns the type that a header states.
+    /// Returns the type that a header specifies.
     #[must_use]
     pub fn of(header: Option<&[u8]>) -> Self {
         let Some(header) = header.filter(|header| !header.is_empty()) else { return Self::Json };
@@ -30,8 +30,8 @@ impl ContentType {
     }
 }
 
-/// Returns a bound on the memory that [`read_body`] needs, which is what the body's values take,
-/// twice: as they were sent, and as they were checked.
+/// Returns an upper bound on the memory that [`read_body`] needs: twice the size of the body's
+/// values, once as they were sent and once as they were validated.
 #[must_use]
 pub fn parsed_size(body: &[u8]) -> usize {
     let values = values_max(body).min(VALUES_MAX);
@@ -43,8 +43,8 @@ pub fn parsed_size(body: &[u8]) -> usize {
 ///
 /// # Errors
 ///
-/// As FastAPI: code 422 for a body that is no JSON, 400 for one that Python can't read for another
-/// reason.
+/// The errors match FastAPI's: code 422 for a body that is not JSON, and 400 for a body that Python
+/// can't read for another reason.
 pub fn read_body(body: &[u8], content_type: ContentType) -> Result<JsonValue, Failure> {
     if body.is_empty() {
         return Err(refused(Problem::Missing, &JsonValue::Null));

@@ -1,4 +1,4 @@
-//! Requests to continue a chat.
+//! Requests for chat completions.
 
 use super::chat_schema::CHAT;
 use super::fields::SAMPLING;
@@ -11,24 +11,24 @@ const MESSAGES_MAX: usize = 1 << 14;
 /// The maximum number of tools.
 const TOOLS_MAX: usize = 1 << 10;
 
-/// A request to continue a chat.
+/// A request for a chat completion.
 #[derive(Clone, Debug)]
 pub struct ChatRequest {
     fields: Fields,
 }
 
 impl ChatRequest {
-    /// Checks the fields of a body.
+    /// Validates the fields of a body.
     ///
     /// # Errors
     ///
-    /// Code 422 for invalid fields, 400 for more messages or tools than the bounds allow.
+    /// Code 422 for invalid fields, and 400 for more messages or tools than the limits allow.
     pub fn check(body: &JsonValue) -> Result<Self, Failure> {
         let count = |name| {
             let list = body.as_object().and_then(|object| object.get(name));
             list.and_then(JsonValue::as_list).map_or(0, <[JsonValue]>::len)
         };
-        // Before the check, which copies them.
+        // This precedes the validation, which copies them.
         for (name, max) in [("messages", MESSAGES_MAX), ("tools", TOOLS_MAX)] {
             if count(name) > max {
                 return Err(Failure::client(format!(
@@ -40,23 +40,23 @@ impl ChatRequest {
         Ok(Self { fields: Fields::check(body, &CHAT)? })
     }
 
-    /// The model that the client names.
+    /// The model that the client specifies.
     #[must_use]
     pub fn model(&self) -> &str {
         self.fields.text("model").unwrap_or_default()
     }
 
-    /// True if the client asks for the numbers of tokens at the end of a stream.
+    /// True if the client requests the token counts at the end of a stream.
     #[must_use]
     pub fn includes_usage(&self) -> bool {
         self.fields.includes_usage()
     }
 
-    /// Returns what the model is asked for, unless the request is refused.
+    /// Returns the generation that the model should perform, unless the request is refused.
     ///
     /// # Errors
     ///
-    /// The refusals of Triton's frontend, in its order.
+    /// Refuses requests in the same cases and the same order as Triton's frontend.
     pub fn generation(&self, capabilities: Capabilities) -> Result<Generation, Failure> {
         let fields = &self.fields;
         fields.check_choices()?;
@@ -109,12 +109,12 @@ impl ChatRequest {
         self.fields.get("tools").and_then(JsonValue::as_list).unwrap_or_default()
     }
 
-    /// The tools as templates see them; `None` if the client sent none.
+    /// The tools in the form that templates see; `None` if the client sent none.
     pub(crate) fn template_tools(&self) -> Option<&JsonValue> {
         self.fields.get("tools")
     }
 
-    /// Returns the tool that the text must be a call of.
+    /// Returns the tool that the text must call.
     #[must_use]
     pub fn named_tool(&self) -> Option<NamedTool> {
         let name = match self.fields.get("tool_choice")? {
@@ -127,11 +127,11 @@ impl ChatRequest {
         name.map(|name| NamedTool(name.to_owned()))
     }
 
-    /// Returns the schema of the arguments of the tool that the client chose.
+    /// Returns the schema for the arguments of the tool that the client chose.
     fn guide(&self) -> Result<Option<String>, Failure> {
         let Some(NamedTool(name)) = self.named_tool() else { return Ok(None) };
         let objects = self.tools().iter().filter_map(JsonValue::as_object);
-        // The last of the tools that have a name counts.
+        // If several tools have the name, the last one counts.
         let mut tools = objects.filter(|tool| function_name(tool) == Some(&*name));
         let Some(tool) = tools.next_back() else {
             return Err(Failure::client(format!("Tool '{name}' has not been passed in `tools`.")));
@@ -143,16 +143,17 @@ impl ChatRequest {
                 push_compact(&mut text, parameters);
                 Ok(Some(String::from_utf8_lossy(&text).into_owned()))
             }
-            // The text of Python for a method of None.
+            // The text of Python's error for calling a method of `None`.
             _ => Err(Failure::server("'NoneType' object has no attribute 'model_dump_json'")),
         }
     }
 
-    /// Returns the messages as templates see them.
+    /// Returns the messages in the form that templates see.
     ///
     /// # Errors
     ///
-    /// Code 400 for content that is no text, 500 for arguments of a tool call that are no JSON.
+    /// Code 400 for content that is not text, and 500 for arguments of a tool call that are not
+    /// JSON.
     pub(crate) fn conversation(&self) -> Result<Vec<JsonValue>, Failure> {
         let messages = self.fields.get("messages").and_then(JsonValue::as_list).unwrap_or_default();
         let messages = messages.iter().filter_map(JsonValue::as_object);

@@ -1,4 +1,4 @@
-//! The form of a chat request.
+//! The schema of a chat request.
 
 use crate::schema::{Default, Extra, Field, ObjectForm, Schema};
 
@@ -25,7 +25,7 @@ pub(super) const STREAM_OPTIONS: Schema = Schema::Nullable(&Schema::ObjectForm(&
     extra: Extra::Ignored,
 }));
 
-/// The names of a model that OpenAI knows are names like any other, but errors list them.
+/// OpenAI's own model names are treated like any other names, but errors list them.
 pub(super) const CHAT_MODEL: Schema =
     Schema::Union(&[("str", TEXT), ("enum[Model2]", Schema::Choice(&CHAT_MODELS))]);
 const CHAT_MODELS: [&str; 19] = [
@@ -166,7 +166,7 @@ static RESPONSE_FORMAT: ObjectForm = object(&[Field::optional(
     Default::Text("text"),
 )]);
 
-/// The fields in the order of Triton's frontend, which is the order of their errors.
+/// The fields in the order of Triton's frontend, which determines the order of errors.
 pub(super) static CHAT: Schema = Schema::ObjectForm(&ObjectForm {
     fields: &[
         Field::required("messages", Schema::List { element: &MESSAGE, min: Some(1), max: None }),

@@ -1,4 +1,4 @@
-//! Requests to complete a text.
+//! Requests for text completions.
 
 use super::chat_schema::{
     CHOICES, COUNT, LOGIT_BIAS, OPTIONAL_BOOL, OPTIONAL_TEXT, PENALTY, SEED, STOP, STREAM_OPTIONS,
@@ -64,7 +64,7 @@ static COMPLETION: Schema = Schema::ObjectForm(&ObjectForm {
     extra: Extra::Forbidden,
 });
 
-/// A request to complete a text.
+/// A request for a text completion.
 #[derive(Clone, Debug)]
 pub struct CompletionRequest {
     fields: Fields,
@@ -73,7 +73,7 @@ pub struct CompletionRequest {
 }
 
 impl CompletionRequest {
-    /// Checks the fields of a body.
+    /// Validates the fields of a body.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl CompletionRequest {
         Ok(Self { fields, has_best_of: sent.is_some() })
     }
 
-    /// The model that the client names.
+    /// The model that the client specifies.
     #[must_use]
     pub fn model(&self) -> &str {
         self.fields.text("model").unwrap_or_default()
@@ -96,17 +96,17 @@ impl CompletionRequest {
         self.fields.text("prompt").unwrap_or_default()
     }
 
-    /// True if the client asks for the numbers of tokens at the end of a stream.
+    /// True if the client requests the token counts at the end of a stream.
     #[must_use]
     pub fn includes_usage(&self) -> bool {
         self.fields.includes_usage()
     }
 
-    /// Returns what the model is asked for, unless the request is refused.
+    /// Returns the generation that the model should perform, unless the request is refused.
     ///
     /// # Errors
     ///
-    /// The refusals of Triton's frontend, in its order.
+    /// Refuses requests in the same cases and the same order as Triton's frontend.
     pub fn generation(&self, capabilities: Capabilities) -> Result<Generation, Failure> {
         let fields = &self.fields;
         if fields.get("suffix").is_some() {

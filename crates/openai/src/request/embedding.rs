@@ -1,4 +1,4 @@
-//! Requests for the embedding of a text.
+//! Requests for text embeddings.
 
 use super::Fields;
 use super::chat_schema::{CHAT_MODEL, OPTIONAL_TEXT};
@@ -34,7 +34,7 @@ pub struct EmbeddingRequest {
 }
 
 impl EmbeddingRequest {
-    /// Checks the fields of a body.
+    /// Validates the fields of a body.
     ///
     /// # Errors
     ///
@@ -43,13 +43,13 @@ impl EmbeddingRequest {
         Ok(Self { fields: Fields::check(body, &EMBEDDING)? })
     }
 
-    /// The model that the client names.
+    /// The model that the client specifies.
     #[must_use]
     pub fn model(&self) -> &str {
         self.fields.text("model").unwrap_or_default()
     }
 
-    /// True if the numbers are sent as base64 of their bytes. As in Triton, `null` means that too.
+    /// True if the numbers are sent as bytes in base64. As in Triton, `null` has the same meaning.
     pub(crate) fn is_base64(&self) -> bool {
         self.fields.text("encoding_format") != Some("float")
     }
@@ -63,7 +63,7 @@ impl EmbeddingRequest {
         text.ok_or_else(|| Failure::client("only single string input is supported"))
     }
 
-    /// Returns the request as vLLM's backend reads it.
+    /// Returns the request in the form that the vLLM backend reads.
     pub(crate) fn vllm_request(&self) -> String {
         let mut pooling = Object::default();
         if let Some(dimensions) = self.fields.get("dimensions") {

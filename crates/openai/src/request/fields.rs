@@ -1,4 +1,4 @@
-//! The fields that chat and completion requests have in common.
+//! The fields that chat and text completion requests share.
 
 use crate::Failure;
 use crate::json::{JsonValue, Object};
@@ -7,7 +7,7 @@ use crate::schema::{ErrorList, Schema, check};
 /// The maximum number of stop words.
 const STOP_WORDS_MAX: usize = 1024;
 
-/// The checked fields of a request.
+/// The validated fields of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields {
     values: Object,
@@ -31,7 +31,7 @@ impl Fields {
         self.get(name).and_then(JsonValue::as_str)
     }
 
-    /// Returns an integer, or the nearest of 64 bits.
+    /// Returns an integer, or the nearest 64-bit integer.
     pub(crate) fn int(&self, name: &str) -> Option<i64> {
         match self.get(name)? {
             JsonValue::BigInt(digits) if digits.starts_with('-') => Some(i64::MIN),
@@ -40,12 +40,12 @@ impl Fields {
         }
     }
 
-    /// Returns true if a boolean is there and true.
+    /// Returns true if a boolean is present and true.
     pub(crate) fn is_true(&self, name: &str) -> bool {
         self.get(name).and_then(JsonValue::as_bool).unwrap_or(false)
     }
 
-    /// Returns the fields of these names that are not `null`, in this order.
+    /// Returns the fields with these names that are not `null`, in this order.
     pub(crate) fn some_of(&self, names: &[&str]) -> Object {
         let mut some = Object::default();
         for name in names {
@@ -74,7 +74,7 @@ impl Fields {
         Ok(words)
     }
 
-    /// Refuses options of a stream for a request without a stream. As in Triton, `{}` counts as
+    /// Refuses stream options in a request that doesn't stream. As in Triton, `{}` counts as
     /// options.
     pub(crate) fn check_stream_options(&self) -> Result<(), Failure> {
         if self.get("stream_options").is_some() && !self.is_true("stream") {
@@ -100,31 +100,32 @@ impl Fields {
     }
 }
 
-/// The text that a model is asked for, by either kind of request.
+/// The generation that a request of either kind asks a model for.
 #[derive(Clone, Debug)]
 pub struct Generation {
     /// True if the client reads the text as it is generated.
     pub is_stream: bool,
-    /// The most tokens, or the server's default.
+    /// The maximum number of tokens, or the server's default.
     pub tokens_max: Option<i64>,
-    /// The number of likely tokens whose probabilities the client asks for.
+    /// The number of most likely tokens whose probabilities the client requests.
     pub likely_tokens: Option<i64>,
-    /// True if the prompt is part of the text; `None` if the client doesn't say, or can't.
+    /// True if the text includes the prompt; `None` if the client doesn't or can't specify this.
     pub echo: Option<bool>,
     /// The words that end the text.
     pub stop_words: Vec<String>,
-    /// The sampling parameters that are set, by OpenAI's names and in the order of Triton's frontend.
+    /// The sampling parameters that are set, under OpenAI's names and in the order of Triton's
+    /// frontend.
     pub(crate) sampling: Object,
-    /// A JSON schema that the text must follow.
+    /// A JSON schema that the text must match.
     pub(crate) guide: Option<String>,
 }
 
-/// The tool that a client asks for by name.
+/// The tool that a client requests by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedTool(pub(crate) String);
 
-/// The sampling parameters in the order in which Triton's frontend sends them to vLLM. Those of
-/// chats and of completions have the same order.
+/// The sampling parameters in the order in which Triton's frontend sends them to vLLM. The order is
+/// the same for chat and text completions.
 pub(crate) const SAMPLING: [&str; 10] = [
     "frequency_penalty",
     "ignore_eos",

@@ -1,4 +1,4 @@
-//! Requests: what a body must look like, and what Triton's frontend refuses.
+//! Requests: the valid form of a body, and the requests that Triton's frontend refuses.
 
 mod body;
 mod chat;
@@ -14,10 +14,10 @@ pub use embedding::EmbeddingRequest;
 pub(crate) use fields::Fields;
 pub use fields::{Generation, NamedTool};
 
-/// The facts about the server and a model that decide which requests are refused.
+/// The facts about the server and a model that determine which requests are refused.
 #[derive(Copy, Clone, Debug)]
 pub struct Capabilities {
-    /// True if the model's backend is vLLM's.
+    /// True if the model's backend is the vLLM backend.
     pub is_vllm: bool,
     /// True if the server parses tool calls.
     pub has_tool_parser: bool,

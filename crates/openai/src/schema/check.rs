@@ -1,11 +1,11 @@
-//! The check of a value.
+//! Validates a value.
 
 use super::coerce;
 use super::{ErrorList, Extra, Issue, ObjectForm, Problem, Schema, Step};
 use crate::json::{JsonValue, Object};
 
-/// Checks a value and returns it in the form that the schema asks for, with the defaults of fields
-/// that are left out. Adds an error for each mistake.
+/// Validates a value and returns it in the form that the schema specifies, with the defaults of
+/// omitted fields. Adds an error for each mistake.
 pub(crate) fn check(
     value: &JsonValue,
     schema: &Schema,
@@ -53,7 +53,7 @@ impl<'a> SchemaWalk<'a> {
         checked.map_err(|problem| errors.add(&self.path, &Issue { problem, input: value })).ok()
     }
 
-    /// Checks a value one step further on.
+    /// Validates a value one step further along the path.
     fn at(
         &mut self,
         step: Step<'a>,

@@ -1,4 +1,4 @@
-//! Single values: which other values pydantic takes for a number or a boolean.
+//! Scalar values, including the other values that pydantic accepts as a number or a boolean.
 
 use super::Problem;
 use crate::json::JsonValue;
@@ -18,7 +18,7 @@ pub(super) fn int(
             return Err(Problem::IntType);
         }
     };
-    // A number that doesn't fit 64 bits is beyond any bound.
+    // A number that doesn't fit into 64 bits exceeds any bound.
     let is_below = |min: i64| found.map_or_else(|is_negative| is_negative, |number| number < min);
     let is_above = |max: i64| found.map_or_else(|is_negative| !is_negative, |number| number > max);
     if let Some(max) = max.filter(|max| is_above(*max)) {
@@ -34,7 +34,7 @@ fn is_negative(digits: &str) -> bool {
     digits.starts_with('-')
 }
 
-/// Returns the integer that a float is.
+/// Returns the integer that a float represents, if it is one.
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
 fn whole(number: f64) -> Result<JsonValue, Problem> {
     if !number.is_finite() {
@@ -46,8 +46,8 @@ fn whole(number: f64) -> Result<JsonValue, Problem> {
     if number.abs() < 9.2e18 { Ok(JsonValue::Int(number as i64)) } else { Err(Problem::IntSize) }
 }
 
-/// Returns the integer that a string has: digits, with underscores between them and a fraction of
-/// zeros at most.
+/// Returns the integer that a string represents: digits, optionally with underscores between them
+/// and a fraction of zeros.
 fn parsed(text: &str) -> Result<JsonValue, Problem> {
     let trimmed = text.trim();
     let unsigned = trimmed.strip_prefix('+').unwrap_or(trimmed);
@@ -138,7 +138,7 @@ fn word(text: &str) -> Option<bool> {
     }
 }
 
-/// Checks a URL as far as its beginning.
+/// Validates only the beginning of a URL.
 pub(super) fn url(value: &JsonValue) -> Result<JsonValue, Problem> {
     let Some(text) = value.as_str() else { return Err(Problem::UrlType) };
     let trimmed = text.trim();

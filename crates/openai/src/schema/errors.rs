@@ -1,12 +1,12 @@
-//! The errors of a request, as FastAPI writes them.
+//! A request's errors, in FastAPI's format.
 
 use crate::json::{JsonValue, push_compact, push_string, python_float};
 
-/// The size of the error list at which further errors are left out. A few bad values may make many
-/// errors, each of which repeats its value.
+/// The size of the error list beyond which further errors are omitted. A few invalid values may
+/// cause many errors, each of which repeats its value.
 const BYTES_MAX: usize = 1 << 20;
 
-/// A step on the way to a value.
+/// A step on the path to a value.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
     Name(&'a str),
@@ -16,7 +16,7 @@ pub(crate) enum Step<'a> {
 /// One error.
 pub(crate) struct Issue<'a> {
     pub(crate) problem: Problem,
-    /// The value with the error.
+    /// The value that has the error.
     pub(crate) input: &'a JsonValue,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Problem {
     IntParsing,
     IntFraction,
     NotFinite,
-    /// A whole number that doesn't fit 64 bits.
+    /// An integer that doesn't fit into 64 bits.
     IntSize,
     FloatType,
     FloatParsing,
@@ -47,7 +47,7 @@ pub(crate) enum Problem {
     IntTooLarge(i64),
     FloatTooSmall(f64),
     FloatTooLarge(f64),
-    /// Too few items in something that is called so.
+    /// Too few items in a collection with this name.
     TooShort {
         kind: &'static str,
         min: usize,
@@ -97,7 +97,7 @@ impl ErrorList {
         }
     }
 
-    /// Repeats a value, unless it is so long that the response would be about nothing else.
+    /// Repeats a value, unless the value is so long that it would dominate the response.
     fn push_input(&mut self, input: &JsonValue) {
         let start = self.text.len();
         push_compact(&mut self.text, input);
@@ -142,7 +142,7 @@ impl ErrorList {
         document
     }
 
-    /// The list for a body that is no JSON.
+    /// The error list for a body that is not JSON.
     pub(crate) fn of_syntax(message: &str, position: usize) -> Self {
         let mut text = Vec::new();
         text.extend_from_slice(b"{\"type\":\"json_invalid\",\"loc\":[\"body\",");
@@ -264,7 +264,7 @@ impl Problem {
     }
 }
 
-/// Writes words as alternatives: `'a', 'b' or 'c'`.
+/// Formats words as alternatives: `'a', 'b' or 'c'`.
 fn alternatives(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     match quoted.split_last() {

@@ -1,8 +1,9 @@
-//! The forms of requests, as tables, and the check with the errors that Triton's frontend
+//! The schemas of requests, as tables, and the validation with the errors that Triton's frontend
 //! sends.
 //!
-//! That frontend describes its requests to pydantic, whose rules and texts these are: a number may
-//! come as a string, a union tries each member and reports the errors of all.
+//! That frontend describes its requests to pydantic, so the rules and texts are pydantic's: for
+//! example, a number may be sent as a string, and a union tries each member and reports the errors
+//! of all of them.
 
 mod check;
 mod coerce;
@@ -14,7 +15,7 @@ pub(crate) use errors::{Issue, Problem, Step};
 
 use crate::json::JsonValue;
 
-/// The form of a value.
+/// The schema of a value.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Schema {
     Text,
@@ -39,14 +40,14 @@ pub(crate) enum Schema {
         min: Option<usize>,
         max: Option<usize>,
     },
-    /// An object whose members all have this form.
+    /// An object whose members all have this schema.
     Map(&'static Schema),
     ObjectForm(&'static ObjectForm),
-    /// `null`, or this.
+    /// `null`, or a value with this schema.
     Nullable(&'static Schema),
-    /// The first member that fits; errors name the members.
+    /// The first member that matches; errors name the members.
     Union(&'static [(&'static str, Schema)]),
-    /// A value, list or text, with at least one item.
+    /// A value, such as a list or text, with at least one item.
     NotEmpty(&'static Schema),
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct ObjectForm {
     pub(crate) extra: Extra,
 }
 
-/// The treatment of members that are no fields.
+/// The treatment of members that aren't fields.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Extra {
     Ignored,
@@ -73,7 +74,7 @@ pub(crate) struct Field {
     pub(crate) default: Default,
 }
 
-/// The value of a field that the client leaves out. As with pydantic, it is not checked.
+/// The value of a field that the client omits. As with pydantic, it is not validated.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Default {
     Required,
@@ -98,12 +99,12 @@ impl Default {
 }
 
 impl Field {
-    /// A field that must be there.
+    /// A required field.
     pub(crate) const fn required(name: &'static str, schema: Schema) -> Self {
         Self { name, schema, default: Default::Required }
     }
 
-    /// A field that may be left out.
+    /// An optional field.
     pub(crate) const fn optional(name: &'static str, schema: Schema, default: Default) -> Self {
         Self { name, schema, default }
     }

@@ -11,8 +11,9 @@
 //! backend calls, in foreign callbacks, in destructors. An argument would have to pass through
 //! every one of those layers, and some have C signatures.
 //!
-//! The owner of a thread declares it an I/O thread by entering it ([`IoThreadGuard::enter`]). All other
-//! threads wake immediately and have no inline budget, unless they begin their own [`WakeBatch`].
+//! The owner of a thread declares it an I/O thread by entering it ([`IoThreadGuard::enter`]). All
+//! other threads wake immediately and have no inline budget, unless they begin their own
+//! [`WakeBatch`].
 
 mod inline_budget;
 mod state;
@@ -30,9 +31,10 @@ pub use self::wake_batch::WakeBatch;
 
 /// Makes its thread an I/O thread for as long as the value exists.
 ///
-/// The thread's runtime calls [`IoThreadGuard::refill_inline_budget`] and [`IoThreadGuard::flush_wakes`] from callbacks and tasks
-/// that can't own the value, because they could move to other threads. Both functions affect the
-/// current thread, which must be an I/O thread.
+/// The thread's runtime calls [`IoThreadGuard::refill_inline_budget`] and
+/// [`IoThreadGuard::flush_wakes`] from callbacks and tasks that can't own the value, because they
+/// could move to other threads. Both functions affect the current thread, which must be an I/O
+/// thread.
 #[derive(Debug)]
 #[must_use = "the thread is an I/O thread until this is dropped"]
 pub struct IoThreadGuard {
@@ -42,7 +44,8 @@ pub struct IoThreadGuard {
 
 impl IoThreadGuard {
     /// Makes this thread an I/O thread, which may spend `inline_budget` on inline work between one
-    /// [`refill`](Self::refill_inline_budget) and the next. There is no budget before the first refill.
+    /// [`refill`](Self::refill_inline_budget) and the next. There is no budget before the first
+    /// refill.
     pub fn enter(inline_budget: Duration) -> Self {
         with_state(|state| {
             state.inline_budget_max = inline_budget;
@@ -56,7 +59,7 @@ impl IoThreadGuard {
         with_state(|state| state.inline_budget = state.inline_budget_max);
     }
 
-    /// Issues the deferred wake-ups. From now on the thread defers all wake-ups, and the first one
+    /// Issues the deferred wake-ups. From now on, the thread defers all wake-ups, and the first one
     /// wakes `flusher`, a task of the thread that calls this function again.
     ///
     /// The task runs after all tasks that are ready when it is woken, so their wake-ups are issued

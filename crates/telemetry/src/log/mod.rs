@@ -24,7 +24,7 @@ pub(crate) use escape::escape_controls;
 use line::Line;
 use losses::Losses;
 
-/// The maximum length of a log message before escaping, in bytes. A longer message is cut.
+/// The maximum length of a log message before escaping, in bytes. A longer message is truncated.
 const LOG_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// The source position at which a line was logged.
@@ -198,8 +198,8 @@ impl Logger {
         }
     }
 
-    /// Logs a line on behalf of another source position. An overlong message is cut, because it may
-    /// repeat a client's input.
+    /// Logs a line on behalf of another source position. An overlong message is truncated, because
+    /// it may repeat a client's input.
     pub fn log(&self, level: LogLevel, position: SourcePosition<'_>, message: impl Display) {
         if self.enabled(level) {
             let message = format_bounded(message, LOG_MESSAGE_BYTES_MAX);

@@ -12,7 +12,7 @@ pub struct CollectorAddress {
     pub(super) path: String,
 }
 
-/// An error: the string is not an HTTP URL.
+/// The error for a string that is not an HTTP URL.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct MalformedUrl;
 

@@ -34,7 +34,7 @@ impl SpanContext {
         let parts: Vec<&str> = parent.trim().split('-').collect();
         let (version, trace, span, flags) = match parts[..] {
             [version, trace, span, flags] => (version, trace, span, flags),
-            // Later versions may add parts.
+            // Later versions of the standard may add parts.
             [version, trace, span, flags, ..] if version != "00" => (version, trace, span, flags),
             _ => return None,
         };

@@ -21,7 +21,7 @@ pub struct SpanBatchLimits {
     pub batch_max: usize,
 }
 
-/// Decides when spans are sent. Its times are passed in.
+/// Decides when spans are sent. Its times are passed in as arguments.
 #[derive(Debug)]
 struct Batcher<T> {
     limits: SpanBatchLimits,

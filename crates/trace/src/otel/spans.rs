@@ -65,7 +65,7 @@ impl From<u64> for AttributeValue {
     }
 }
 
-/// An open span: one of ours by its index, or the client's.
+/// An open span: one of ours, identified by its index, or the client's.
 #[derive(Copy, Clone, Debug)]
 enum OpenSpan {
     Span(usize),
