@@ -151,6 +151,19 @@ class Convolved(nn.Module):
         return self.layer(x)
 
 
+class Ragged(nn.Module):
+    """The sum of each request in a batch of different lengths."""
+
+    def forward(self, values: Tensor, counts: Tensor) -> Tensor:
+        sums: List[Tensor] = []
+        start = 0
+        for i in range(counts.size(0)):
+            count = int(counts[i])
+            sums.append(values[start : start + count].sum().reshape(1, 1))
+            start += count
+        return torch.cat(sums)
+
+
 def tensor(kind, name, datatype, dims, more=""):
     return f'{kind} {{ name: "{name}" data_type: TYPE_{datatype} dims: {list(dims)} {more} }}\n'
 
@@ -218,6 +231,11 @@ def models():
     yield ("convolved", Convolved(), config([("x", "FP32", [2, -1])],
                                             [("OUTPUT__0", "FP32", [3, -1])], BATCH),
            [((x(n, 2, 7),), {}) for n in (1, 2)])
+    yield ("ragged", Ragged(),
+           config([("values", "FP32", [-1], "allow_ragged_batch: true")],
+                  [("sums", "FP32", [1])], BATCH)
+           + 'batch_input { kind: BATCH_ELEMENT_COUNT target_name: "counts" data_type: TYPE_INT32'
+           ' source_input: "values" }\ndynamic_batching { }\n', [])
 
 
 def names_of(module, text):

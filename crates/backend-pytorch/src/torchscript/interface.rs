@@ -46,6 +46,7 @@ fn inputs(spec: &ModelSpec, arguments: &[Argument]) -> Result<Vec<TensorInfo>, S
     for tensor in &configured {
         check_type(spec, tensor, "input")?;
     }
+    check_controls(&configured, arguments)?;
     if takes_dictionary(arguments) {
         return Ok(configured.into_iter().map(info).collect());
     }
@@ -74,15 +75,17 @@ fn inputs(spec: &ModelSpec, arguments: &[Argument]) -> Result<Vec<TensorInfo>, S
         )));
     }
     let naming = naming(spec, &configured, arguments);
-    check_states(spec, naming, &configured)?;
+    check_states(spec, naming, spec.sequence_states().iter().map(|state| &state.input_name))?;
     let mut inputs: Vec<Option<TensorInfo>> = vec![None; arguments.len()];
-    for (order, tensor) in configured.into_iter().enumerate() {
+    let mut positions = 0..;
+    for tensor in configured {
         let by_argument = || arguments.iter().position(|one| one.name == tensor.name);
+        // Controls always have numbers. Batch inputs follow the inputs of requests.
+        let position = if tensor.role == Role::Control { None } else { positions.next() };
         let index = match naming {
             Naming::Arguments => by_argument().or_else(|| number(&tensor.name)),
-            // Controls always have numbers.
-            Naming::Positions if tensor.role != Role::Control => Some(order),
-            Naming::Numbers | Naming::Positions => number(&tensor.name),
+            Naming::Positions => position.or_else(|| number(&tensor.name)),
+            Naming::Numbers => number(&tensor.name),
         };
         let name = tensor.name.clone();
         let place = index.and_then(|index| inputs.get_mut(index)).filter(|place| place.is_none());
@@ -103,6 +106,7 @@ fn inputs(spec: &ModelSpec, arguments: &[Argument]) -> Result<Vec<TensorInfo>, S
 fn outputs(spec: &ModelSpec) -> Result<Vec<TensorInfo>, Status> {
     let configured = configured_outputs(spec);
     let naming = naming(spec, &configured, &[]);
+    check_states(spec, naming, spec.sequence_states().iter().map(|state| &state.output_name))?;
     let mut outputs: Vec<Option<TensorInfo>> = Vec::new();
     for (order, tensor) in configured.into_iter().enumerate() {
         check_type(spec, &tensor, "output")?;
@@ -159,26 +163,42 @@ fn naming(spec: &ModelSpec, tensors: &[ConfiguredTensor], arguments: &[Argument]
     }
 }
 
-/// Refuses states without numbers, as Triton does.
-fn check_states(
+/// Refuses states without numbers, and those beside tensors without numbers, as Triton does.
+fn check_states<'a>(
     spec: &ModelSpec,
     naming: Naming,
-    tensors: &[ConfiguredTensor],
+    names: impl Iterator<Item = &'a String>,
 ) -> Result<(), Status> {
-    let mut states = tensors.iter().filter(|tensor| tensor.role == Role::State).peekable();
-    if states.peek().is_some() && naming != Naming::Numbers {
+    let mut names = names.peekable();
+    if names.peek().is_some() && naming != Naming::Numbers {
         return Err(Status::invalid_argument(format!(
             "PyTorch model '{}' is using sequence batching with state but not all inputs and \
              outputs follow the <name>__<index> naming convention. ",
             spec.name
         )));
     }
-    match states.find(|state| number(&state.name).is_none()) {
+    match names.find(|name| number(name).is_none()) {
         None => Ok(()),
-        Some(state) => Err(Status::invalid_argument(format!(
-            "PyTorch model '{}' is using sequence batching with state but state '{}' does not \
+        Some(name) => Err(Status::invalid_argument(format!(
+            "PyTorch model '{}' is using sequence batching with state but state '{name}' does not \
              follow the <name>__<index> naming convention. ",
-            spec.name, state.name
+            spec.name
+        ))),
+    }
+}
+
+/// Refuses controls without numbers, as Triton does. In addition, a control may have the name of an
+/// argument.
+fn check_controls(configured: &[ConfiguredTensor], arguments: &[Argument]) -> Result<(), Status> {
+    let is_named = |tensor: &&ConfiguredTensor| {
+        number(&tensor.name).is_some() || arguments.iter().any(|one| one.name == tensor.name)
+    };
+    let mut controls = configured.iter().filter(|tensor| tensor.role == Role::Control);
+    match controls.find(|tensor| !is_named(tensor)) {
+        None => Ok(()),
+        Some(tensor) => Err(Status::internal(format!(
+            "input '{}' does not follow <name>__<index> naming convention.",
+            tensor.name
         ))),
     }
 }
@@ -229,7 +249,12 @@ mod tests {
         let inputs = inputs.iter().map(|name| tensor("input", name));
         let outputs = outputs.iter().map(|name| tensor("output", name));
         let text: String = inputs.chain(outputs).collect();
-        let mut draft = parse_config_draft("config.pbtxt", &text).unwrap();
+        names_in(&text, arguments)
+    }
+
+    /// The names of inputs and outputs in the model's order, or the error.
+    fn names_in(text: &str, arguments: &[&str]) -> Result<String, String> {
+        let mut draft = parse_config_draft("config.pbtxt", text).unwrap();
         draft.resolve_name_and_backend("m", &["model.pt".to_owned()]).unwrap();
         let spec = draft.into_validated_spec(&SupportedFeatures::default()).unwrap();
         let argument = |name: &&str| Argument {
@@ -259,6 +284,61 @@ mod tests {
         }
         let skipped = names(&["a"], &["o__2"], &["a"]);
         assert_eq!(skipped.as_deref(), Ok("a -> OUTPUT__0 OUTPUT__1 o__2"));
+    }
+
+    #[test]
+    fn batch_inputs_follow_the_inputs_of_requests() {
+        let config = |input: &str, target: &str| {
+            format!(
+                "max_batch_size: 4
+                 input {{ name: '{input}' data_type: TYPE_FP32 dims: 1 allow_ragged_batch: true }}
+                 output {{ name: 'o' data_type: TYPE_FP32 dims: 1 }}
+                 sequence_batching {{ control_input {{ name: 'start__1'
+                   control {{ kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] }} }} }}
+                 batch_input {{ kind: BATCH_ELEMENT_COUNT target_name: '{target}'
+                   data_type: TYPE_FP32 source_input: '{input}' }}"
+            )
+        };
+        let arguments = ["a", "b", "c"];
+        let found = names_in(&config("x__0", "n__2"), &arguments);
+        assert_eq!(found.as_deref(), Ok("x__0 start__1 n__2 -> o"));
+        let found = names_in(&config("a", "c"), &arguments);
+        assert_eq!(found.as_deref(), Ok("a start__1 c -> o"));
+        // By its position, the batch input is the second, which the control is already.
+        let error = names_in(&config("x", "n"), &arguments).unwrap_err();
+        assert!(error.contains("input 'n' is none of the model's inputs"), "{error}");
+        let later = config("x", "n").replace("start__1", "start__2");
+        assert_eq!(names_in(&later, &arguments).as_deref(), Ok("x n start__2 -> o"));
+        let error = names_in(&later.replace("start__2", "start"), &arguments).unwrap_err();
+        assert_eq!(error, "input 'start' does not follow <name>__<index> naming convention.");
+    }
+
+    #[test]
+    fn states_need_numbers_beside_tensors_with_numbers() {
+        let config = |input: &str, output: &str, state_in: &str, state_out: &str| {
+            format!(
+                "max_batch_size: 4
+                 input {{ name: '{input}' data_type: TYPE_FP32 dims: 1 }}
+                 output {{ name: '{output}' data_type: TYPE_FP32 dims: 1 }}
+                 sequence_batching {{ state {{ input_name: '{state_in}' output_name: '{state_out}'
+                   data_type: TYPE_FP32 dims: 1 }} }}"
+            )
+        };
+        let names = |input, output, state_in, state_out| {
+            names_in(&config(input, output, state_in, state_out), &["a", "b"])
+        };
+        let found = names("x__0", "y__0", "s__1", "s__1");
+        assert_eq!(found.as_deref(), Ok("x__0 s__1 -> y__0 s__1"));
+        let others = "PyTorch model 'm' is using sequence batching with state but not all inputs and \
+            outputs follow the <name>__<index> naming convention. ";
+        assert_eq!(names("a", "y__0", "s__1", "s__1").unwrap_err(), others);
+        assert_eq!(names("x__0", "y", "s__1", "s__1").unwrap_err(), others);
+        for (state_in, state_out) in [("s", "t__1"), ("s__1", "s")] {
+            let error = names("x__0", "y__0", state_in, state_out).unwrap_err();
+            let expected = "PyTorch model 'm' is using sequence batching with state but state 's' \
+                does not follow the <name>__<index> naming convention. ";
+            assert_eq!(error, expected);
+        }
     }
 
     #[test]
