@@ -34,6 +34,8 @@ import beside
 def predict(text: list[str]) -> list[int]:
     return [beside.count(one) for one in text]
 '''
+#: Models of TorchScript.
+SCRIPTED = pathlib.Path(__file__).parents[2] / "crates" / "backend-pytorch" / "tests" / "models"
 BESIDE = "def count(text):\n    return len(text.split())\n"
 
 
@@ -226,18 +228,21 @@ def test_forests_are_served_without_a_configuration(program: Program, tmp_path: 
     goldens = pathlib.Path(__file__).parents[2] / "crates" / "forest" / "tests" / "goldens"
     (tmp_path / "inside").mkdir()
     (tmp_path / "tokens.model").write_text("of another program")
-    for name in ("xgboost_logistic.json", "lightgbm_regression.txt"):
+    for name in ("xgboost_logistic.json", "lightgbm_regression.txt", "xgboost_dart.ubj"):
         shutil.copy(goldens / name, tmp_path / "inside")
+    shutil.copy(goldens / "lightgbm_regression.txt", tmp_path / "inside" / "model.txt")
+    shutil.copy(goldens / "xgboost_logistic.json", tmp_path / "inside" / "xgboost.json")
     single = tmp_path / "old.model"
     shutil.copy(goldens / "old_xgboost_classes.model", single)
     with serving(program, single, tmp_path / "inside") as ready:
         models = {one["name"]: one for one in ready["models"]}
-        assert sorted(models) == ["lightgbm_regression", "old", "xgboost_logistic"]
+        one_number = ["lightgbm_regression", "model", "xgboost", "xgboost_dart", "xgboost_logistic"]
+        assert sorted(models) == sorted([*one_number, "old"])
         sizes = {
             name: len(json.loads(try_request(one, tmp_path))["outputs"][0]["data"])
             for name, one in models.items()
         }
-        assert sizes == {"lightgbm_regression": 1, "old": 3, "xgboost_logistic": 1}
+        assert sizes == {**dict.fromkeys(one_number, 1), "old": 3}
 
 
 def test_what_can_not_be_served(program: Program, model: pathlib.Path) -> None:
@@ -245,6 +250,7 @@ def test_what_can_not_be_served(program: Program, model: pathlib.Path) -> None:
     folder = model.parent
     (folder / "notes.txt").write_text("hello")
     (folder / "model.pt2").write_text("hello")
+    (folder / "weights.pth").write_text("hello")
     (folder / "forest.joblib").write_text("hello")
     (folder / "broken.ubj").write_text("hello")
     (folder / "bad.onnx").write_text("hello")
@@ -254,7 +260,10 @@ def test_what_can_not_be_served(program: Program, model: pathlib.Path) -> None:
     cases: list[tuple[list[object], str]] = [
         ([folder / "nothing.onnx"], f"error: there is no '{folder}/nothing.onnx'"),
         ([folder / "notes.txt"], "is neither an ONNX model (.onnx) nor a model in Python (.py)"),
-        ([folder / "model.pt2"], "is a model of PyTorch, which doesn't say its inputs"),
+        ([folder / "model.pt2"], "is no package of a compiled model: it is no ZIP archive"),
+        ([folder / "weights.pth"], "(it has no code, but weights or a pickle): save one with"),
+        ([SCRIPTED / "mlp.pt"], "is a model of TorchScript, which doesn't say the types and sizes"),
+        ([SCRIPTED / "pair.pt"], 'input { name: "left" data_type: TYPE_FP32 dims: [ 4 ] }'),
         ([folder / "forest.joblib"], "is a pickle, which is code: export the model to ONNX"),
         ([folder / "broken.ubj"], f"failed to load '{folder}/broken.ubj': "),
         ([folder / "empty"], "has no model: no .onnx file, no model.py"),

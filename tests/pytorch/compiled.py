@@ -314,11 +314,27 @@ def models():
         config([("ARGS[0]", "FP32", [4])], [("RESULT", "FP32", [4])]),
         [],
     )
+    for name in WEIGHTS:
+        yield (
+            name, Mlp(), (torch.randn(2, 8),), {}, ({0: BATCH},),
+            config([("ARGS[0]", "FP32", [8])], [("RESULT", "FP32", [3])], "max_batch_size: 16\n"),
+            [((torch.randn(n, 8),), {}) for n in (1, 2, 5)],
+        )
     yield (
         "counted", Counted(), (torch.randint(0, 4, (8,)),), {}, None,
         config([("ARGS[0]", "INT64", [8])], [("RESULT", "INT64", [5])]),
         [],
     )
+
+
+#: Options for models whose weights are not in their library: in a file, in one for each, or nowhere.
+OUTSIDE = "aot_inductor.package_constants_in_so"
+FORMAT = "aot_inductor.package_constants_on_disk_format"
+WEIGHTS = {
+    "beside": {OUTSIDE: False, FORMAT: "binary_blob"},
+    "listed": {OUTSIDE: False, FORMAT: "pickle_weights"},
+    "weightless": {OUTSIDE: False},
+}
 
 
 def main():
@@ -332,7 +348,10 @@ def main():
         module = module.eval()
         exported = torch.export.export(module, samples, keywords, dynamic_shapes=dynamic)
         package = str(folder / f"{name}.pt2")
-        torch._inductor.aoti_compile_and_package(exported, package_path=package)
+        options = WEIGHTS.get(name)
+        torch._inductor.aoti_compile_and_package(
+            exported, package_path=package, inductor_configs=options
+        )
         answers.write(folder / f"{name}.json", text, module, cases, aoti_names(text))
         print(package)
 

@@ -14,5 +14,11 @@ pub fn read_texts(text: &str) {
     let shapes: Vec<Vec<i64>> = inputs.iter().map(package::CompiledInput::sizes).collect();
     let contiguous = inputs.iter().filter(|input| input.is_contiguous()).count();
     assert!(contiguous <= inputs.len());
+    let results = package::compiled_results(text, &inputs);
+    let symbols = results.iter().filter_map(|result| match result {
+        package::CompiledResult::Tensor(tensor) => tensor.batch_symbol(),
+        package::CompiledResult::Missing | package::CompiledResult::Unknown => None,
+    });
+    assert!(symbols.count() <= results.len());
     let _ = package::mismatch(&inputs, shapes.iter().map(Vec::as_slice));
 }

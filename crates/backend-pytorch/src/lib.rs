@@ -13,6 +13,7 @@
 //! - `configured` lists the tensors in a configuration, which describes them because the model
 //!   doesn't.
 //! - `parameters` reads the same parameters as Triton's backend.
+//! - [`describe`] writes the configuration of a file that has none.
 //!
 //! # What it is not
 //!
@@ -28,6 +29,7 @@ mod api;
 mod backend;
 mod call_spec;
 mod configured;
+mod describe;
 mod element;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -39,4 +41,5 @@ mod torchscript;
 
 pub use api::Library;
 pub use backend::{PyTorchBackend, TorchOptions};
+pub use describe::{FileDescription, describe};
 pub use native_models::WithoutNativeModels;

@@ -50,7 +50,7 @@ fn answers_are_those_of_pytorch() {
     let mut count = 0;
     for name in [
         "mlp", "fixed", "types", "bfloat", "nested", "lengths", "passed", "picture", "words",
-        "best", "missing", "doubled",
+        "best", "missing", "doubled", "beside",
     ] {
         let golden = Golden::read(&models.join(format!("{name}.json")));
         let mut model = load(&library, &models, name, "").unwrap();
@@ -140,6 +140,49 @@ fn a_shape_that_the_model_was_not_compiled_for_is_refused() {
     let config = golden.config.replacen("TYPE_FP32", "TYPE_INT32", 1);
     let error = load_with(&library, &models, "mlp", &config).err().unwrap();
     assert!(error.contains("model provides TYPE_FP32"), "{error}");
+}
+
+#[test]
+// row: BE-02
+fn a_package_without_the_weights_is_refused_before_its_code_runs() {
+    let Some((library, models)) = library_and_models() else { return };
+    let advice = ": compile the model with `aot_inductor.package_constants_in_so` on";
+    for (name, reason) in [
+        ("listed", "the weights in 'listed/data/weights/weight_0' are for programs in Python"),
+        ("weightless", "it has no weights"),
+    ] {
+        let error = load(&library, &models, name, "").err().unwrap();
+        assert!(error.contains(&format!("{reason}{advice}")), "{error}");
+    }
+}
+
+#[test]
+fn a_file_of_weights_that_is_too_short_is_refused() {
+    let Some((library, models)) = library_and_models() else { return };
+    let golden = Golden::read(&models.join("beside.json"));
+    let whole = std::fs::read(models.join("beside.pt2")).unwrap();
+    let folder = std::env::temp_dir().join(format!("galatea-weights-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("short.pt2");
+    let mut archive = zip::ZipArchive::new(std::io::Cursor::new(whole)).unwrap();
+    let mut writer = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+    for index in 0..archive.len() {
+        let mut file = archive.by_index(index).unwrap();
+        let mut content = Vec::new();
+        std::io::Read::read_to_end(&mut file, &mut content).unwrap();
+        let name = file.name().unwrap().into_owned();
+        if name.ends_with(".blob") {
+            content.truncate(content.len() / 2);
+        }
+        writer.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+        std::io::Write::write_all(&mut writer, &content).unwrap();
+    }
+    writer.finish().unwrap();
+    let files = Files::new(&[(PACKAGE, &path)]);
+    let loaded = try_load(&backend(library), &files, spec(&golden.config, PACKAGE));
+    let error = loaded.err().unwrap().message().to_owned();
+    assert!(error.ends_with("the model needs 768 bytes, and has 384"), "{error}");
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

@@ -11,9 +11,9 @@ use galatea_runtime::{CpuOrGpu, OpenedModel, SessionSource, TensorInfo};
 use super::interface::ModelTensors;
 use super::session::AotiSession;
 use super::shared::SharedModel;
-use crate::api::{Container, Library};
+use crate::api::{AlignedBytes, Container, Library};
 use crate::call_spec;
-use crate::package::{CompiledInput, Package};
+use crate::package::{CompiledInput, Package, WeightsPlace, compiled_inputs};
 use crate::parameters::ModelParameters;
 
 /// Opens the sessions of one version of a compiled model.
@@ -36,10 +36,15 @@ impl SessionSource for AotiSource {
     fn open_shared(&self) -> Result<OpenedModel<Self::Shared>, Status> {
         let mut package = Package::open(&self.path)?;
         self.check(&mut package)?;
-        let compiled = package.compiled_inputs()?;
+        let source = package.source()?;
+        let compiled = source.as_deref().map_or_else(Vec::new, compiled_inputs);
         let instances = CpuOrGpu::Cpu.sharing_instance_count(&self.spec);
+        let weights = match package.weights_place(source.as_deref())? {
+            WeightsPlace::Library => None,
+            WeightsPlace::Blob => Some(package.read_blob(AlignedBytes::read)?),
+        };
         let extracted = package.extract(&self.temporary_folder)?;
-        let container = Container::load(self.library.clone(), &extracted.path, instances);
+        let container = Container::load(self.library.clone(), &extracted.path, instances, weights);
         let container = Arc::new(container.map_err(|status| {
             status.prefixed(format!("failed to load '{}': ", self.path.display()))
         })?);

@@ -8,9 +8,12 @@ use std::sync::Arc;
 use galatea_infer::Status;
 use smallvec::SmallVec;
 
-use super::functions::{LastError, ModelFunctions, RawContainer, RawTensor, TorchStatus};
+use super::functions::{
+    LastError, ModelFunctions, RawContainer, RawTensor, TorchStatus, WeightFunctions,
+};
 use super::library::{Library, open_local, text, with_causes};
 use super::tensor::{BorrowedTensor, TensorHandle};
+use super::weights::AlignedBytes;
 
 /// A compiled model. Several threads may execute it concurrently, up to the number of its runners.
 pub(crate) struct Container {
@@ -18,7 +21,9 @@ pub(crate) struct Container {
     functions: ModelFunctions,
     last_error: Option<LastError>,
     /// The model's library. Dropped after the container has been deleted.
-    _code: libloading::Library,
+    code: libloading::Library,
+    /// The weights that the library refers to. Dropped after the container has been deleted.
+    weights: Option<AlignedBytes>,
     library: Arc<Library>,
     input_count: usize,
     output_count: usize,
@@ -30,8 +35,14 @@ unsafe impl Send for Container {}
 unsafe impl Sync for Container {}
 
 impl Container {
-    /// Loads the model in the library at `path`, with the given number of runners.
-    pub(crate) fn load(library: Arc<Library>, path: &Path, runners: u32) -> Result<Self, Status> {
+    /// Loads the model in the library at `path`, with the given number of runners, and with its
+    /// weights if they aren't in the library.
+    pub(crate) fn load(
+        library: Arc<Library>,
+        path: &Path,
+        runners: u32,
+        weights: Option<AlignedBytes>,
+    ) -> Result<Self, Status> {
         let failed = |reason: &str| Status::internal(format!("can't load the model: {reason}"));
         let folder = path.parent().unwrap_or(path).to_str().and_then(|one| CString::new(one).ok());
         let folder = folder.ok_or_else(|| failed("its directory has no name in UTF-8"))?;
@@ -56,14 +67,39 @@ impl Container {
             raw,
             functions,
             last_error,
-            _code: code,
+            code,
+            weights,
             library,
             input_count: 0,
             output_count: 0,
         };
+        container.use_weights()?;
         container.input_count = container.count(functions.num_inputs)?;
         container.output_count = container.count(functions.num_outputs)?;
         Ok(container)
+    }
+
+    /// Makes the model refer to the weights that aren't in its library.
+    fn use_weights(&self) -> Result<(), Status> {
+        let Some(weights) = self.weights.as_ref().map(AlignedBytes::as_slice) else {
+            return Ok(());
+        };
+        let failed = |reason: &str| Status::internal(format!("can't load the weights: {reason}"));
+        // SAFETY: the library is that of a package, whose functions have these signatures.
+        let functions = unsafe { WeightFunctions::of(&self.code) };
+        let functions = functions.map_err(|error| failed(&with_causes(&error)))?;
+        let mut size = 0_u64;
+        // SAFETY: the container is alive, and the out pointer is valid.
+        self.check(unsafe { (functions.size)(self.raw, &raw mut size) })?;
+        if size > weights.len() as u64 {
+            return Err(failed(&format!(
+                "the model needs {size} bytes, and has {}",
+                weights.len()
+            )));
+        }
+        // SAFETY: the container is alive. It reads as many bytes, which live longer than it does
+        // and don't change.
+        self.check(unsafe { (functions.load)(self.raw, weights.as_ptr()) })
     }
 
     fn count(

@@ -99,6 +99,16 @@ functions! {
     }
 }
 
+functions! {
+    struct WeightFunctions,
+    "The functions of a compiled model's library whose weights are in another file." {
+        size "AOTInductorModelContainerGetConstantsBlobSize":
+            unsafe extern "C" fn(*mut RawContainer, *mut u64) -> TorchStatus;
+        load "AOTInductorModelUpdateConstantsFromBlob":
+            unsafe extern "C" fn(*mut RawContainer, *const u8) -> TorchStatus;
+    }
+}
+
 /// A TorchScript model.
 #[repr(C)]
 pub(super) struct RawModule([u8; 0]);

@@ -20,9 +20,11 @@ mod library;
 mod module;
 mod outputs;
 mod tensor;
+mod weights;
 
 pub(crate) use container::Container;
 pub use library::Library;
 pub(crate) use module::{Argument, ArgumentKind, InputValue, ScriptModule, Shim};
 pub(crate) use outputs::TorchOutputs;
 pub(crate) use tensor::BorrowedTensor;
+pub(crate) use weights::AlignedBytes;

@@ -1,5 +1,7 @@
 //! A size that is computed from another one, in the source of a compiled model.
 
+use std::fmt;
+
 /// `factor * symbol + offset`, with a positive factor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SizeFormula {
@@ -30,6 +32,11 @@ impl SizeFormula {
         Some(Self { symbol, factor, offset })
     }
 
+    /// The symbol, if the size is its value.
+    pub(super) fn plain_symbol(&self) -> Option<&str> {
+        (self.factor == 1 && self.offset == 0).then_some(&self.symbol)
+    }
+
     /// The size that results from this value of the symbol.
     pub(super) fn size(&self, value: i64) -> Option<i64> {
         self.factor.checked_mul(value)?.checked_add(self.offset)
@@ -40,6 +47,15 @@ impl SizeFormula {
         let product = size.checked_sub(self.offset)?;
         let is_multiple = product >= 0 && product % self.factor == 0;
         is_multiple.then_some(product / self.factor)
+    }
+}
+
+impl fmt::Display for SizeFormula {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.plain_symbol() {
+            Some(symbol) => formatter.write_str(symbol),
+            None => write!(formatter, "{}*{} + {}", self.factor, self.symbol, self.offset),
+        }
     }
 }
 
@@ -65,6 +81,7 @@ mod tests {
         {
             let formula = SizeFormula::parse(text).unwrap();
             assert_eq!((formula.size(5), formula.value(size)), (Some(size), Some(5)), "{text}");
+            assert_eq!(SizeFormula::parse(&formula.to_string()), Some(formula), "{text}");
         }
         let formula = SizeFormula::parse("1L + 2L*s17").unwrap();
         assert_eq!([0, 2, 1].map(|size| formula.value(size)), [None, None, Some(0)]);

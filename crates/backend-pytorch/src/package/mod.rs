@@ -3,7 +3,10 @@
 
 mod formula;
 mod metadata;
+mod results;
 mod shapes;
+mod tensor;
+mod weights;
 mod writes;
 
 use std::fs::{DirBuilder, File};
@@ -17,7 +20,9 @@ use galatea_infer::Status;
 use zip::ZipArchive;
 
 pub(crate) use metadata::{Metadata, proxy_operations};
+pub(crate) use results::{CompiledResult, compiled_results};
 pub(crate) use shapes::{CompiledInput, compiled_inputs, mismatch};
+pub(crate) use weights::WeightsPlace;
 
 /// The model's directory in the package, under the name that Triton and PyTorch use.
 const MODEL_FOLDER: &str = "data/aotinductor/model/";
@@ -31,6 +36,10 @@ pub(crate) struct Package {
     path: PathBuf,
     /// The names of the model's files in the archive.
     files: Vec<String>,
+    /// A file with weights that a program in Python may pass to the model.
+    separate_weights: Option<String>,
+    /// True if the package also has an exported program, to which such weights may belong.
+    is_exported: bool,
 }
 
 /// A package's library, in a directory that is removed when the value is dropped.
@@ -51,15 +60,8 @@ impl Package {
             .map_err(|error| unreadable(path, &format!("it is no ZIP archive ({error})")))?;
         let names = archive.file_names().filter_map(Result::ok);
         let names: Vec<String> = names.map(|name| name.into_owned()).collect();
-        let weights = names.iter().find(|name| is_separate_weights(name));
-        if let Some(name) = weights {
-            let text = format!(
-                "the weights in '{name}' are not in the model's library: compile the model with \
-                 `aot_inductor.package_constants_in_so` on, which is the default"
-            );
-            return Err(unreadable(path, &text));
-        }
         let is_exported = names.iter().any(|name| name.contains("models/"));
+        let weights = names.iter().find(|name| weights::is_list(name)).cloned();
         let files: Vec<String> = names.into_iter().filter(|name| is_of_model(name)).collect();
         if !files.iter().any(|name| name.ends_with(".so")) {
             let reason = if is_exported {
@@ -70,7 +72,7 @@ impl Package {
             };
             return Err(unreadable(path, reason));
         }
-        Ok(Self { archive, path: path.to_owned(), files })
+        Ok(Self { archive, path: path.to_owned(), files, separate_weights: weights, is_exported })
     }
 
     /// The description of the machine that the model was compiled for; empty if there is none.
@@ -97,18 +99,49 @@ impl Package {
         })
     }
 
-    /// The inputs that the model was compiled for; empty if the package doesn't specify them.
+    /// The source of the model's library, if the package has it.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the source can't be read.
-    pub(crate) fn compiled_inputs(&mut self) -> Result<Vec<CompiledInput>, Status> {
-        let source = match self.text(".wrapper.cpp")? {
-            Some(source) => Some(source),
+    /// `InvalidArgument` if it can't be read.
+    pub(crate) fn source(&mut self) -> Result<Option<String>, Status> {
+        match self.text(".wrapper.cpp")? {
+            Some(source) => Ok(Some(source)),
             // Packages from PyTorch versions before 2.7 have one source file.
-            None => self.text(".cpp")?,
-        };
-        Ok(source.map_or_else(Vec::new, |source| compiled_inputs(&source)))
+            None => self.text(".cpp"),
+        }
+    }
+
+    /// The place of the model's weights. The source is that of the package.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the package doesn't have them, or only a program in Python can read
+    /// them.
+    pub(crate) fn weights_place(&self, source: Option<&str>) -> Result<WeightsPlace, Status> {
+        let blob = self.files.iter().any(|name| name.ends_with(weights::BLOB_ENDING));
+        let separate = self.separate_weights.as_deref().filter(|_| !self.is_exported);
+        let held = source.and_then(weights::library_holds_weights);
+        weights::place(held, blob, separate).map_err(|reason| unreadable(&self.path, &reason))
+    }
+
+    /// Reads the file that contains all weights. `read` gets its content and its size.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if they can't be read.
+    pub(crate) fn read_blob<T>(
+        &mut self,
+        read: impl FnOnce(&mut dyn Read, u64) -> std::io::Result<T>,
+    ) -> Result<T, Status> {
+        let name = self.files.iter().find(|name| name.ends_with(weights::BLOB_ENDING));
+        let found =
+            name.ok_or_else(|| String::from("it has no file of weights")).and_then(|name| {
+                let mut entry = self.archive.by_name(name).map_err(|error| error.to_string())?;
+                let size = entry.size();
+                read(&mut entry, size).map_err(|error| format!("'{name}' is unreadable ({error})"))
+            });
+        found.map_err(|reason| unreadable(&self.path, &reason))
     }
 
     /// Writes the model's library to a new directory in `parent`, which only this user can read.
@@ -173,13 +206,6 @@ fn unreadable(path: &Path, reason: &str) -> Status {
 fn is_of_model(name: &str) -> bool {
     let (before, file) = name.rsplit_once(MODEL_FOLDER).unwrap_or(("no", ""));
     (before.is_empty() || before.ends_with('/')) && !file.is_empty()
-}
-
-/// Returns true if the file in the archive contains weights that the model's library lacks.
-fn is_separate_weights(name: &str) -> bool {
-    is_of_model(name) && name.ends_with(".blob")
-        || name.contains("data/constants/")
-        || name.contains("data/weights/")
 }
 
 /// Creates a directory whose path has never been used before. If two libraries have the same path,

@@ -12,6 +12,7 @@
 use galatea_tensor::DataType;
 
 use super::formula::{SizeFormula, integer};
+use super::tensor::SourceTensor;
 use super::writes::InputAliases;
 use crate::element;
 
@@ -170,6 +171,28 @@ impl CompiledInput {
     /// The sizes; -1 means variable.
     pub(crate) fn sizes(&self) -> Vec<i64> {
         self.dims.iter().map(|dim| dim.fixed.unwrap_or(-1)).collect()
+    }
+
+    /// The name in the source with the type and the sizes, if they are known.
+    pub(super) fn tensor(&self) -> Option<(String, SourceTensor)> {
+        let size = |dim: &CompiledDim| match (dim.fixed, &dim.formula) {
+            (Some(fixed), _) => format!("{fixed}L"),
+            (None, Some(formula)) => formula.to_string(),
+            (None, None) => String::from("?"),
+        };
+        let sizes = self.dims.iter().map(size).collect();
+        Some((self.name.clone(), SourceTensor::new(self.datatype?, sizes)))
+    }
+
+    /// The name of the first size, if it is variable, independent of others, and may be 1.
+    pub(crate) fn batch_symbol(&self) -> Option<&str> {
+        let dim = self.dims.first().filter(|dim| dim.fixed.is_none() && dim.accepts(1))?;
+        dim.formula.as_ref()?.plain_symbol()
+    }
+
+    /// The largest size of the first dimension, if there is one.
+    pub(crate) fn largest_batch(&self) -> Option<i64> {
+        self.dims.first()?.max
     }
 
     fn accepts(&self, dims: &[i64]) -> bool {

@@ -50,7 +50,7 @@ fn a_package_is_read_with_and_without_a_directory() {
         let mut open = package.open().unwrap();
         assert_eq!(open.metadata().unwrap().device, "cpu");
         assert_eq!(open.proxy_operations().unwrap(), ["aten::bincount"]);
-        assert_eq!(open.compiled_inputs().unwrap()[0].sizes(), [-1]);
+        assert_eq!(compiled_inputs(&open.source().unwrap().unwrap())[0].sizes(), [-1]);
         let extracted = open.extract(&package.0).unwrap();
         assert_eq!(std::fs::read(&extracted.path).unwrap(), b"code");
         let folder = extracted.folder.clone();
@@ -65,7 +65,7 @@ fn what_a_package_lacks_is_empty() {
     let mut open = package.open().unwrap();
     assert_eq!(open.metadata().unwrap(), Metadata::default());
     assert!(open.proxy_operations().unwrap().is_empty());
-    assert!(open.compiled_inputs().unwrap().is_empty());
+    assert_eq!(open.source().unwrap(), None);
 }
 
 #[test]
@@ -76,15 +76,37 @@ fn other_files_are_refused_with_the_way_to_go() {
     assert!(exported.contains("aoti_compile_and_package"), "{exported}");
     let other = error(&[("m/data/aotinductor/other/x.wrapper.so", b"")]);
     assert!(other.contains("no library of a model"), "{other}");
-    for weights in ["m/data/aotinductor/model/x.blob", "m/data/constants/0", "data/weights/w"] {
-        let error = error(&[(library, b""), (weights, b"")]);
-        assert!(error.contains("are not in the model's library"), "{error}");
-    }
     let package = TestPackage::new(&[(library, b"code")]);
     std::fs::write(package.path(), b"code").unwrap();
     assert!(package.open().err().unwrap().contains("it is no ZIP archive"));
     std::fs::remove_file(package.path()).unwrap();
     assert!(package.open().err().unwrap().contains("No such file"));
+}
+
+#[test]
+fn weights_beside_the_library_are_found() {
+    let library = "m/data/aotinductor/model/x.wrapper.so";
+    let blob = "m/data/aotinductor/model/x_weights.blob";
+    let list = "m/data/weights/weight_0";
+    let place = |files: &[(&str, &[u8])], source: Option<&str>| {
+        let place = TestPackage::new(files).open().unwrap().weights_place(source);
+        place.map_err(|status| status.message().to_owned())
+    };
+    assert_eq!(place(&[(library, b"")], None), Ok(WeightsPlace::Library));
+    assert_eq!(place(&[(library, b""), (blob, b"")], None), Ok(WeightsPlace::Blob));
+    let error = place(&[(library, b""), (list, b"")], None).unwrap_err();
+    assert!(error.contains("are for programs in Python: compile the model with"), "{error}");
+    // Such weights may also belong to an exported program in the same package.
+    let exported = [(library, &b""[..]), (list, b""), ("m/models/model.json", b"")];
+    assert_eq!(place(&exported, None), Ok(WeightsPlace::Library));
+    let without = ": AOTInductorModelBase(1, 1, 3, device, dir, false) {";
+    assert!(place(&exported, Some(without)).unwrap_err().contains("it has no weights"));
+    let package = TestPackage::new(&[(library, b""), (blob, b"weights")]);
+    let read = package.open().unwrap().read_blob(|file, size| {
+        let mut content = Vec::new();
+        file.read_to_end(&mut content).map(|_| (content, size))
+    });
+    assert_eq!(read.unwrap(), (b"weights".to_vec(), 7));
 }
 
 #[test]
@@ -98,7 +120,7 @@ fn a_truncated_or_changed_package_is_an_error_and_nothing_else() {
     let whole = std::fs::read(package.path()).unwrap();
     let read_all = || {
         let Ok(mut open) = package.open() else { return };
-        let _ = (open.metadata(), open.proxy_operations(), open.compiled_inputs());
+        let _ = (open.metadata(), open.proxy_operations(), open.source());
         let _ = open.extract(&package.0);
     };
     for length in 0..whole.len() {

@@ -4,7 +4,9 @@
 mod compile;
 mod interface;
 mod session;
+mod signature;
 mod source;
 
 pub(crate) use compile::{ShimFolder, open_shim};
+pub(crate) use signature::ScriptSignature;
 pub(crate) use source::TorchScriptSource;

@@ -4,6 +4,7 @@
 mod external;
 mod forest;
 mod openvino;
+mod pytorch;
 mod tensorflow;
 
 use std::cmp::Reverse;
@@ -28,6 +29,8 @@ pub(super) enum Source {
     OpenVino(PathBuf, OpenVinoFormat),
     /// A `SavedModel` directory.
     SavedModel(PathBuf),
+    /// A file of a compiled PyTorch model, and its configuration.
+    Compiled(PathBuf, String),
     /// A tree-ensemble file.
     Forest(PathBuf, ModelFormat),
     /// A model directory, with its versions.
@@ -43,6 +46,7 @@ impl Source {
             | Self::Python(path)
             | Self::OpenVino(path, _)
             | Self::SavedModel(path)
+            | Self::Compiled(path, _)
             | Self::Forest(path, _)
             | Self::Model(path)
             | Self::Repository(path) => path,
@@ -88,6 +92,9 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
         _ => format!("can't read '{argument}': {error}"),
     })?;
     if !found.is_dir() {
+        if pytorch::is_torch_file(&path) {
+            return of_torch_file(path).map(|source| vec![source]);
+        }
         let file = of_file(&path);
         return file.map(|file| vec![file]).ok_or_else(|| no_model(argument, &path));
     }
@@ -112,6 +119,8 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
     };
     let files = entries.iter().filter(|path| path.is_file() && is_served(path));
     let mut sources: Vec<Source> = files.filter_map(|path| of_file(path)).collect();
+    let compiled = entries.iter().filter(|path| path.is_file() && pytorch::is_torch_file(path));
+    sources.extend(compiled.filter_map(|path| of_torch_file(path.clone()).ok()));
     let saved = entries.iter().filter(|path| tensorflow::is_saved_model(path));
     sources.extend(saved.cloned().map(Source::SavedModel));
     let has_models =
@@ -122,7 +131,7 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
     if sources.is_empty() {
         return Err(format!(
             "'{argument}' has no model: no .onnx file, no model.py, no file of OpenVINO or of a \
-             forest, no SavedModel, and no directory of a model"
+             forest, no SavedModel, no compiled model of PyTorch, and no directory of a model"
         ));
     }
     Ok(sources)
@@ -147,6 +156,17 @@ fn of_file(path: &Path) -> Option<Source> {
     }
 }
 
+/// The model in a file of PyTorch. One in a repository's layout has the configuration there.
+fn of_torch_file(path: PathBuf) -> Result<Source, String> {
+    let absolute = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+    let model = absolute.parent().filter(|version| is_number(version)).and_then(Path::parent);
+    if let Some(model) = model.filter(|model| model.join("config.pbtxt").is_file()) {
+        return Ok(Source::Model(model.to_owned()));
+    }
+    let name = name_of(&Source::Compiled(path.clone(), String::new()))?;
+    pytorch::config(&path, &name).map(|config| Source::Compiled(path, config))
+}
+
 /// The error for a file that is not a model.
 fn no_model(argument: &str, path: &Path) -> String {
     let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default();
@@ -164,13 +184,6 @@ fn no_model(argument: &str, path: &Path) -> String {
              load it (docs/scikit-learn.md)"
         );
     }
-    if matches!(ending, "pt" | "pt2" | "pth") {
-        return format!(
-            "'{argument}' is a model of PyTorch, which doesn't say its inputs and outputs: put it \
-             into a directory as NAME/1/model.pt2 (compiled) or NAME/1/model.pt (TorchScript), with \
-             a NAME/config.pbtxt, and serve NAME; docs/pytorch.md has an example"
-        );
-    }
     if matches!(ending, "keras" | "h5" | "hdf5") {
         return format!(
             "'{argument}' is a file of Keras: write a SavedModel with model.export, and serve its \
@@ -185,8 +198,8 @@ fn no_model(argument: &str, path: &Path) -> String {
     }
     format!(
         "'{argument}' is neither an ONNX model (.onnx) nor a model in Python (.py) nor one of OpenVINO \
-         (.xml) or TensorFlow Lite (.tflite) nor a forest of XGBoost (.json, .ubj, .model), LightGBM \
-         (.txt) or treelite (.tl)"
+         (.xml) or TensorFlow Lite (.tflite) nor one of PyTorch (.pt2) nor a forest of XGBoost (.json, \
+         .ubj, .model), LightGBM (.txt) or treelite (.tl)"
     )
 }
 
@@ -282,12 +295,14 @@ impl LinkOrigins {
         | Source::Python(_)
         | Source::OpenVino(..)
         | Source::SavedModel(_)
+        | Source::Compiled(..)
         | Source::Forest(..) = source
         {
             let usual = match source {
                 Source::Forest(_, format) => format.default_file_name(),
                 Source::OpenVino(_, format) => format.linked_as().unwrap_or(USUAL),
                 Source::SavedModel(_) => tensorflow::USUAL,
+                Source::Compiled(..) => pytorch::USUAL,
                 _ => USUAL,
             };
             self.0.push((model.join("1").join(usual), path.to_owned()));
@@ -338,7 +353,7 @@ fn name_of(source: &Source) -> Result<String, String> {
     let in_model = path.parent().filter(|parent| is_number(parent)).and_then(Path::parent);
     let named = match source {
         Source::Model(_) | Source::Repository(_) => path.file_name(),
-        Source::Onnx(_) | Source::Python(_) | Source::OpenVino(..) => {
+        Source::Onnx(_) | Source::Python(_) | Source::OpenVino(..) | Source::Compiled(..) => {
             match in_model.and_then(Path::file_name) {
                 Some(model) if path.file_stem() == Some(OsStr::new("model")) => Some(model),
                 _ => path.file_stem(),
@@ -389,6 +404,9 @@ fn link(linked: &SymlinkRepository, name: &str, source: &Source) -> std::io::Res
         Source::Forest(path, format) => {
             let config = forest::config(path, *format);
             linked.add_single_file_model(name, path, format.default_file_name(), Some(&config))
+        }
+        Source::Compiled(path, config) => {
+            linked.add_single_file_model(name, path, pytorch::USUAL, Some(config))
         }
         // Models import the files next to them.
         Source::Python(path) => version("python", path),

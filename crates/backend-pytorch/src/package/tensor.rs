@@ -1,0 +1,30 @@
+//! A tensor in the source of a compiled model.
+
+use galatea_tensor::DataType;
+
+use super::formula::integer;
+
+/// A tensor of the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SourceTensor {
+    /// The type of the elements.
+    pub(crate) datatype: DataType,
+    /// The sizes, as the source has them: `s77` or `3L`.
+    pub(super) sizes: Vec<String>,
+}
+
+impl SourceTensor {
+    pub(super) fn new(datatype: DataType, sizes: Vec<String>) -> Self {
+        Self { datatype, sizes }
+    }
+
+    /// The sizes; -1 is variable.
+    pub(crate) fn dims(&self) -> Vec<i64> {
+        self.sizes.iter().map(|size| integer(size).unwrap_or(-1)).collect()
+    }
+
+    /// The first size, if it is a variable one.
+    pub(crate) fn batch_symbol(&self) -> Option<&str> {
+        self.sizes.first().map(String::as_str).filter(|size| integer(size).is_none())
+    }
+}
