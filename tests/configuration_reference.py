@@ -1,8 +1,8 @@
-"""Writes docs/configuration_reference.md: every field of config.pbtxt.
+"""Writes docs/configuration_reference.md, which lists every field of config.pbtxt.
 
-The fields and their types are those of the protocol's file, their meaning and the defaults that
-the server completes are in configuration_reference.toml, and what has no effect is in the
-table of crates/config/src/without_effect.rs.
+The fields and their types come from the protocol's file. Their meanings, and the defaults that the
+server fills in, come from configuration_reference.toml. The settings that have no effect come from
+the table in crates/config/src/without_effect.rs.
 
     python tests/configuration_reference.py
 """
@@ -174,11 +174,10 @@ def page() -> str:
         "<!-- Written by tests/configuration_reference.py. -->",
         "",
         "Every field of a model's configuration, with its type, its default and its meaning. The file",
-        "is in the text format of protocol buffers;",
-        "[model_configuration.md](model_configuration.md), [schedulers.md](schedulers.md) and",
-        "[ensembles.md](ensembles.md) explain the settings with examples. Of fields that say *one of*,",
-        "a configuration may have one. What is refused keeps the model from loading; for what has no",
-        "effect the log has a line.",
+        "is in the protocol buffers text format; [model_configuration.md](model_configuration.md),",
+        "[schedulers.md](schedulers.md) and [ensembles.md](ensembles.md) explain the settings with",
+        "examples. A configuration may set only one of the fields that are marked *one of*. A refused",
+        "setting keeps the model from loading; a setting without effect causes a line in the log.",
         "`GET /v2/models/NAME/config` shows the completed configuration.",
     ]
     says, limited = meanings(), limits(known)
