@@ -63,7 +63,7 @@ impl FreeList {
         Self { first: Cell::new(ptr::null_mut()), count: Cell::new(0) }
     }
 
-    /// Takes a block; null if there is none.
+    /// Takes a free block; null if there is none.
     #[inline]
     fn take(&self) -> *mut u8 {
         let block = self.first.get();
@@ -174,7 +174,7 @@ unsafe fn give_back(block: *mut u8, layout: Layout) {
 // which has at least the same size and alignment, and is returned with the same layout. In between,
 // the block is in one list of one thread, which hands it to one caller.
 unsafe impl GlobalAlloc for ThreadCachingAllocator {
-    // Inlining this at each call would make the program a tenth larger.
+    // If this were inlined at each call, the program would be a tenth larger.
     #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let kept = |index: usize| FREE.with(|free| free.lists.get(index).map(FreeList::take));

@@ -431,7 +431,7 @@ impl RunDriver {
 }
 
 impl Drop for RunDriver {
-    /// A panic leaves calls behind. Their gate places are given to other runs.
+    /// A panic leaves calls behind. Their gate places are freed for other runs.
     fn drop(&mut self) {
         self.leave_gate();
         let Some(gates) = &self.ensemble.gates else { return };

@@ -144,7 +144,7 @@ impl Run {
     }
 
     /// Drops an event after the run has ended. After a panic, a gate may still admit the run's
-    /// calls; their places are given to other runs.
+    /// calls; their places are then freed for other runs.
     fn discard(&self, event: RunEvent) {
         if let (RunEvent::Admitted(step, _), Some(gates)) = (&event, &self.ensemble.gates) {
             gates.leave(*step);

@@ -150,8 +150,8 @@ impl OpenVinoSource {
         })
     }
 
-    /// Returns true if rows can be appended to every input and removed from every output: no tensor
-    /// has its own number of rows.
+    /// Returns true if rows can be appended to every input and removed from every output, which
+    /// requires that no tensor has its own number of rows.
     fn may_pad(&self) -> bool {
         let spec = &self.spec;
         spec.batch_inputs.is_empty()

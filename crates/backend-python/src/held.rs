@@ -220,8 +220,8 @@ impl HeldRequests {
         self.held.lock("find a flow").by_key.get(&key).map(|one| one.flow.clone())
     }
 
-    /// Records that a request's sender was told to pause. Returns false if it had already been told
-    /// to, or if the request has ended.
+    /// Records that a request's sender was told to pause. Returns false if the session already had
+    /// this instruction, or if the request has ended.
     pub(crate) fn begin_pause(&self, key: u64) -> bool {
         let mut held = self.held.lock("pause a sender");
         held.by_key.get_mut(&key).is_some_and(|one| !std::mem::replace(&mut one.is_paused, true))

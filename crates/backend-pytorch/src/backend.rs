@@ -129,8 +129,8 @@ impl Backend for PyTorchBackend {
         Some(String::from("the backend pytorch executes models on the CPU"))
     }
 
-    /// Doesn't complete anything, like Triton's backend, because models barely describe their
-    /// tensors.
+    /// It doesn't complete any configuration, like Triton's backend, because models barely describe
+    /// their tensors.
     fn auto_complete_config(
         &self,
         draft: &mut ConfigDraft,

@@ -80,8 +80,9 @@ fn node(value: &Value) -> Result<SpecNode, String> {
     Ok(SpecNode { children: Some(children.collect::<Result<_, String>>()?) })
 }
 
-/// The keys of a container's children: either the keys in the context, or numbers. Results may have
-/// types that the exporting program defined. Their children have names if the context lists them.
+/// The keys of a container's children: either the keys in the context, or numbers. The types of
+/// results may be defined by the program that exported the model. The children of such a result
+/// have names if the context lists them.
 fn keys(kind: &str, context: Option<&Value>, count: usize) -> Result<Vec<String>, String> {
     let is_sequence = matches!(kind, "builtins.tuple" | "builtins.list");
     let listed = if is_sequence { None } else { context.and_then(listed_keys) };

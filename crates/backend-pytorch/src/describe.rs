@@ -1,7 +1,8 @@
-//! The configuration of a model's file alone, without a repository.
+//! Writes a configuration for a model file that has none.
 //!
-//! A package with its source says the names, types and sizes of its tensors. A model of TorchScript
-//! says the names of its arguments, so that a user has to complete an example.
+//! The source in a compiled model's package contains the names, types and sizes of the tensors. A
+//! TorchScript model contains only the names of its arguments, so the user has to complete an
+//! example.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -14,28 +15,28 @@ use crate::native_models::COMPILED;
 use crate::package::{CompiledInput, CompiledResult, Package, compiled_inputs, compiled_results};
 use crate::torchscript::ScriptSignature;
 
-/// The largest batch of a model that limits none.
+/// The maximum batch size of a model that doesn't limit it.
 const BATCH_MAX: i64 = 1024;
 
-/// The configuration of a model's file, as far as the file has it.
+/// The configuration of a model file, to the extent that the file determines it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileDescription {
-    /// The text of a configuration.
+    /// The text of the configuration.
     Complete(String),
-    /// The file leaves something open.
+    /// The file doesn't determine everything.
     Incomplete {
-        /// The rest, in words that follow the name of the file.
+        /// The reason, which follows the file's name in an error message.
         missing: &'static str,
-        /// The text of a configuration that a user has to correct.
+        /// The text of a configuration that the user has to correct.
         example: String,
     },
 }
 
-/// Describes the file of a compiled model (`.pt2`) or of a model of TorchScript.
+/// Describes the file of a compiled model (`.pt2`) or of a TorchScript model.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if the file is no such model.
+/// `InvalidArgument` if the file isn't such a model.
 pub fn describe(path: &Path) -> Result<FileDescription, Status> {
     if path.extension() == Some(OsStr::new("pt2")) {
         return describe_package(path);
@@ -110,13 +111,13 @@ fn call_spec_text<'a>(source: &'a str, member: &str) -> Option<&'a str> {
     rest.split_once(")\";").map(|(text, _)| text)
 }
 
-/// The name of a tensor: its path if the paths of all are known, or else its number.
+/// A tensor's name: its path if the paths of all tensors are known, otherwise its number.
 fn name(paths: &[String], count: usize, index: usize, kind: &str) -> String {
     let path = paths.get(index).filter(|_| paths.len() == count);
     path.cloned().unwrap_or_else(|| format!("{kind}__{index}"))
 }
 
-/// The largest batch, if the first size of all tensors is that of the batch.
+/// The maximum batch size, if the first size of every tensor is the batch size.
 fn batch_size(inputs: &[CompiledInput], results: &[CompiledResult]) -> Option<i64> {
     let symbol = inputs.first()?.batch_symbol()?;
     let is_batched = |result: &CompiledResult| match result {
@@ -135,7 +136,8 @@ fn config(platform: &str, batch: Option<i64>, tensors: &str) -> String {
     format!("platform: \"{platform}\"\n{}{tensors}", batch.unwrap_or_default())
 }
 
-/// A tensor whose sizes include that of the batch, if there are batches.
+/// A tensor in the format of a configuration. If there are batches, its sizes include the batch
+/// size.
 fn tensor(kind: &str, name: &str, datatype: DataType, dims: &[i64], batch: Option<i64>) -> String {
     let name = name.replace('\\', "\\\\").replace('"', "\\\"");
     let dims = dims.get(usize::from(batch.is_some())..).unwrap_or_default();

@@ -3,7 +3,7 @@
 use galatea_tensor::DataType;
 
 /// The data types that both the server and the library support, with the library's numbers for them
-/// (`c10::ScalarType`). UINT16, UINT32, UINT64 and BF16 are not supported by Triton's backend.
+/// (`c10::ScalarType`). Triton's backend does not support UINT16, UINT32, UINT64 and BF16.
 const DATATYPES: [(DataType, i32, &str); 13] = [
     (DataType::Uint8, 0, "uint8"),
     (DataType::Int8, 1, "int8"),

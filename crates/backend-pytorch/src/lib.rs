@@ -10,10 +10,10 @@
 //!   for.
 //! - `torchscript` executes TorchScript models (`model.pt`), through a C++ shim that is compiled
 //!   for the installed release of PyTorch.
-//! - `configured` lists the tensors in a configuration, which describes them because the model
-//!   doesn't.
+//! - `configured` lists the tensors in a configuration, which has to describe them because the
+//!   model doesn't.
 //! - `parameters` reads the same parameters as Triton's backend.
-//! - [`describe`] writes the configuration of a file that has none.
+//! - [`describe`] writes a configuration for a file that has none.
 //!
 //! # What it is not
 //!

@@ -22,14 +22,14 @@ pub(crate) struct ModelParameters {
     pub(crate) intra_op_threads: Option<i32>,
     /// The number of threads for independent operations.
     pub(crate) inter_op_threads: Option<i32>,
-    /// The specified parameters that only affect GPUs.
+    /// The specified parameters that affect only GPUs.
     pub(crate) for_gpus: Vec<&'static str>,
 }
 
-/// The parameters that only affect GPUs.
+/// The parameters that affect only GPUs.
 const FOR_GPUS: [&str; 3] = ["DISABLE_CUDNN", "ENABLE_CACHE_CLEANING", "CACHE_CLEANING_ENABLED"];
 
-/// The parameters that only affect TorchScript's interpreter, which a compiled model doesn't use.
+/// The parameters that affect only TorchScript's interpreter, which a compiled model doesn't use.
 const FOR_TORCHSCRIPT: [&str; 7] = [
     "INFERENCE_MODE",
     "DISABLE_OPTIMIZED_EXECUTION",

@@ -15,7 +15,7 @@ use crate::open::{KeylessIdentity, open};
 use crate::runtime::Runtime;
 use crate::store::{BucketStore, RepositoryLocation};
 
-/// A connector that opens repositories in buckets. It costs next to nothing while there are none.
+/// A connector that opens repositories in buckets. It costs almost nothing while there are none.
 #[derive(Debug)]
 pub struct BucketConnector {
     around: BucketEnvironment,

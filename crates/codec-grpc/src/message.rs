@@ -272,7 +272,7 @@ pub(super) fn put_text(into: &mut Vec<u8>, number: u32, text: &str) {
 
 pub(super) fn put_length(into: &mut Vec<u8>, number: u32, length: usize) {
     if let (Ok(number @ ..16), Ok(length @ ..128)) = (u8::try_from(number), u8::try_from(length)) {
-        // Most fields are short. The two bytes are written at once.
+        // Most fields are short. The two bytes are written together.
         into.extend_from_slice(&[number << 3 | LENGTH_DELIMITED, length]);
         return;
     }

@@ -1,6 +1,6 @@
 //! The lease that a model's repository agents hold on it.
 //!
-//! The agents agree to a model's load when the model is defined, and are notified of every change
+//! The agents approve a model's load when the model is defined, and are notified of every change
 //! from then on. In the end the reaper thread drops them, after the model, because they may own its
 //! files. As a result, agents are never called while the engine holds a lock, and the end is never
 //! reported early.

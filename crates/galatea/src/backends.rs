@@ -45,7 +45,7 @@ const PYTORCH: &str = "pytorch";
 const TENSORFLOW: &str = "tensorflow";
 const TOKEN_COUNTER: &str = "token_counter";
 
-/// Built-in backends that give way to a library of the same name in the backend directory.
+/// Built-in backends that are replaced by a library of the same name in the backend directory.
 /// `onnxruntime` does not: this server uses its built-in version even if Triton's whole backend
 /// directory was copied.
 const REPLACEABLE: [&str; 6] = [FIL, IDENTITY, OPENVINO, PYTORCH, TENSORFLOW, TOKEN_COUNTER];

@@ -9,8 +9,8 @@ use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic};
 use galatea_engine::LoadOverride;
 
 /// Refuses libraries that a load parameter names but the repository's configuration doesn't.
-/// `repository_config` reads the latter. A client may therefore send back the configuration that it
-/// got from the server with other fields changed.
+/// `repository_config` reads the second of these. A client may therefore send back the
+/// configuration that it got from the server with other fields changed.
 pub(crate) fn check(
     draft: &ConfigDraft,
     overrides: LoadOverride,

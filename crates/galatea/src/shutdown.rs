@@ -39,7 +39,7 @@
 //!    one at a time; a composing model is destroyed after the last ensemble that pins it.
 //! 9. **Last connections.** `OpenDoors::close_http` moves the HTTP door to `Phase::Closed`, which
 //!    cancels the remaining requests. Cloud doors get a second of grace first.
-//!    `OpenDoors::have_written` gives gRPC responses a second.
+//!    `OpenDoors::have_written` allows gRPC responses a second to be written.
 //! 10. **Traces.** `Tracer::stop` writes out the traces. The log needs no flush: a line is in the
 //!     file by the time the logging call returns.
 //! 11. **Processes.** `children::kill_all` kills the processes that backends started, unless

@@ -86,9 +86,9 @@
 //!   step's response after the cancellation is ignored; a call that its gate admits while it is
 //!   being withdrawn (`Withdrawal::AlreadyAdmitted`) ends when that event arrives, and is not sent.
 //! - **With the second iteration.** The scheduler notes the cancellation of an executing iterative
-//!   request in the step that would otherwise ignore it, and checks for it on release. Whichever
-//!   comes first, the request fails once: step 4 fails a request that is queued again, and step 5
-//!   fails one that is released.
+//!   request in the step that would otherwise ignore it, and checks for it on release. The request
+//!   fails only once, whichever comes first: step 4 fails a request that is queued again, and step
+//!   5 fails one that is released.
 //! - **With an unload.** The hooks don't keep a version loaded. If the dispatcher no longer exists,
 //!   neither do its requests.
 

@@ -30,11 +30,11 @@
 //! # States
 //!
 //! A state is not copied if the next run can read it where the previous run wrote it. This is the
-//! case for a sequence that is alone in its batch, and for a batch whose rows were rows of a single
-//! earlier batch in the same order, as with the direct strategy and sequences that continue
-//! together. The states of other batches are gathered like any input. String states are always
-//! converted, because libraries have their own layouts for strings. The memory of paused sequences
-//! is bounded; see `instance::state_memory`.
+//! case for a sequence that is alone in its batch. It is also the case for a batch whose rows were
+//! rows of a single earlier batch in the same order, as with the direct strategy and sequences that
+//! continue together. The states of other batches are gathered like any input. String states are
+//! always converted, because libraries have their own layouts for strings. The memory of paused
+//! sequences is bounded; see `instance::state_memory`.
 //!
 //! A failed run, or a run whose outputs can't be split, leaves all states unchanged. The purpose of
 //! `use_same_buffer_for_input_output` is met: a sequence keeps one buffer per state, because a new

@@ -2,8 +2,8 @@
 //!
 //! Work for a machine comes from several threads. Instead of waiting for a lock around the machine,
 //! a thread adds its work to a queue. If no other thread is driving the machine, the thread takes
-//! the driver out of its slot and drives until the queue is empty. Work is thus done by one thread
-//! at a time, in order, without holding a lock.
+//! the driver out of its slot and drives until the queue is empty. As a result, the work is done by
+//! one thread at a time, in order, without holding a lock.
 //!
 //! One lock guards the slot and the queue. A driver checks for the next item and goes back into the
 //! slot under that lock ([`DriverSlot::next_or_release`]), so a thread that adds an item later

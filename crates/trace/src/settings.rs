@@ -50,7 +50,7 @@ impl SetFields {
     }
 }
 
-/// The destination of traces, as far as it affects the validity of settings.
+/// The destination of traces, to the extent that it affects the validity of settings.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     /// Files with a name.

@@ -6,8 +6,8 @@ use galatea_explain::{DetailLevel, LatencyExplanationText, RequestFacts, WaitRea
 
 use crate::LatencyVerdict;
 
-/// The maximum text length in bytes, unless a single name is longer. Clients over gRPC accept 8 KiB
-/// of metadata.
+/// The maximum text length in bytes, unless a single name is longer. gRPC clients accept up to 8
+/// KiB of metadata.
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// The explanation of a request, in both forms.

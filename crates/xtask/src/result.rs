@@ -17,7 +17,7 @@ pub(crate) enum StepResult {
 }
 
 /// Counts the tests in a runner's output. A runner that failed without a failed test, because the
-/// code doesn't compile, counts as one failure. So does a runner that ran no tests.
+/// code doesn't compile, counts as one failure. The same is true of a runner that ran no tests.
 pub(crate) fn counted(recorded: &CommandOutput) -> Count {
     let count = Count::in_text(&recorded.text);
     let silent_failure = !recorded.success && count.failed == 0;

@@ -119,7 +119,7 @@ impl AotiSource {
         let outputs =
             call_spec::output_names(&results).map_err(|reason| wrong("output", &reason))?;
         let (input_count, output_count) = (container.input_count(), container.output_count());
-        // The specification also lists arguments that aren't tensors, which the model lacks.
+        // The specification also lists arguments that aren't tensors. The model doesn't have these.
         use_tensors(&ModelTensors {
             input_names: Some(&*inputs).filter(|names| names.len() == input_count),
             output_names: Some(&*outputs).filter(|names| names.len() == output_count),
@@ -129,8 +129,9 @@ impl AotiSource {
         })
     }
 
-    /// The number of threads per operation. The first model with that setting determines it;
-    /// otherwise, it is large enough to keep the processors busy if all instances execute.
+    /// The number of threads per operation. The first model with that setting determines it. If no
+    /// model has the setting, it is large enough to keep the processors busy while all instances
+    /// execute.
     fn threads(&self, instances: u32) -> i32 {
         let wanted = self.parameters.intra_op_threads;
         if let Some(decided) = self.library.intra_op_threads(wanted) {

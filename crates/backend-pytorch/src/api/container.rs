@@ -20,9 +20,10 @@ pub(crate) struct Container {
     raw: *mut RawContainer,
     functions: ModelFunctions,
     last_error: Option<LastError>,
-    /// The model's library. Dropped after the container has been deleted.
+    /// The model's library. It is closed after the container has been deleted.
     code: libloading::Library,
-    /// The weights that the library refers to. Dropped after the container has been deleted.
+    /// The weights that the library refers to, if they aren't in it. They are dropped after the
+    /// container has been deleted.
     weights: Option<AlignedBytes>,
     library: Arc<Library>,
     input_count: usize,
@@ -97,8 +98,8 @@ impl Container {
                 weights.len()
             )));
         }
-        // SAFETY: the container is alive. It reads as many bytes, which live longer than it does
-        // and don't change.
+        // SAFETY: the container is alive. The model reads that many bytes, which outlive it and
+        // don't change.
         self.check(unsafe { (functions.load)(self.raw, weights.as_ptr()) })
     }
 
@@ -181,8 +182,8 @@ impl Container {
         made
     }
 
-    /// Takes ownership of the outputs. A tensor that the model returns several times has a single
-    /// handle, so its repetitions get new handles.
+    /// Takes ownership of the outputs. A tensor that the model returns several times has only one
+    /// handle, so each further occurrence gets a new handle.
     fn own(
         &self,
         outputs: &[*mut RawTensor],

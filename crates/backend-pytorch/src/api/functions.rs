@@ -28,8 +28,8 @@ macro_rules! functions {
             ///
             /// # Safety
             ///
-            /// The library exports functions with these signatures under these names, if it exports
-            /// the names, and stays loaded as long as the table is used.
+            /// If the library exports these names, their functions have these signatures, and the
+            /// library stays loaded as long as the table is used.
             pub(super) unsafe fn of(library: &libloading::Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
                     $($name: {

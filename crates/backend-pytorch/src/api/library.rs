@@ -25,13 +25,13 @@ const FOR_GPUS: [&str; 4] = ["libcu", "libnv", "libnccl", "librocm"];
 
 /// PyTorch's CPU library, which stays open for the rest of the process's lifetime.
 ///
-/// It is never unloaded, because its threads and static objects wouldn't survive that.
+/// It is never unloaded, because its threads and static objects would not survive that.
 pub struct Library {
     functions: TorchFunctions,
     version: String,
     path: PathBuf,
     fingerprint: Option<FileFingerprint>,
-    /// The number of threads per operation, if a model's configuration has determined it.
+    /// The number of threads per operation, if a model's configuration has set it.
     intra_op_threads: OnceLock<i32>,
 }
 
@@ -48,13 +48,13 @@ impl Library {
 
     /// Opens the library at `path`.
     ///
-    /// The library depends on GPU libraries. Each of these that isn't installed is replaced by an
-    /// empty library, so `pip install --no-deps torch` is sufficient.
+    /// The library depends on GPU libraries. An empty library replaces each of them that isn't
+    /// installed, so `pip install --no-deps torch` is sufficient.
     ///
     /// # Errors
     ///
-    /// The reason why the library can't be used: it doesn't exist, it isn't PyTorch, or it lacks a
-    /// function.
+    /// The reason why the library can't be used: it doesn't exist, it isn't PyTorch's, or it lacks
+    /// a function.
     pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
         let unusable = |reason: String| {
             Status::unavailable(format!(
@@ -67,7 +67,7 @@ impl Library {
         }
         let fingerprint = FileFingerprint::of(path);
         let library = open_without_gpus(path).map_err(unusable)?;
-        // A model's library depends on it, but uses nothing from it.
+        // A model's library depends on it but uses nothing from it.
         provide("libtorch.so").map_err(unusable)?;
         // SAFETY: the library is PyTorch's if it has these functions. It is never closed.
         let functions = unsafe { TorchFunctions::of(&library) };
@@ -96,8 +96,8 @@ impl Library {
         self.fingerprint.as_ref()
     }
 
-    /// The number of threads per operation, for all models. As in Triton, the first model that sets
-    /// it determines it; `None` if no model has set it.
+    /// The number of threads per operation, for all models. As in Triton, the first model with the
+    /// setting determines it; `None` if no model has the setting.
     pub(crate) fn intra_op_threads(&self, wanted: Option<i32>) -> Option<i32> {
         match wanted {
             Some(wanted) => Some(*self.intra_op_threads.get_or_init(|| wanted)),
@@ -137,7 +137,7 @@ pub(super) unsafe fn open_local(path: &Path) -> Result<libloading::Library, libl
 fn open_without_gpus(path: &Path) -> Result<libloading::Library, String> {
     use libloading::os::unix::RTLD_LAZY;
     for _ in 0..MISSING_MAX {
-        // An empty library lacks all functions, so functions must not be looked up before they are
+        // An empty library lacks all functions, so functions must not be looked up until they are
         // called. SAFETY: the operator named this file as PyTorch's library, whose initialisers are
         // meant to run.
         let opened = unsafe { UnixLibrary::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };

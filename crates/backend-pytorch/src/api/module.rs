@@ -177,8 +177,8 @@ impl ScriptModule {
             });
         let raw: SmallVec<[RawInput; 8]> = raw.collect();
         let mut results: *mut RawResults = ptr::null_mut();
-        // SAFETY: the module is alive. All inputs refer to memory that lives during the call; the
-        // shim copies an input that the model writes to or may keep.
+        // SAFETY: the module is alive. All inputs refer to memory that lives during the call. The
+        // shim copies an input if the model writes to it or may keep it.
         let status = unsafe {
             let run = self.shim.functions.run;
             run(self.raw, &raw const self.options, raw.as_ptr(), raw.len(), &raw mut results)

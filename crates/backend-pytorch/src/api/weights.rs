@@ -1,4 +1,4 @@
-//! The weights of a compiled model that are in a file of their own.
+//! The weights of a compiled model that are in a separate file.
 
 use std::io::{Error, ErrorKind, Read};
 use std::slice;
@@ -15,22 +15,22 @@ struct WeightBlock([u8; BLOCK_BYTES]);
 
 const BLOCK_BYTES: usize = 64;
 
-/// The number of blocks that are read at once.
+/// The number of blocks to read at a time.
 const BLOCKS_PER_READ: usize = 16 << 10;
 
 impl AlignedBytes {
-    /// Reads a file to its end, which has this size.
+    /// Reads a file of the given size to its end.
     ///
     /// # Errors
     ///
-    /// If the file has another size, can't be read, or doesn't fit into the memory.
+    /// An error if the file has a different size, can't be read, or doesn't fit into memory.
     pub(crate) fn read(file: &mut dyn Read, size: u64) -> Result<Self, Error> {
         let length = usize::try_from(size).map_err(|_| ErrorKind::OutOfMemory)?;
         let mut blocks: Vec<WeightBlock> = Vec::new();
         blocks
             .try_reserve_exact(length.div_ceil(BLOCK_BYTES))
             .map_err(|_| ErrorKind::OutOfMemory)?;
-        // The size may be wrong, so memory is used as the file is read.
+        // The size may be wrong, so memory is only allocated as the file is read.
         let mut left = length;
         while left > 0 {
             let start = blocks.len();

@@ -32,7 +32,7 @@ impl SizeFormula {
         Some(Self { symbol, factor, offset })
     }
 
-    /// The symbol, if the size is its value.
+    /// The symbol, if the size is simply the symbol's value.
     pub(super) fn plain_symbol(&self) -> Option<&str> {
         (self.factor == 1 && self.offset == 0).then_some(&self.symbol)
     }
@@ -59,7 +59,7 @@ impl fmt::Display for SizeFormula {
     }
 }
 
-/// A number, with or without C's suffix, in parentheses if it is negative.
+/// A number, with or without C's suffix, which is in parentheses if it is negative.
 pub(super) fn integer(text: &str) -> Option<i64> {
     let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
     inner.unwrap_or(text).trim_end_matches('L').parse().ok()

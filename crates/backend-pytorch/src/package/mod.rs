@@ -36,7 +36,7 @@ pub(crate) struct Package {
     path: PathBuf,
     /// The names of the model's files in the archive.
     files: Vec<String>,
-    /// A file with weights that a program in Python may pass to the model.
+    /// A file with weights that only a Python program can pass to the model.
     separate_weights: Option<String>,
     /// True if the package also has an exported program, to which such weights may belong.
     is_exported: bool,
@@ -112,11 +112,11 @@ impl Package {
         }
     }
 
-    /// The place of the model's weights. The source is that of the package.
+    /// The location of the model's weights. `source` is the package's source.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the package doesn't have them, or only a program in Python can read
+    /// `InvalidArgument` if the weights aren't in the package, or only a Python program can read
     /// them.
     pub(crate) fn weights_place(&self, source: Option<&str>) -> Result<WeightsPlace, Status> {
         let blob = self.files.iter().any(|name| name.ends_with(weights::BLOB_ENDING));
@@ -125,7 +125,7 @@ impl Package {
         weights::place(held, blob, separate).map_err(|reason| unreadable(&self.path, &reason))
     }
 
-    /// Reads the file that contains all weights. `read` gets its content and its size.
+    /// Reads the file that contains all weights. `read` gets the file's content and its size.
     ///
     /// # Errors
     ///

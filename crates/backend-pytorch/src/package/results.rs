@@ -1,8 +1,8 @@
-//! The results of a compiled model, from the source of its library.
+//! The results of a compiled model, taken from its library's source.
 //!
-//! The source allocates each tensor with its type and sizes, gives some of them other names or
-//! shapes, and hands some of them out: `output_handles[0] = buf3.release();`. A result whose origin
-//! this module doesn't understand is unknown.
+//! The source allocates each tensor with a type and sizes, gives some of the tensors other names or
+//! shapes, and returns some of them: `output_handles[0] = buf3.release();`. A result is unknown if
+//! this module doesn't understand where it comes from.
 
 use std::collections::HashMap;
 
@@ -17,13 +17,13 @@ use crate::element;
 pub(crate) enum CompiledResult {
     /// A tensor.
     Tensor(SourceTensor),
-    /// Nothing, such as Python's `None`.
+    /// No value, such as Python's `None`.
     Missing,
-    /// A tensor whose origin isn't understood.
+    /// A tensor whose origin this module doesn't understand.
     Unknown,
 }
 
-/// The largest number of results.
+/// The maximum number of results.
 const COUNT_MAX: usize = 4096;
 
 /// The results of the model with this source and these inputs.
@@ -39,10 +39,10 @@ pub(crate) fn compiled_results(source: &str, inputs: &[CompiledInput]) -> Vec<Co
     reader.results
 }
 
-/// The tensors and results after some statements.
+/// The tensors and results after some of the statements.
 #[derive(Default)]
 struct ResultReader<'a> {
-    /// The arrays of numbers, which are sizes or strides.
+    /// The arrays of numbers, which contain sizes or strides.
     arrays: HashMap<&'a str, Vec<String>>,
     tensors: HashMap<String, SourceTensor>,
     results: Vec<CompiledResult>,
@@ -63,7 +63,7 @@ impl<'a> ResultReader<'a> {
             && !value.starts_with("std::move(inputs[")
         {
             let tensor = self.value(value);
-            // A name may be that of an earlier tensor of another shape.
+            // An earlier tensor with a different shape may have had the same name.
             self.tensors.remove(name);
             self.tensors.extend(tensor.map(|tensor| (name.to_owned(), tensor)));
         }

@@ -1,4 +1,4 @@
-//! The shapes that a model was compiled for, from its library's source.
+//! The shapes that a model was compiled for, taken from its library's source.
 //!
 //! AOTInductor's generated source contains input checks, which run only if the environment variable
 //! `AOTI_RUNTIME_CHECK_INPUTS` is set. They refuse a size of 1 in most variable dimensions,
@@ -168,12 +168,12 @@ impl CompiledInput {
         self.problem.as_deref().or((is_variable && !self.has_sizes).then_some(unknown))
     }
 
-    /// The sizes; -1 means variable.
+    /// The sizes, where -1 means variable.
     pub(crate) fn sizes(&self) -> Vec<i64> {
         self.dims.iter().map(|dim| dim.fixed.unwrap_or(-1)).collect()
     }
 
-    /// The name in the source with the type and the sizes, if they are known.
+    /// The name in the source, with the type and the sizes if they are known.
     pub(super) fn tensor(&self) -> Option<(String, SourceTensor)> {
         let size = |dim: &CompiledDim| match (dim.fixed, &dim.formula) {
             (Some(fixed), _) => format!("{fixed}L"),
@@ -184,13 +184,13 @@ impl CompiledInput {
         Some((self.name.clone(), SourceTensor::new(self.datatype?, sizes)))
     }
 
-    /// The name of the first size, if it is variable, independent of others, and may be 1.
+    /// The name of the first size, if it is variable, independent of other sizes, and may be 1.
     pub(crate) fn batch_symbol(&self) -> Option<&str> {
         let dim = self.dims.first().filter(|dim| dim.fixed.is_none() && dim.accepts(1))?;
         dim.formula.as_ref()?.plain_symbol()
     }
 
-    /// The largest size of the first dimension, if there is one.
+    /// The maximum first size, if there is one.
     pub(crate) fn largest_batch(&self) -> Option<i64> {
         self.dims.first()?.max
     }

@@ -1,27 +1,29 @@
-//! The place of a compiled model's weights.
+//! The location of a compiled model's weights.
 //!
-//! Usually they are in the model's library. PyTorch may also write them as one file beside it
-//! (`binary_blob`), one file for each (`pickle_weights`), or not at all.
+//! Usually they are in the model's library. PyTorch may also write them to a single file beside the
+//! library (`binary_blob`), write each to its own file (`pickle_weights`), or not write them at
+//! all.
 
-/// The end of the name of the file with all weights.
+/// The ending of the name of the file with all weights.
 pub(super) const BLOB_ENDING: &str = ".blob";
 
-/// The place of a model's weights.
+/// The location of a model's weights.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WeightsPlace {
-    /// In the model's library, or the model has none.
+    /// In the model's library, or the model has no weights.
     Library,
-    /// In a file of the package that has all of them.
+    /// In a file of the package that contains all weights.
     Blob,
 }
 
-/// Returns true if the archive's file is one of many with a weight each.
+/// Returns true if the file in the archive contains one of several separate weights.
 pub(super) fn is_list(name: &str) -> bool {
     name.contains("data/constants/") || name.contains("data/weights/")
 }
 
-/// The answer of a source, if it has one. Its constructor passes on the number of weights, and
-/// whether the library has them: `AOTInductorModelBase(1, 1, 3, device, dir, true) {`.
+/// Returns true if the library contains the weights; `None` if the source doesn't specify this. The
+/// constructor in the source passes on the number of weights, and whether the library contains
+/// them: `AOTInductorModelBase(1, 1, 3, device, dir, true) {`.
 pub(super) fn library_holds_weights(source: &str) -> Option<bool> {
     let (_, rest) = source.split_once(": AOTInductorModelBase(")?;
     let (arguments, _) = rest.split_once(") {")?;
@@ -34,11 +36,11 @@ pub(super) fn library_holds_weights(source: &str) -> Option<bool> {
     }
 }
 
-/// The place of the weights, from the answer of the source, and from the files of the package.
+/// The location of the weights, determined from the source and the package's files.
 ///
 /// # Errors
 ///
-/// The reason why the server can't find them.
+/// The reason why the server can't find the weights.
 pub(super) fn place(
     library_holds: Option<bool>,
     has_blob: bool,

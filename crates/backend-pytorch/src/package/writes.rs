@@ -1,4 +1,4 @@
-//! The inputs that a compiled model writes to, from its library's source.
+//! The inputs that a compiled model writes to, taken from its library's source.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,9 @@
 //! A TorchScript model's interface, with the names in its configuration.
 //!
-//! Triton has three rules, of which the first that applies is used: all input names are arguments
-//! of `forward`; all names end with `__` and a number; the order of the configuration is the order
-//! of the arguments. For outputs, only the last two rules exist. A single argument of the type
-//! `Dict[str, Tensor]` receives all inputs by name.
+//! Triton has three rules, and the first that applies is used: all input names are arguments of
+//! `forward`; all names end with `__` and a number; the order in the configuration is the order of
+//! the arguments. For outputs, only the last two rules exist. A single argument of type `Dict[str,
+//! Tensor]` receives all inputs by name.
 
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
@@ -80,7 +80,7 @@ fn inputs(spec: &ModelSpec, arguments: &[Argument]) -> Result<Vec<TensorInfo>, S
     let mut positions = 0..;
     for tensor in configured {
         let by_argument = || arguments.iter().position(|one| one.name == tensor.name);
-        // Controls always have numbers. Batch inputs follow the inputs of requests.
+        // Controls always have numbers. Batch inputs come after the inputs of requests.
         let position = if tensor.role == Role::Control { None } else { positions.next() };
         let index = match naming {
             Naming::Arguments => by_argument().or_else(|| number(&tensor.name)),
@@ -163,7 +163,8 @@ fn naming(spec: &ModelSpec, tensors: &[ConfiguredTensor], arguments: &[Argument]
     }
 }
 
-/// Refuses states without numbers, and those beside tensors without numbers, as Triton does.
+/// Like Triton, refuses states whose names have no number, and states beside tensors whose names
+/// have none.
 fn check_states<'a>(
     spec: &ModelSpec,
     naming: Naming,
@@ -187,8 +188,8 @@ fn check_states<'a>(
     }
 }
 
-/// Refuses controls without numbers, as Triton does. In addition, a control may have the name of an
-/// argument.
+/// Like Triton, refuses controls whose names have no number. However, a control may also have the
+/// name of an argument.
 fn check_controls(configured: &[ConfiguredTensor], arguments: &[Argument]) -> Result<(), Status> {
     let is_named = |tensor: &&ConfiguredTensor| {
         number(&tensor.name).is_some() || arguments.iter().any(|one| one.name == tensor.name)

@@ -84,7 +84,7 @@ impl Session for TorchScriptSession {
 }
 
 impl TorchScriptSession {
-    /// Compares the outputs with the configuration, with Triton's error texts.
+    /// Compares the outputs with the configuration, using Triton's error texts.
     fn check(
         &self,
         made: &TorchOutputs<'_>,

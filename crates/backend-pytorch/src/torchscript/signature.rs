@@ -1,8 +1,8 @@
-//! The signature of a model of TorchScript, from its file.
+//! A TorchScript model's signature, read from its file.
 //!
-//! The file is a ZIP archive with code. Its data begin with the model's class:
-//! `\x80\x02c__torch__\nNet\n`. The code of that class is in `code/__torch__.py`:
-//! `def forward(self: __torch__.Net,\n    x: Tensor) -> Tensor:`. Nothing of it is executed here.
+//! The file is a ZIP archive that contains code. Its data begins with the model's class:
+//! `\x80\x02c__torch__\nNet\n`. The code of this class is in `code/__torch__.py`: `def
+//! forward(self: __torch__.Net,\n    x: Tensor) -> Tensor:`. The code is not executed here.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -10,16 +10,16 @@ use std::path::Path;
 
 use zip::ZipArchive;
 
-/// The largest code of a class that is read.
+/// The maximum size of a class's code.
 const CODE_BYTES_MAX: u64 = 16 << 20;
 
-/// The beginning of the data, which has the name of the class.
+/// The beginning of the data, which contains the class's name.
 const HEAD_BYTES: u64 = 1024;
 
-/// The arguments and results of a model's function `forward`.
+/// The arguments and results of a model's `forward` function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScriptSignature {
-    /// The names and types of the arguments, without the model itself.
+    /// The names and types of the arguments, except the model itself.
     pub(crate) arguments: Vec<(String, String)>,
     /// The types of the results.
     pub(crate) results: Vec<String>,
@@ -30,7 +30,7 @@ impl ScriptSignature {
     ///
     /// # Errors
     ///
-    /// The reason why the file is no model of TorchScript.
+    /// The reason why the file isn't a TorchScript model.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let file = File::open(path).map_err(|error| error.to_string())?;
         let mut archive = ZipArchive::new(BufReader::new(file))
@@ -65,16 +65,16 @@ fn read_entry(
     read.map(|_| content).map_err(|error| format!("'{name}' is unreadable: {error}"))
 }
 
-/// The module and the name of the class that the data begin with.
+/// The module and the name of the class that the data begins with.
 fn class_of(data: &[u8]) -> Option<(String, String)> {
-    // The protocol of the pickle, and the class that the next object is of.
+    // The pickle protocol, followed by the class of the next object.
     let [0x80, _, b'c', rest @ ..] = data else { return None };
     let mut lines = rest.split(|&byte| byte == b'\n');
     let mut line = || Some(std::str::from_utf8(lines.next()?).ok()?.to_owned());
     Some((line()?, line()?))
 }
 
-/// The signature of `forward` in the code of a class.
+/// The signature of `forward` in a class's code.
 fn signature(code: &str, class: &str) -> Option<ScriptSignature> {
     let (_, rest) = code.split_once(&format!("class {class}("))?;
     let (_, rest) = rest.split_once("def forward(self")?;
@@ -93,7 +93,7 @@ fn signature(code: &str, class: &str) -> Option<ScriptSignature> {
     Some(ScriptSignature { arguments: arguments.collect(), results })
 }
 
-/// The parts between the commas outside of brackets.
+/// Splits text at the commas that are not in brackets.
 fn parts(text: &str) -> Vec<&str> {
     let mut depth = 0_i32;
     let is_separator = |one: char| {

@@ -49,8 +49,9 @@ fn write_message(out: &mut String, message: &DynamicMessage) {
     out.push('}');
 }
 
-/// The fields in printing order, which is that of the .proto file, except that `oneof` scalars come
-/// last, because Triton's writer first adds all other fields with their defaults.
+/// The fields in the order in which they are printed. This is their order in the .proto file,
+/// except that `oneof` scalars come last, because Triton's writer first adds all other fields with
+/// their defaults.
 fn printed_fields(
     descriptor: &'static MessageDescriptor,
 ) -> impl Iterator<Item = &'static FieldDescriptor> {

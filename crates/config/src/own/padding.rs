@@ -34,7 +34,7 @@ const OUTPUTS: &str = "batch_padding_outputs";
 const BUDGET: &str = "batch_padding_budget";
 const KEYS: [&str; 4] = [INPUTS, MASK, OUTPUTS, BUDGET];
 
-/// The value that marks an output as not cut.
+/// The value for an output that isn't cut.
 const WHOLE: &str = "whole";
 
 /// The maximum length of the part of a parameter's value that an error repeats, in bytes.

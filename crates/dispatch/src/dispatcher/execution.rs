@@ -2,12 +2,12 @@
 //!
 //! - A lane with a thread receives the batch, unless the current thread may execute it inline (see
 //!   [`lane`](crate::lane)).
-//! - A batch for a lane without a thread is executed by the thread that formed it. The end of a
-//!   batch makes the next one possible. A thread that continued until the queue is empty might
+//! - A batch for a lane without a thread is executed by the thread that formed it. When a batch
+//!   ends, the next one may become possible. A thread that continued until the queue is empty might
 //!   never return while other threads keep filling the queue, and it may be an I/O thread with
 //!   connections to serve. A thread therefore executes a limited number of batches and *parks* the
-//!   next. The thread that queues the next request takes over; if none comes, the timer's thread
-//!   does.
+//!   next. The thread that queues the next request does this; if no request comes, the timer's
+//!   thread does.
 //! - A release may make a batch possible while another batch is executing. Such a batch is always
 //!   parked, because the releasing thread may be in the middle of the instance's work, or belong to
 //!   the backend.

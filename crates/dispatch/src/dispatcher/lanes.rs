@@ -122,8 +122,8 @@ impl Dispatcher {
     }
 
     /// Like [`Self::remove_lanes`], but can be called on any thread, even a lane's own, because it
-    /// waits for no lane to end. Once this returns, none of the lanes gets a new batch, whichever
-    /// thread asked it to leave.
+    /// waits for no lane to end. Once this returns, no lane gets a new batch, whichever thread
+    /// asked it to leave.
     pub(crate) fn dismiss_lanes(&self, instances: &[InstanceId]) {
         for instance in instances {
             let effects = {

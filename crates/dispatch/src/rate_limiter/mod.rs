@@ -8,8 +8,8 @@
 //!
 //! **Order and delivery.** Dispatchers apply their schedulers' operations under their own locks, in
 //! the step that decided on them, so the operations keep the order of the decisions. This driver's
-//! lock ranks below theirs, and nothing is called under it. Granted permits, for whatever model,
-//! are delivered without any lock.
+//! lock ranks below theirs, and nothing is called under it. Granted permits are delivered without
+//! any lock, regardless of the model.
 //!
 //! A broken scheduler returns no permits. They are taken back when its instances finish.
 

@@ -35,8 +35,8 @@
 //!    batches. The old model's agents are notified that it is going out of service, then the new
 //!    model's agents that it is entering service.
 //! 8. **Publication.** `Plan::publish` puts all versions into one snapshot
-//!    (`RegistryChange::Publish`), under the lock. `LifecyclePlanner` marks the ensembles that need the
-//!    model as stale: each is reloaded by the same steps, and pins the new versions.
+//!    (`RegistryChange::Publish`), under the lock. `LifecyclePlanner` marks the ensembles that need
+//!    the model as stale: each is reloaded by the same steps, and pins the new versions.
 //! 9. **Old versions.** The previous snapshot is dropped. The last `ModelHandle` of an old version
 //!    gives it to the reaper, which drains and destroys it ([`reaper`](crate::reaper)). The agents'
 //!    lease ends with the last of their versions.
@@ -59,7 +59,7 @@
 //!   version that executes it, and `SingleResponse` refuses a second response, so a mismatch is an
 //!   error.
 //! - **Requests wait in the old version's queue.** They stay there and are executed. A draining
-//!   scheduler refuses only later arrivals, of which there are none, because no handle is left.
+//!   scheduler only refuses later arrivals, and there are none, because no handle is left.
 //! - **A sequence is open.** It belongs to its version. Requests that have arrived are executed,
 //!   and the drain ends the sequence. The sequence's next request finds the new version and is
 //!   refused unless it has the START flag. A version that stays keeps its sequences, and a surplus
@@ -86,21 +86,21 @@
 //! - **The model is removed between steps 7 and 8.** `publish` checks `may_serve` under the lock,
 //!   and abandons the load. The agents were notified that the model serves, and are now notified
 //!   that it is going out of service (`AbandonNotice::Unloading`).
-//! - **A model is reloaded while an ensemble that needs it loads.** `LifecyclePlanner` marks the ensemble
-//!   as stale. Its load ends with the versions that it pinned, and another load follows; a failure
-//!   of the first load is ignored.
+//! - **A model is reloaded while an ensemble that needs it loads.** `LifecyclePlanner` marks the
+//!   ensemble as stale. Its load ends with the versions that it pinned, and another load follows; a
+//!   failure of the first load is ignored.
 //! - **A model is replaced under a serving ensemble.** The ensemble's pins keep the old versions,
 //!   which then serve only the ensemble. The reaper gets them once it has destroyed the ensemble,
-//!   and thus after the ensemble's last request.
+//!   which is after the ensemble's last request.
 //! - **A load is ordered while agents are notified of an unload.** `begin_unload` expires the lease
 //!   under the lock, before the agents are notified. `DefinedModel::is_current` notices that, and
 //!   new agents are asked; a load that was prepared with the old lease is refused
 //!   (`ClaimedLease::Expired`).
 //! - **An old version ends while the same number serves again.** `Registry::version_destroyed`
 //!   compares versions by identity, not by number.
-//! - **A backend or an agent panics.** `VersionLoader` turns the panic into a failure of the version, and
-//!   agents are called under `catch_unwind`. The event that ends the effect still follows, so the
-//!   order waiting for it ends.
+//! - **A backend or an agent panics.** `VersionLoader` turns the panic into a failure of the
+//!   version, and agents are called under `catch_unwind`. The event that ends the effect still
+//!   follows, so the order waiting for it ends.
 //! - **The server stops.** `Plan::is_closed` is set under the lock, so a publication either came
 //!   before and is withdrawn, or comes later and is abandoned. `crates/galatea/src/shutdown.rs`
 //!   describes the rest.

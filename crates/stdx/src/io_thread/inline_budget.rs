@@ -2,9 +2,10 @@
 //!
 //! Handing a request to a model's thread and its response back costs two threads a sleep and a
 //! wake-up each, which takes longer than executing a small model. A thread that submits such a
-//! request may as well execute it if it has nothing else to do. An I/O thread gets a budget for
-//! this whenever it has finished its own work ([`IoThreadGuard::refill_inline_budget`](super::IoThreadGuard::refill_inline_budget));
-//! other threads have none.
+//! request can execute it itself if it has nothing else to do. An I/O thread gets a budget for this
+//! whenever it has finished its own work
+//! ([`IoThreadGuard::refill_inline_budget`](super::IoThreadGuard::refill_inline_budget)); other
+//! threads have none.
 
 use std::marker::PhantomData;
 use std::time::Duration;

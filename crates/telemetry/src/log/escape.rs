@@ -23,8 +23,8 @@ pub(crate) fn escape_controls(text: &str) -> String {
 }
 
 /// A control character could end the line, colour it or move a terminal's cursor, and so disguise
-/// one message as another. So could other characters that end a line or change the text direction,
-/// which Unicode does not classify as control characters.
+/// one message as another. Other characters that end a line or change the text direction could do
+/// the same, although Unicode does not classify them as control characters.
 fn push_escaped(line: &mut String, character: char) {
     match character {
         '\u{8}' => line.push_str("\\b"),

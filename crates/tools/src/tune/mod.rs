@@ -275,7 +275,7 @@ fn usual_batch(config: &Value) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX).clamp(1, BATCH_MAX)
 }
 
-/// The untuned configuration, as far as it can be expressed as a candidate.
+/// The untuned configuration, to the extent that it can be expressed as a candidate.
 fn usual(config: &Value) -> Candidate {
     let (resources, max_batch) = (usual_resources(config), usual_batch(config));
     Candidate { resources, max_batch, delay_us: 0, objective_us: None }

@@ -1,8 +1,8 @@
 //! Traces for collectors over the OpenTelemetry protocol.
 //!
-//! A client request becomes a span. So do each model that serves the request, each execution, and
-//! each pair of backend reports whose names end in `_START` and `_END`. Names and attributes match
-//! Triton's.
+//! A client request becomes a span. The same is true of each model that serves the request, each
+//! execution, and each pair of backend reports whose names end in `_START` and `_END`. Names and
+//! attributes match Triton's.
 //!
 //! - `context` reads and writes the W3C trace context, which lets a trace continue in other
 //!   processes.

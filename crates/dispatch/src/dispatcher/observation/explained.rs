@@ -39,7 +39,7 @@ enum Clocks {
     Each(BTreeMap<RequestKey, QueueWaitTracker>),
 }
 
-/// A dispatcher's batching mode, as far as it matters for explanations.
+/// A dispatcher's batching mode, to the extent that explanations need it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(in crate::dispatcher) enum Batching {
     Arrivals,

@@ -95,7 +95,7 @@ impl RequestEnd {
         self.0.store(end, Ordering::Relaxed);
     }
 
-    /// The outcome's name, as far as it is known.
+    /// The outcome's name, if it is known.
     pub(super) fn name(&self) -> &'static str {
         match self.0.load(Ordering::Relaxed) {
             SUCCEEDED => "ok",

@@ -29,7 +29,7 @@ pub(super) enum Source {
     OpenVino(PathBuf, OpenVinoFormat),
     /// A `SavedModel` directory.
     SavedModel(PathBuf),
-    /// A file of a compiled PyTorch model, and its configuration.
+    /// The file of a compiled PyTorch model, with its configuration.
     Compiled(PathBuf, String),
     /// A tree-ensemble file.
     Forest(PathBuf, ModelFormat),
@@ -156,7 +156,8 @@ fn of_file(path: &Path) -> Option<Source> {
     }
 }
 
-/// The model in a file of PyTorch. One in a repository's layout has the configuration there.
+/// The model in a PyTorch file. If the file is in a repository's layout, its configuration is
+/// there.
 fn of_torch_file(path: PathBuf) -> Result<Source, String> {
     let absolute = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
     let model = absolute.parent().filter(|version| is_number(version)).and_then(Path::parent);

@@ -1,23 +1,24 @@
-//! Files of PyTorch's models. A compiled model has its configuration in its source; the others need
-//! one that a user writes.
+//! PyTorch model files. A compiled model's source contains enough for a configuration; for other
+//! files, the user has to write one.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
 use galatea_backend_pytorch::{FileDescription, describe};
 
-/// The name of a compiled model in a version.
+/// The name of a compiled model's file in a version directory.
 pub(super) const USUAL: &str = "model.pt2";
 
-/// Endings of files that PyTorch writes.
+/// The extensions of files that PyTorch writes.
 const ENDINGS: [&str; 3] = ["pt", "pt2", "pth"];
 
-/// Returns true if the ending of a file is one of PyTorch's.
+/// Returns true if the file has one of PyTorch's extensions.
 pub(super) fn is_torch_file(path: &Path) -> bool {
     path.extension().and_then(OsStr::to_str).is_some_and(|ending| ENDINGS.contains(&ending))
 }
 
-/// The configuration of a file, or the reason why it needs a user's. The name is that of the model.
+/// The configuration for a file, or the reason why the user has to write it. `name` is the model's
+/// name.
 pub(super) fn config(path: &Path, name: &str) -> Result<String, String> {
     match describe(path) {
         Ok(FileDescription::Complete(config)) => Ok(config),
