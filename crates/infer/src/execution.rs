@@ -30,20 +30,26 @@ impl ExecutionTimes {
     /// The time spent on gathering inputs.
     #[must_use]
     pub fn input_time(&self) -> Duration {
-        self.compute_start.saturating_duration_since(self.start)
+        between(self.start, self.compute_start)
     }
 
     /// The time spent on computing.
     #[must_use]
     pub fn infer_time(&self) -> Duration {
-        self.compute_end.saturating_duration_since(self.compute_start)
+        between(self.compute_start, self.compute_end)
     }
 
     /// The time spent on collecting outputs.
     #[must_use]
     pub fn output_time(&self) -> Duration {
-        self.end.saturating_duration_since(self.compute_end)
+        between(self.compute_end, self.end)
     }
+}
+
+/// The time between two readings of the clock. A backend that gathers or collects nothing gives the
+/// same reading twice, and a comparison costs a tenth of a subtraction.
+fn between(earlier: Instant, later: Instant) -> Duration {
+    if earlier == later { Duration::ZERO } else { later.saturating_duration_since(earlier) }
 }
 
 /// The times of a request's execution: those of one batch, or the sums over all executions in an
@@ -92,4 +98,26 @@ pub trait RequestObserver: Send + Sync + std::fmt::Debug {
     fn failed(&self, times: &AdmissionTimes, reason: FailureReason);
     /// The first response to a request, or an error in its place, is about to be sent.
     fn responding(&self, _times: &AdmissionTimes) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_lie_between_the_readings_of_the_clock() {
+        let start = Instant::now();
+        let at = |nanoseconds| start + Duration::from_nanos(nanoseconds);
+        let check = |readings: [u64; 3], expected: [u64; 3]| {
+            let [compute_start, compute_end, end] = readings.map(at);
+            let times = ExecutionTimes { start, compute_start, compute_end, end };
+            let summary = ExecutionSummary::from(&times);
+            let stages = [summary.input, summary.infer, summary.output];
+            assert_eq!(stages, expected.map(Duration::from_nanos), "{readings:?}");
+        };
+        check([5, 7, 1_000_000_008], [5, 2, 1_000_000_001]);
+        check([0, 7, 7], [0, 7, 0]);
+        // A backend may report readings in any order.
+        check([5, 3, 9], [5, 0, 6]);
+    }
 }
