@@ -151,6 +151,21 @@ class Convolved(nn.Module):
         return self.layer(x)
 
 
+class Saving(nn.Module):
+    """Writes a file."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch.save(x, "x.pt")
+        return x
+
+
+class Mapping(nn.Module):
+    """Reads a file."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.from_file("x.bin", size=2)
+
+
 class Ragged(nn.Module):
     """The sum of each request in a batch of different lengths."""
 
@@ -231,6 +246,8 @@ def models():
     yield ("convolved", Convolved(), config([("x", "FP32", [2, -1])],
                                             [("OUTPUT__0", "FP32", [3, -1])], BATCH),
            [((x(n, 2, 7),), {}) for n in (1, 2)])
+    for files in (Saving, Mapping):
+        yield (files.__name__.lower(), files(), one, [])
     yield ("ragged", Ragged(),
            config([("values", "FP32", [-1], "allow_ragged_batch: true")],
                   [("sums", "FP32", [1])], BATCH)

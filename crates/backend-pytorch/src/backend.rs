@@ -15,7 +15,7 @@ use galatea_runtime::{CpuOrGpu, MachineResources, ModelFilesByProcessor, Runtime
 use galatea_stdx::Lock;
 
 use crate::aoti::AotiSource;
-use crate::api::{Library, Shim};
+use crate::api::{FileAccess, Library, Shim};
 use crate::native_models::is_compiled;
 use crate::parameters::ModelParameters;
 use crate::torchscript::{ShimFolder, TorchScriptSource, open_shim};
@@ -92,6 +92,7 @@ impl PyTorchBackend {
         spec: Arc<ModelSpec>,
         path: &Path,
         host: Arc<dyn ModelHost>,
+        files: FileAccess,
     ) -> Result<Box<dyn Model>, Status> {
         let parameters = ModelParameters::parse(&spec.parameters)?;
         for warning in parameters.warnings() {
@@ -103,6 +104,7 @@ impl PyTorchBackend {
             path: path.to_owned(),
             spec: spec.clone(),
             parameters,
+            files,
             host: host.clone(),
             processors: self.processors,
         };
@@ -152,7 +154,9 @@ impl Backend for PyTorchBackend {
         if is_compiled {
             self.load_compiled(spec, path, host)
         } else {
-            self.load_torchscript(spec, path, host)
+            let access =
+                if files.are_from_client() { FileAccess::Refused } else { FileAccess::Allowed };
+            self.load_torchscript(spec, path, host, access)
         }
     }
 

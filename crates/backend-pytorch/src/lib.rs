@@ -42,4 +42,4 @@ mod torchscript;
 pub use api::Library;
 pub use backend::{PyTorchBackend, TorchOptions};
 pub use describe::{FileDescription, describe};
-pub use native_models::WithoutNativeModels;
+pub use native_models::{NativeModelRefusal, WithoutNativeModels};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use galatea_backend_pytorch::{Library, WithoutNativeModels};
+use galatea_backend_pytorch::{Library, NativeModelRefusal, WithoutNativeModels};
 use galatea_infer::Code;
 
 use support::goldens::{Golden, floats, request};
@@ -213,10 +213,14 @@ fn what_can_not_be_executed_here_is_refused_before_its_code_is_loaded() {
     let error = load(&library, &models, "writing", "").err().unwrap();
     assert!(error.contains("writes to its input 'ARGS[0]'"), "{error}");
     let files = Files::new(&[(PACKAGE, &models.join("mlp.pt2"))]);
-    let refusing = WithoutNativeModels::new(Arc::new(backend(library)), "which is off");
+    let operator = NativeModelRefusal::Operator;
+    let refusing = WithoutNativeModels::new(Arc::new(backend(library)), operator);
     let golden = Golden::read(&models.join("mlp.json"));
     let status = try_load(&refusing, &files, spec(&golden.config, PACKAGE)).err().unwrap();
-    assert!(status.message().ends_with("is native code, which is off"), "{status}");
+    assert!(
+        status.message().ends_with("is native code, which --allow-native-models=false refuses"),
+        "{status}"
+    );
 }
 
 #[test]

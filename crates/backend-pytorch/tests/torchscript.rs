@@ -4,9 +4,11 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
+use galatea_backend_pytorch::{NativeModelRefusal, WithoutNativeModels};
 use galatea_infer::Status;
 use galatea_tensor::DataType;
 
@@ -187,6 +189,28 @@ fn parameters_and_states_are_accepted() {
     assert!(load_with("total", &states).unwrap().is_ok());
     let text = error("total", &states.replace("INPUT__1", "total")).unwrap();
     assert!(text.contains("does not follow the <name>__<index> naming convention"), "{text}");
+}
+
+#[test]
+fn a_load_request_must_not_bring_a_model_that_uses_files() {
+    let Some(library) = library() else { return };
+    let load_request = NativeModelRefusal::LoadRequest;
+    let backend = WithoutNativeModels::new(Arc::new(backend(library)), load_request);
+    let load = |path: &Path, config: &str| {
+        let files = Files::new(&[(FILE, path)]);
+        let loaded = try_load(&backend, &files, spec(config, FILE));
+        loaded.map(drop).map_err(|status| status.message().to_owned())
+    };
+    let config = golden("mlp").config;
+    assert_eq!(load(&models().join("mlp.pt"), &config), Ok(()));
+    for (name, operator) in [("saving", "save"), ("mapping", "from_file")] {
+        let error = load(&models().join(format!("{name}.pt")), &golden(name).config).unwrap_err();
+        let expected = format!("the model's code in 'code/__torch__.py' names '{operator}'");
+        assert!(error.contains(&expected), "{error}");
+        assert!(load_with(name, &golden(name).config).unwrap().is_ok(), "{name}");
+    }
+    let other = load(&models().join("mlp.json"), &config).unwrap_err();
+    assert!(other.ends_with("the file is no archive of TorchScript"), "{other}");
 }
 
 #[test]

@@ -15,6 +15,12 @@ pub trait ModelFiles: Send + Sync {
     /// The version's directory.
     fn version_path(&self) -> &Path;
 
+    /// Returns true if a client sent the files with a load request. A backend may refuse models that
+    /// do more than compute then. By default, the operator put the files there.
+    fn are_from_client(&self) -> bool {
+        false
+    }
+
     /// Starts fetching the files to their paths without waiting, because the version is about to be
     /// loaded. [`ModelFiles::fetch`] waits for them. Does nothing by default.
     fn fetch_ahead(&self) {}

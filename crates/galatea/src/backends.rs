@@ -17,7 +17,9 @@ use galatea_backend_plugin::{LibrarySearchScope, PluginSettings, Plugins};
 use galatea_backend_python::{
     BackendScript, PythonBackend, PythonBasedBackend, PythonOptions, SuppliedScript,
 };
-use galatea_backend_pytorch::{self as pytorch, PyTorchBackend, WithoutNativeModels};
+use galatea_backend_pytorch::{
+    self as pytorch, NativeModelRefusal, PyTorchBackend, WithoutNativeModels,
+};
 use galatea_backend_tensorflow::{self as tensorflow, TensorFlowBackend};
 use galatea_capi::ReservedServerPointer;
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
@@ -161,15 +163,15 @@ impl Backends {
     /// clients must not bring and the operator may refuse.
     pub(crate) fn get(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
         let backend = self.find(request);
-        let reason = if !self.settings.allows_native_models {
-            "which --allow-native-models=false refuses"
-        } else if request.directories.is_none() {
-            "which a load request must not bring"
+        let refusal = if request.directories.is_none() {
+            NativeModelRefusal::LoadRequest
+        } else if !self.settings.allows_native_models {
+            NativeModelRefusal::Operator
         } else {
             return backend;
         };
         if request.backend == PYTORCH {
-            Arc::new(WithoutNativeModels::new(backend, reason))
+            Arc::new(WithoutNativeModels::new(backend, refusal))
         } else {
             backend
         }

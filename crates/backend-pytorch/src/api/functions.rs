@@ -143,6 +143,8 @@ functions! {
         error "galatea_torch_error": unsafe extern "C" fn() -> *const c_char;
         load "galatea_torch_load":
             unsafe extern "C" fn(*const c_char, c_int, *mut *mut RawModule) -> c_int;
+        check_untrusted "galatea_torch_check_untrusted":
+            unsafe extern "C" fn(*const c_char) -> c_int;
         free "galatea_torch_free": unsafe extern "C" fn(*mut RawModule);
         may_block "galatea_torch_may_block": unsafe extern "C" fn(*const RawModule) -> c_int;
         argument_count "galatea_torch_argument_count":

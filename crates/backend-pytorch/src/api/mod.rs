@@ -24,7 +24,7 @@ mod weights;
 
 pub(crate) use container::Container;
 pub use library::Library;
-pub(crate) use module::{Argument, ArgumentKind, InputValue, ScriptModule, Shim};
+pub(crate) use module::{Argument, ArgumentKind, FileAccess, InputValue, ScriptModule, Shim};
 pub(crate) use outputs::TorchOutputs;
 pub(crate) use tensor::BorrowedTensor;
 pub(crate) use weights::AlignedBytes;

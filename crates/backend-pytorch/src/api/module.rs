@@ -48,6 +48,14 @@ pub(crate) enum ArgumentKind {
 }
 
 /// An input for a run.
+/// The permission for a model to read and write files of the server's user.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FileAccess {
+    Allowed,
+    /// A model whose code names an operator for files or other computers is refused.
+    Refused,
+}
+
 pub(crate) enum InputValue<'data> {
     Tensor(BorrowedTensor<'data>),
     /// Concatenated strings, and the end of each.
@@ -94,6 +102,7 @@ impl ScriptModule {
         shim: Arc<Shim>,
         path: &Path,
         parameters: &ModelParameters,
+        files: FileAccess,
     ) -> Result<Self, Status> {
         let name = path.to_str().and_then(|path| CString::new(path).ok());
         let name = name.ok_or_else(|| Status::internal("the path is not in UTF-8"))?;
@@ -105,6 +114,14 @@ impl ScriptModule {
             executor: option(parameters.jit_executor),
             fuser: option(parameters.tensor_fuser),
         };
+        // Code in the file runs as soon as it is loaded.
+        if files == FileAccess::Refused {
+            // SAFETY: the path lives during the call.
+            let status = unsafe { (shim.functions.check_untrusted)(name.as_ptr()) };
+            if status != 0 {
+                return Err(Status::invalid_argument(shim.error()));
+            }
+        }
         let mut raw = ptr::null_mut();
         // SAFETY: the path lives during the call, and the out pointer is valid.
         let status =

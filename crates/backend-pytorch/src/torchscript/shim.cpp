@@ -11,10 +11,13 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include <caffe2/serialize/inline_container.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
+#include <cctype>
 #include <cstddef>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -186,6 +189,52 @@ void copy_shared(Results& results) {
   }
 }
 
+// The names of operators that use files or other computers.
+const std::set<std::string> outside_operators = {
+    "save", "from_file", "rpc_async", "rpc_sync", "rpc_remote"};
+
+void check_code(const char* code, size_t size, const std::string& place) {
+  const auto is_word = [](char one) {
+    return std::isalnum(static_cast<unsigned char>(one)) != 0 || one == '_';
+  };
+  for (size_t start = 0; start < size;) {
+    size_t end = start;
+    while (end < size && is_word(code[end])) {
+      ++end;
+    }
+    const std::string word(code + start, end - start);
+    if (outside_operators.count(word) != 0) {
+      throw std::invalid_argument(
+          "the model's code in '" + place + "' names '" + word +
+          "', which may use files or other computers: a load request must not bring such a model");
+    }
+    start = end == start ? end + 1 : end;
+  }
+}
+
+// Refuses a model whose code may use files or other computers. The archive is read by the reader that
+// loads it. Other formats than the current archive are refused.
+void check_untrusted(const std::string& path) {
+  char start[4] = {};
+  std::ifstream(path, std::ios::binary).read(start, sizeof(start));
+  if (std::string(start, sizeof(start)) != "PK\x03\x04") {
+    throw std::invalid_argument("the file is no archive of TorchScript");
+  }
+  caffe2::serialize::PyTorchStreamReader reader(path);
+  for (const std::string& name : reader.getAllRecords()) {
+    if (name == "model.json") {
+      throw std::invalid_argument("a load request must not bring the first format of TorchScript");
+    }
+    const std::string ending = ".py";
+    if (name.size() < ending.size() ||
+        name.compare(name.size() - ending.size(), ending.size(), ending) != 0) {
+      continue;
+    }
+    const auto record = reader.getRecord(name);
+    check_code(static_cast<const char*>(std::get<0>(record).get()), std::get<1>(record), name);
+  }
+}
+
 } // namespace
 
 extern "C" {
@@ -220,6 +269,11 @@ int galatea_torch_load(const char* path, int inference_mode, Model** out) {
     find_arguments(*model);
     *out = model.release();
   });
+}
+
+// Fails if the code of the model at `path` may use files or other computers. Nothing is executed.
+int galatea_torch_check_untrusted(const char* path) {
+  return guarded([&] { check_untrusted(std::string(path)); });
 }
 
 void galatea_torch_free(Model* model) {

@@ -13,7 +13,7 @@ use galatea_tensor::DataType;
 
 use super::interface::interface;
 use super::session::{Signature, TorchScriptSession};
-use crate::api::{Library, ScriptModule, Shim};
+use crate::api::{FileAccess, Library, ScriptModule, Shim};
 use crate::parameters::ModelParameters;
 
 /// Opens the sessions of one model version.
@@ -23,6 +23,8 @@ pub(crate) struct TorchScriptSource {
     pub(crate) path: PathBuf,
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) parameters: ModelParameters,
+    /// The permission for the model to read and write files.
+    pub(crate) files: FileAccess,
     pub(crate) host: Arc<dyn ModelHost>,
     /// The processors that the process may use.
     pub(crate) processors: usize,
@@ -80,7 +82,8 @@ impl SessionSource for TorchScriptSource {
 
 impl TorchScriptSource {
     fn load(&self) -> Result<Arc<ScriptModule>, Status> {
-        let loaded = ScriptModule::load(self.shim.clone(), &self.path, &self.parameters);
+        let loaded =
+            ScriptModule::load(self.shim.clone(), &self.path, &self.parameters, self.files);
         let loaded = loaded.map_err(|status| {
             status.prefixed(format!("failed to load model '{}': ", self.spec.name))
         });
