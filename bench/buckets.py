@@ -1,9 +1,10 @@
-"""Measures the time to ready of models from a bucket with a delay, beside the local disk.
+"""Measures how long models from a slow bucket take to become ready, compared with a local disk.
 
     .cache/venv-tests/bin/python bench/buckets.py --galatea target/release/galatea
 
-105 identity models with a configuration and a file each; the delay is that of each answer of the
-store. Needs `moto_server` (tests/buckets.txt, or GALATEA_MOTO_SERVER). See bench/README.md.
+There are 105 identity models, each with a configuration and a file. Each response of the store
+is delayed. It needs `moto_server` (tests/buckets.txt, or GALATEA_MOTO_SERVER). See
+bench/README.md.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def write_models(folder: pathlib.Path, count: int, weights: int) -> None:
 def ready_seconds(
     program: Program, repository: Any, work: pathlib.Path, environment: dict[str, str]
 ) -> float:
-    """From the start of the process until all models are ready."""
+    """The time from the start of the process until all models are ready."""
     begin = time.monotonic()
     server = Server(program, repository, work / "log", environment=environment)
     try:
@@ -60,7 +61,7 @@ def show(name: str, seconds: list[float]) -> None:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures and prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("--galatea", type=pathlib.Path, required=True)

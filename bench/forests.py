@@ -1,13 +1,14 @@
-"""Forests on one core: our predictor beside XGBoost, LightGBM, treelite and ONNX Runtime, called in C.
+"""Compares our forest predictor with XGBoost, LightGBM, treelite and ONNX Runtime on one core.
 
     pip install -r tests/forests/requirements.txt
     cargo build --release -p galatea-forest -p galatea-backend-fil --example forest --example execute
     cargo build --release -p galatea
     python bench/forests.py --programs target/release/examples --galatea target/release/galatea
 
-Two models of 500 trees on 32 features: XGBoost with depth 6, LightGBM with 63 leaves. Each call
-predicts other rows than the one before, because the same rows again would suit the processor's guesses
-of branches. All libraries have one thread. See bench/README.md.
+There are two models with 500 trees on 32 features: an XGBoost model with depth 6, and a LightGBM
+model with 63 leaves. Each call predicts different rows from the previous call, because repeated
+rows would help the processor's branch prediction. All libraries are called from C, with one thread.
+See bench/README.md.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def xgboost_call(booster: xgboost.Booster) -> Call:
     dimensions = ctypes.c_uint64()
 
     def call(rows: np.ndarray) -> None:
-        # What the library's own package would build for each array, without its checks.
+        # The string that the library's own package would build for each array, without its checks.
         values = b'{"data": [%d, true], "shape": [%d, %d], "typestr": "<f4", "version": 3}' % (
             rows.ctypes.data, *rows.shape)
         checked(XGBOOST.XGBoosterPredictFromDense(
@@ -79,7 +80,7 @@ def xgboost_call(booster: xgboost.Booster) -> Call:
 
 
 def lightgbm_call(booster: lightgbm.Booster, count: int) -> Call:
-    """LightGBM's prediction of an array, or its fast one of a row."""
+    """LightGBM's prediction of an array, or its fast prediction of a single row."""
     output, length = (ctypes.c_double * count)(), ctypes.c_int64()
     handle = booster._handle  # pylint: disable=protected-access
     parameters = b"num_threads=1"
@@ -95,7 +96,7 @@ def lightgbm_call(booster: lightgbm.Booster, count: int) -> Call:
 
 
 def treelite_call(model: treelite.Model, count: int) -> Call:
-    """Treelite's prediction, as Triton calls it: of 32 bits."""
+    """Treelite's prediction with 32 bits, called as Triton calls it."""
     config, output = ctypes.c_void_p(), (ctypes.c_float * count)()
     text = b'{"predict_type": "default", "nthread": 1}'
     checked(TREELITE.TreeliteGTILParseConfig(text, ctypes.byref(config)))
@@ -105,7 +106,7 @@ def treelite_call(model: treelite.Model, count: int) -> Call:
 
 
 def measure(call: Call, rows: np.ndarray, count: int) -> Times:
-    """Calls with other rows each time, for some seconds."""
+    """Makes calls for some seconds, each with different rows."""
     parts = [rows[first:first + count] for first in range(0, ROWS - count + 1, count)]
     taken, end = [], time.perf_counter() + SECONDS
     while time.perf_counter() < end:
@@ -143,14 +144,14 @@ def backend(programs: pathlib.Path, kind: str, model: pathlib.Path, rows: pathli
 
 
 def convert(name: str, booster: xgboost.Booster | lightgbm.Booster, path: pathlib.Path) -> None:
-    """The model in ONNX."""
+    """The model in ONNX format."""
     converters = {"XGBoost": onnxmltools.convert_xgboost, "LightGBM": onnxmltools.convert_lightgbm}
     types = [("rows", FloatTensorType([None, FEATURES]))]
     path.write_bytes(converters[name](booster, initial_types=types).SerializeToString())
 
 
 def train(folder: pathlib.Path, rows: np.ndarray) -> tuple[xgboost.Booster, lightgbm.Booster]:
-    """Both models, in files too."""
+    """Both models, in memory and in files."""
     random = np.random.default_rng(1)
     label = rows[:, 0] * rows[:, 1] + np.sin(rows[:, 2] * 3) + random.normal(size=ROWS) * 0.3
     parameters = dict(objective="reg:squarederror", max_depth=6, nthread=1, eta=0.1)
@@ -166,7 +167,7 @@ def train(folder: pathlib.Path, rows: np.ndarray) -> tuple[xgboost.Booster, ligh
 
 def predictors_of(name: str, own: Callable[[int], Call], programs: pathlib.Path,
                   folder: pathlib.Path, rows: np.ndarray) -> dict[str, Callable[[int], Times]]:
-    """What predicts the rows with the model of a library, and how it is measured."""
+    """The predictors of the rows, each with a library's model, and how they are measured."""
     if name == "XGBoost":
         kind, model = "xgboost_json", folder / "xgboost.json"
         read = treelite.frontend.load_xgboost_model(model, format_choice="json")
@@ -189,7 +190,7 @@ def predictors_of(name: str, own: Callable[[int], Call], programs: pathlib.Path,
 def rows_of_table(
     programs: pathlib.Path, folder: pathlib.Path
 ) -> Iterator[tuple[str, list[Times]]]:
-    """Each predictor with its times for each number of rows, of the best round."""
+    """Measures each predictor for each number of rows, and keeps the times of the best round."""
     rows = np.random.default_rng(0).normal(size=(ROWS, FEATURES)).astype(np.float32)
     rows.tofile(folder / "rows")
     boosted, light = train(folder, rows)
@@ -205,7 +206,7 @@ def rows_of_table(
 
 
 def served(program: pathlib.Path, model: pathlib.Path) -> Iterator[str]:
-    """Cells of the server over HTTP: the middle time of a request, and the server's CPU time."""
+    """The server's cells over HTTP: the median time of a request, and the server's CPU time."""
     for count in COUNTS:
         command = [program, "bench", "--json", "--concurrency=1", "--protocol=http",
                    f"--duration={2 * SECONDS:g}", f"--batch={count}", model]

@@ -1,11 +1,11 @@
-"""Goodput of a real server beside its simulation: the same arrivals, the same costs.
+"""Compares the goodput of a real server with its simulation, with the same arrivals and costs.
 
     python bench/goodput.py --galatea target/release/galatea
 
-Each cell is one of the table that `cargo run --release -p galatea-sim --bin goodput` prints: a
-curve of costs, a law of arrivals, a load and a deadline. The server runs a backend that sleeps as
-long as the curve says (examples/backends/sleeper.c). Requests arrive when the simulated ones do,
-whether earlier ones are answered or not. See bench/README.md.
+Each cell is one from the table that `cargo run --release -p galatea-sim --bin goodput` prints: a
+cost curve, an arrival law, a load and a deadline. The server runs a backend that sleeps for as long
+as the curve specifies (examples/backends/sleeper.c). Requests arrive at the simulated times, even
+if earlier requests have no response yet. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ Json = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A load, and what is simulated of it."""
+    """A load, and its simulated results."""
 
     curve: str
     law: str
@@ -91,7 +91,7 @@ class Cell:
 
     @property
     def deadline_ms(self) -> float:
-        """When answers are due."""
+        """The times by which responses are due."""
         return float(self.facts["objective_us"]) / 1000
 
     def config(self, way: str) -> str:
@@ -107,7 +107,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a run showed."""
+    """The results of a run."""
 
     in_time: int
     late: int
@@ -121,7 +121,7 @@ class Measured:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether others had the processors."""
+        """Returns true if other programs used the processors."""
         return self.generator_late_ms > LATE_MS_MAX or self.slept_more > SLEPT_MORE_MAX
 
 
@@ -149,8 +149,9 @@ def make_cell(
 def overhead_us(
     options: argparse.Namespace, work: pathlib.Path, program: server.Program, curve: str
 ) -> int:
-    """How much longer than the curve says an instance is taken by an execution: the mean of
-    recorded ones. The thread sleeps longer, and requests and responses pass between threads."""
+    """The mean time for which an execution occupies an instance beyond the curve's duration,
+    from recorded executions. The thread sleeps longer than it should, and requests and responses
+    pass between threads."""
     cell, recording = make_cell(options, work, curve, "Poisson", 1.0, 2.5, 0), work / "traffic"
 
     def record(address: str) -> subprocess.Popen[bytes]:
@@ -201,7 +202,7 @@ def measure(
 
 
 def summarize(cell: Cell, samples: pathlib.Path, told: Json, counts: Json) -> Measured:
-    """Counts what was in time."""
+    """Counts the responses that were in time."""
     pairs = array.array("f", samples.read_bytes())
     begun, latencies = pairs[0::2], sorted(pairs[1::2])
     ended = max(begin + latency / 1000 for begin, latency in zip(begun, pairs[1::2], strict=True))
@@ -228,7 +229,7 @@ def summarize(cell: Cell, samples: pathlib.Path, told: Json, counts: Json) -> Me
 def settled(
     options: argparse.Namespace, work: pathlib.Path, program: server.Program, cell: Cell, way: str
 ) -> tuple[Measured, int]:
-    """A run that was not disturbed, or the least disturbed one, and the number of runs."""
+    """An undisturbed run, or else the least disturbed one, with the number of runs."""
     runs: list[Measured] = []
     for _ in range(TRIALS):
         runs.append(measure(options, work, program, cell, way))
@@ -240,7 +241,7 @@ def settled(
 
 
 def row(program: str, cell: Cell, way: str, run: Measured, trials: int) -> str:
-    """A line of the table: simulated / simulated with the overhead / measured."""
+    """A row of the table: simulated / simulated with the overhead / measured."""
     simulated, capacity = cell.facts["simulated"][way], cell.facts["capacity"]
     longer = cell.facts["with_overhead"][way]
     requests = run.in_time + run.late + run.refused
@@ -275,7 +276,7 @@ HEAD = [
 
 
 def build_backend(work: pathlib.Path, compiler: str) -> pathlib.Path:
-    """Compiles the backend; returns the folder of backends."""
+    """Compiles the backend, and returns the directory of the backends."""
     folder = work / "backends"
     (folder / "example_sleeper").mkdir(parents=True)
     library = folder / "example_sleeper" / "libtriton_example_sleeper.so"
@@ -288,7 +289,7 @@ def build_backend(work: pathlib.Path, compiler: str) -> pathlib.Path:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     release = ROOT / "target" / "release"
     add = parser.add_argument
@@ -309,7 +310,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures and prints the table."""
     options = parse_arguments()
     loads = [tuple(map(float, text.split(":"))) for text in options.loads or []] or LOADS
     everything: list[Json] = []

@@ -1,4 +1,4 @@
-"""Draws what the simulation of goodput prints.
+"""Draws the output of the goodput simulation.
 
 ``cargo run --release -p galatea-sim --bin goodput > goodput.txt`` writes the table;
 ``python bench/goodput_plot.py goodput.txt --docs docs/images`` draws the charts of docs/deadlines.md.
@@ -20,7 +20,7 @@ CHARTS = {
 
 
 def rows(table: str) -> Iterator[list[str]]:
-    """The cells of each row of figures."""
+    """The cells of each row of charts."""
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) == COLUMNS and cells[3].replace(".", "").isdigit():
@@ -28,7 +28,7 @@ def rows(table: str) -> Iterator[list[str]]:
 
 
 def series(table: str, curve: str, law: str, deadline: str) -> dict[str, plot.Points]:
-    """Goodput by load, both as shares of what full batches can do."""
+    """Goodput by load. Both are fractions of the rate that full batches can reach."""
     drawn: dict[str, plot.Points] = {"by deadlines": [], "the best setting": [], "no setting": []}
     for cells in rows(table):
         if cells[:3] != [curve, law, deadline]:

@@ -1,12 +1,12 @@
-"""Measures models on a GPU, beside ONNX Runtime and torch driven directly on the same one.
+"""Compares models on a GPU with ONNX Runtime and torch driven directly on the same GPU.
 
     pip install onnxruntime-gpu
     python bench/gpu.py --galatea target/release/galatea --output gpu-results
 
-The convolution net and MiniLM with one, two and three instances, alone and side by side; tensors
-of 1 and 16 MiB by plain HTTP, shared memory of the system and CUDA shared memory; states that grow; a torch model
-in Python. Writes `report.md`, `results.json`, and timelines of the instances as SVG. See
-bench/README.md.
+It measures the convolutional network and MiniLM with one, two and three instances, alone and side
+by side; tensors of 1 and 16 MiB over plain HTTP, system shared memory and CUDA shared memory;
+states that grow; and a torch model in Python. It writes `report.md`, `results.json`, and timelines
+of the instances as SVG. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ class Network:
     ways: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def warmup(self, step: int, most: int) -> str:
-        """Configuration of a warmup with each number of rows that requests of `step` rows make."""
+        """A warmup configuration with each number of rows that requests of `step` rows can add
+        up to."""
         inputs = " ".join(
             WARMUP_INPUT.format(name=name, kind=kind, dims=dims)
             for name, (kind, dims) in self.inputs.items()
@@ -167,7 +168,7 @@ NETWORKS = {
 
 @dataclasses.dataclass
 class Results:
-    """Rows of figures, each with what was measured."""
+    """The rows of figures, each with the conditions of its measurement."""
 
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
@@ -177,7 +178,7 @@ class Results:
         print(json.dumps(self.rows[-1]), flush=True)
 
     def value(self, part: str, what: str, name: str) -> float | None:
-        """A figure of an earlier row."""
+        """Returns a figure from an earlier row."""
         for row in self.rows:
             if (row["part"], row["what"]) == (part, what):
                 return row.get(name)
@@ -185,7 +186,7 @@ class Results:
 
 
 class Bench:
-    """What is measured, and how."""
+    """The measurements and their settings."""
 
     def __init__(self, options: argparse.Namespace, work: pathlib.Path) -> None:
         self.options, self.work = options, work
@@ -193,7 +194,7 @@ class Bench:
         self.program = Program(options.galatea.resolve(), options.onnxruntime_library, False)
 
     def models(self, names: list[str]) -> pathlib.Path:
-        """The ONNX files, written by the examples."""
+        """The ONNX files, which the examples write."""
         folder = self.work / "files"
         command = [sys.executable, str(ROOT / "examples" / "make_models.py"), "--output", str(folder)]
         for name in names:
@@ -203,7 +204,8 @@ class Bench:
     def repository(
         self, files: pathlib.Path, names: list[str], count: int, way: str = ""
     ) -> pathlib.Path:
-        """A repository of these models with a number of instances each, and settings by a way."""
+        """A repository of these models, each with this number of instances, and with the
+        settings of a variant."""
         folder = self.work / "-".join([*names, str(count), *way.split()])
         for name in names:
             version = folder / name / "1"
@@ -227,7 +229,7 @@ class Bench:
             running.stop()
 
     def load(self, server: Server, network: Network) -> subprocess.Popen[str]:
-        """Starts the load of a model."""
+        """Starts a load on the model."""
         options = self.options
         command = [
             str(options.galatea), "bench", "--url", f"grpc://127.0.0.1:{server.grpc_port}",
@@ -239,12 +241,12 @@ class Bench:
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def mean_batch(self, server: Server, model: str) -> float:
-        """Inferences of an execution so far."""
+        """The number of inferences per execution so far."""
         stats = server.get(f"/v2/models/{model}/stats").json()["model_stats"][0]
         return stats["inference_count"] / max(1, stats["execution_count"])
 
     def together(self, part: str, what: str, server: Server, names: list[str]) -> None:
-        """Measures models at the same time."""
+        """Measures several models at the same time."""
         loads = [(name, self.load(server, NETWORKS[name])) for name in names]
         for name, load in loads:
             output, _ = load.communicate()
@@ -259,13 +261,14 @@ class Bench:
             )
 
     def traced(self, name: str, server_flags: list[str]) -> tuple[list[str], pathlib.Path]:
-        """Flags of a server that writes when its instances execute."""
+        """The flags for a server that records when its instances execute."""
         file = self.work / f"{name}.traces"
         settings = ["level=TIMESTAMPS", "rate=1", f"count={TRACED}", f"triton,file={file}"]
         return [*server_flags, *(f"--trace-config={one}" for one in settings)], file
 
     def picture(self, name: str, title: str, file: pathlib.Path) -> None:
-        """Draws a timeline, and keeps how much of the computing was side by side."""
+        """Draws a timeline, and keeps the fraction of the computing time during which several
+        instances computed."""
         found = timeline.read(sorted(file.parent.glob(f"{file.name}*")))
         shown = timeline.window(found, TIMELINE_SECONDS)
         (self.options.output / f"{name}.svg").write_text(timeline.draw(title, shown))
@@ -301,7 +304,7 @@ class Bench:
             self.picture("timeline-pair", "two models side by side", traces)
 
     def alone(self, name: str, file: pathlib.Path) -> None:
-        """The library without a server, with the server's mean batch."""
+        """The library without a server, with the same batch size as the server's mean."""
         first = f"{name}, {self.options.instances[0]} instance"
         mean = self.results.value("instances", first, "mean_batch") or 1.0
         served = self.results.value("instances", first, "inferences_per_second") or 0.0
@@ -316,7 +319,7 @@ class Bench:
                          ratio=served / rate)
 
     def memory(self) -> None:
-        """Large tensors on three ways."""
+        """Large tensors over three transports."""
         folder = self.work / "identity"
         files = self.work / "identity-file"
         (folder / gpu_memory.MODEL / "1").mkdir(parents=True)
@@ -338,7 +341,7 @@ class Bench:
                     )
 
     def states(self) -> None:
-        """States that grow on the GPU, in place and not."""
+        """States that grow on the GPU, both in place and not."""
         folder = self.work / "states"
         group = f"instance_group {{ kind: KIND_GPU gpus: [ {self.options.gpu} ] }}\n"
         kinds = {"in place": GROWING, "anew": ""}
@@ -360,7 +363,7 @@ class Bench:
                 )
 
     def torch(self) -> None:
-        """A torch model in Python, beside torch alone."""
+        """A torch model in Python, compared with torch alone."""
         if importlib.util.find_spec("torch") is None:
             print("torch is not installed: the model in Python is left out", file=sys.stderr)
             return
@@ -400,7 +403,8 @@ def write_identity(path: pathlib.Path) -> None:
 
 
 def write_list(path: pathlib.Path) -> None:
-    """An ONNX model that appends its input many times to its state, and says the state's sum."""
+    """An ONNX model that appends its input many times to its state, and returns the sum of the
+    state."""
     from onnx import TensorProto, helper
 
     number, tensor = TensorProto.INT32, helper.make_tensor_value_info
@@ -423,7 +427,7 @@ def write_list(path: pathlib.Path) -> None:
 
 
 def step_of_list(server: Server, model: str, sequence: int, step: int) -> float:
-    """Seconds that a request of a sequence took, whose response is checked."""
+    """The time of a sequence's request in seconds. Its response is checked."""
     tensor = {"name": "INPUT", "shape": [1, 1], "datatype": "INT32", "data": [1]}
     parameters = {"sequence_id": sequence, "sequence_start": step == 1}
     begin = time.monotonic()
@@ -435,7 +439,7 @@ def step_of_list(server: Server, model: str, sequence: int, step: int) -> float:
 
 
 def figure(value: float | None) -> str:
-    """A figure in three digits; none where nothing was answered in time."""
+    """A figure with three digits; empty if no response came in time."""
     if value is None:
         return "-"
     return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
@@ -459,7 +463,7 @@ def report(results: Results, device: str, date: str) -> str:
 
 
 def device_name(gpu: int) -> str:
-    """What the driver calls the GPU."""
+    """The GPU's name according to the driver."""
     command = ["nvidia-smi", f"--id={gpu}", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -477,7 +481,7 @@ def library() -> pathlib.Path | None:
 
 
 def parse() -> argparse.Namespace:
-    """Reads the command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("--galatea", type=pathlib.Path, default=ROOT / "target" / "release" / "galatea")

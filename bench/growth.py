@@ -2,8 +2,9 @@
 
     python bench/growth.py --galatea target/release/galatea [--docs docs/images] [--json FILE]
 
-The cost is the CPU time of the server for a request: user and kernel, between two moments. In
-each round every point is measured once, and the table has medians. Takes the options of run.py too. See bench/README.md.
+The cost is the server's CPU time per request, in user and kernel mode, between two moments. Each
+point is measured once per round, and the table contains medians. It also accepts the options of
+run.py. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SCRAPE_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What the measurements share."""
+    """The parts that the measurements share."""
 
     options: argparse.Namespace
     work: pathlib.Path
@@ -56,7 +57,7 @@ class Stage:
             yield running
 
     def load(self, address: str, paths: list[str], requests: int, clients: int) -> None:
-        """Sends requests to the paths in turn; each must succeed."""
+        """Sends requests to the paths in turn. All requests must succeed."""
         content, header_length = request_body.http_body(MODEL)
         body, uris = self.work / "request.bin", self.work / "uris.txt"
         body.write_bytes(content)
@@ -72,7 +73,7 @@ class Stage:
             raise RuntimeError(f"not every request succeeded:\n{log}")
 
     def cost(self, running: server.Server, requests: int, send: Callable[[], None]) -> float:
-        """CPU microseconds of the server for a request."""
+        """The server's CPU time per request, in microseconds."""
         before = process.usage(running.pid)
         send()
         after = process.usage(running.pid)
@@ -85,12 +86,12 @@ Costs = dict[int, float]
 
 
 def path_of(model: str) -> str:
-    """Where a model is asked."""
+    """The path for requests to a model."""
     return f"/v2/models/{model}/infer"
 
 
 def with_models(stage: Stage) -> Costs:
-    """One model, and requests to all of many in turn."""
+    """The cost with different numbers of models, with requests to all of them in turn."""
     costs = {}
     for count in MODELS:
         repository = stage.store.repository((MODEL,), count)
@@ -139,7 +140,7 @@ def with_connections(stage: Stage) -> Costs:
 
 
 def with_idle_connections(stage: Stage) -> Costs:
-    """Requests of 32 clients beside connections on which nothing happens."""
+    """Requests from 32 clients, in addition to idle connections."""
     costs = {}
     with stage.serve(stage.store.repository((MODEL,))) as running, contextlib.ExitStack() as stack:
         address, requests = running.address("http"), stage.options.requests
@@ -156,7 +157,8 @@ def with_idle_connections(stage: Stage) -> Costs:
 
 
 def with_scrapes(stage: Stage) -> Costs:
-    """Requests while the metrics of many models are scraped each second; 0: not at all."""
+    """Requests while the metrics of many models are scraped every second; 0 means that they
+    aren't scraped."""
     costs = {}
     for count in [0, *MODELS]:
         repository = stage.store.repository((MODEL,), max(1, count))
@@ -169,7 +171,7 @@ def with_scrapes(stage: Stage) -> Costs:
 
 @contextlib.contextmanager
 def scraped(running: server.Server | None) -> Iterator[None]:
-    """Scrapes a server's metrics each second."""
+    """Scrapes a server's metrics every second."""
     stopped = threading.Event()
 
     def scrape() -> None:
@@ -198,7 +200,7 @@ GROWTHS: dict[str, tuple[str, Callable[[Stage], Costs]]] = {
 def draw(
     options: argparse.Namespace, name: str, title: str, x: str, y: str, series: dict[str, plot.Points]
 ) -> None:
-    """Draws a plot, if there is a folder for it."""
+    """Draws a plot if there is a directory for it."""
     if options.docs:
         options.docs.mkdir(parents=True, exist_ok=True)
         scale = plot.Scale(log_x=True, marks=True)
@@ -206,7 +208,7 @@ def draw(
 
 
 def measure_costs(stage: Stage, names: list[str], rounds: int) -> dict[str, dict[int, list[float]]]:
-    """All rounds of what grows."""
+    """All rounds for one quantity that grows."""
     measured: dict[str, dict[int, list[float]]] = {name: {} for name in names}
     for number in range(rounds):
         for name in names:
@@ -234,7 +236,7 @@ def show(options: argparse.Namespace, measured: dict[str, dict[int, list[float]]
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line."""
+    """Parses the command line."""
     parser = run.parser()
     add = parser.add_argument
     add("--only", nargs="*", default=list(GROWTHS), choices=list(GROWTHS))

@@ -1,9 +1,8 @@
-"""Measures what hostile input costs, beside what it cost before it was mended.
+"""Measures the cost of hostile input, and compares it with the cost before the fix.
 
     .cache/venv-tests/bin/python bench/hardening.py --galatea target/release/galatea
 
-Prints a table, a row for each finding. The helpers are those of the tests. See
-bench/README.md.
+Prints a table with a row for each finding. It uses the helpers of the tests. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -68,13 +67,13 @@ def finding(number: str, what: str, before: str) -> Callable[[Measurement], Meas
 
 
 class Stage:
-    """Starts servers, each with a repository of its own."""
+    """Starts servers, each with its own repository."""
 
     def __init__(self, program: Program, folder: pathlib.Path) -> None:
         self._program, self._folder, self._count = program, folder, 0
 
     def repository(self, *models: str) -> pathlib.Path:
-        """A new repository with the good model and these."""
+        """A new repository with the good model and the given models."""
         self._count += 1
         path = self._folder / f"models_{self._count}"
         make_models.write_models(path, make_models.TEST_MODELS, [GOOD_MODEL, *models])
@@ -86,7 +85,7 @@ class Stage:
         """A server that is ready."""
         repository = repository or self.repository()
         log = self._folder / f"{repository.name}.log"
-        # Only the good model is loaded from the start where clients load others.
+        # Only the good model is loaded at startup if clients load the others.
         first = [f"--load-model={GOOD_MODEL}"] if EXPLICIT in flags else []
         flags = ("--exit-timeout-secs=5", *flags, *first)
         server = Server(self._program, repository, log, flags)
@@ -101,7 +100,7 @@ class Stage:
 
 @contextlib.contextmanager
 def growth(server: Server) -> Iterator[Callable[[], str]]:
-    """How far the memory grows above its size before, and how long others wait meanwhile."""
+    """The growth of the server's memory, and how long others have to wait in the meantime."""
     before = resident_kilobytes(server)
     reset_peak(server)
     with others(server) as waits:
@@ -110,7 +109,7 @@ def growth(server: Server) -> Iterator[Callable[[], str]]:
 
 @contextlib.contextmanager
 def others(server: Server) -> Iterator[Callable[[], str]]:
-    """Asks for the server's health on a connection of its own, again and again."""
+    """Queries the server's health repeatedly on a separate connection."""
     times: list[float] = []
     stop = threading.Event()
     request = get("/v2/health/live")
@@ -138,7 +137,7 @@ def others(server: Server) -> Iterator[Callable[[], str]]:
 
 
 def timed(action: Callable[[], object]) -> float:
-    """How many seconds it takes."""
+    """The duration in seconds."""
     start = time.monotonic()
     action()
     return time.monotonic() - start
@@ -151,7 +150,7 @@ def good(server: Server) -> None:
 
 @finding("1", "inference beside 10 connections with 20 scrapes each", "718 ms median, 1.8 s worst")
 def scraping(stage: Stage) -> str:
-    """Small inferences while others scrape."""
+    """Small inferences while other clients scrape."""
     with stage.serve() as server, contextlib.ExitStack() as stack:
         pages = get("/v2/models/stats") * 20
         stop: list[bool] = []
@@ -175,7 +174,7 @@ def scraping(stage: Stage) -> str:
 
 @finding("2a", "38 MiB of dimensions", "+1.4 GiB, an answer of 38 MiB")
 def dimensions(stage: Stage) -> str:
-    """A shape of 2s over HTTP."""
+    """A shape that consists of 2s, over HTTP."""
     with stage.serve() as server, growth(server) as grown:
         reply = server.infer(GOOD_MODEL, loads.body_with(b"2," * (19 * MEBIBYTE) + b"1"))
         return f"{grown()}, an answer of {len(reply.body)} bytes"
@@ -183,7 +182,7 @@ def dimensions(stage: Stage) -> str:
 
 @finding("2b", "8 MiB of packed gRPC dimensions", "×17")
 def packed_dimensions(stage: Stage) -> str:
-    """A byte for each dimension."""
+    """One byte for each dimension."""
     message = infer_message(shape=[1] * (8 * MEBIBYTE))
     with stage.serve() as server, grpc_stub(server) as stub, growth(server) as grown:
         refusal(stub.ModelInfer, message)
@@ -192,7 +191,7 @@ def packed_dimensions(stage: Stage) -> str:
 
 @finding("2c", "15 million empty strings in 45 MB", "×19")
 def strings(stage: Stage) -> str:
-    """As JSON."""
+    """The same as JSON."""
     count = 15_000_000
     head = '{"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1,%d],"data":[' % count
     body = head.encode() + b'"",' * (count - 1) + b'""]}]}'
@@ -204,7 +203,7 @@ def strings(stage: Stage) -> str:
 
 @finding("2d", "12 times 5 million empty strings for ONNX (--memory-limit=256M)", "+792 MiB")
 def onnx_strings(stage: Stage) -> str:
-    """All at once."""
+    """All of them at once."""
     count = 5_000_000
     head = '{"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1,%d],"data":[' % count
     body = head.encode() + b'"",' * (count - 1) + b'""]}]}'
@@ -224,7 +223,7 @@ def onnx_strings(stage: Stage) -> str:
 
 @finding("2e", "4 million numbers as JSON, asked for by two clients", "health 947 ms")
 def long_answers(stage: Stage) -> str:
-    """Of a model that returns what it is sent."""
+    """For a model that returns its input."""
     count = 4_000_000
     tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [1, count]}
     tensor["parameters"] = {"binary_data_size": 4 * count}
@@ -245,7 +244,7 @@ def long_answers(stage: Stage) -> str:
 
 @finding("3", "100 failed loads of new names", "100 descriptors, none in the index")
 def failed_loads(stage: Stage) -> str:
-    """Each brings files that are no model."""
+    """Each request brings files that aren't a model."""
     with stage.serve(EXPLICIT) as server:
         loads.failing_load(server, "first")
         before = loads.open_descriptors(server)
@@ -258,7 +257,7 @@ def failed_loads(stage: Stage) -> str:
 
 @finding("4", "1.1 MiB of mistakes in a configuration", "76 MiB answer, +485 MiB, 2.5 s")
 def mistakes(stage: Stage) -> str:
-    """Empty inputs."""
+    """The inputs are empty."""
     config = '{"name":"spare","backend":"identity","input":[' + "{}," * 380_000 + "{}]}"
     with stage.serve(EXPLICIT) as server, growth(server) as grown:
         start = time.monotonic()
@@ -268,7 +267,7 @@ def mistakes(stage: Stage) -> str:
 
 
 def growth_of_load(stage: Stage, config: str) -> str:
-    """What a load with this configuration takes."""
+    """The result, memory growth and time of a load with this configuration."""
     with stage.serve(EXPLICIT) as server, growth(server) as grown:
         start = time.monotonic()
         reply = loads.load(server, loads.SPARE_MODEL, {"config": config})
@@ -278,7 +277,7 @@ def growth_of_load(stage: Stage, config: str) -> str:
 
 @finding("4b", "3.9 MiB of dimensions in a configuration", "+260 MiB")
 def configured_dimensions(stage: Stage) -> str:
-    """Of one input."""
+    """All dimensions belong to one input."""
     head = '{"name":"spare","backend":"identity","input":[{"name":"x","data_type":"TYPE_INT32",'
     return growth_of_load(stage, head + '"dims":[' + "1," * (39 * MEBIBYTE // 20) + "1]}]}")
 
@@ -308,7 +307,7 @@ def unfinished(stage: Stage) -> str:
 
 @finding("5b", "400 slow heads (now with --connection-head-timeout=1)", "400 stay")
 def slow_heads(stage: Stage) -> str:
-    """How many are open three seconds later."""
+    """The number of connections that are open three seconds later."""
     with stage.serve("--connection-head-timeout=1") as server, contextlib.ExitStack() as stack:
         slow = [stack.enter_context(Connection(server)) for _ in range(400)]
         for connection in slow:
@@ -327,7 +326,7 @@ def silent_client(stage: Stage) -> str:
 
 @finding("7", "warmup of 4,294,967,295 executions", "loads for ever")
 def warmup(stage: Stage) -> str:
-    """How long its load takes."""
+    """The duration of the load."""
     config = json.dumps(loads.warmup_config(loads.SPARE_MODEL, {"count": 4_294_967_295}))
     with stage.serve(EXPLICIT) as server:
         reply = loads.load(server, loads.SPARE_MODEL, {"config": config})
@@ -337,7 +336,7 @@ def warmup(stage: Stage) -> str:
 
 @finding("8", "1,500 slow loads on one connection", "524 threads, the index times out")
 def slow_loads(stage: Stage) -> str:
-    """Threads, and the index behind the loads."""
+    """The threads, and the index while loads are running."""
     models, repository = stage.repository("onnx_slow"), stage.repository()
     loads.copy_slow_model(models, repository, "slow")
     with stage.serve(EXPLICIT, repository=repository) as server, grpc_stub(server) as stub:
@@ -355,7 +354,7 @@ def slow_loads(stage: Stage) -> str:
 
 @finding("9", "metrics after a load under a name of 4 MiB", "58.8 MiB")
 def long_name(stage: Stage) -> str:
-    """With a configuration and files."""
+    """A load with a configuration and files."""
     name = "x" * (4 * MEBIBYTE)
     message = loads.load_message({"1/model": b""})
     message.model_name = name
@@ -376,7 +375,7 @@ def large_file(stage: Stage) -> str:
 
 @finding("10b", "300,000 empty files with a load", "10 s")
 def many_files(stage: Stage) -> str:
-    """The time includes that of the client."""
+    """The time includes the client's time."""
     message = loads.load_message({f"1/{number}": b"" for number in range(300_000)})
     with stage.serve(EXPLICIT) as server, grpc_stub(server) as stub:
         return f"{timed(lambda: refusal(stub.RepositoryModelLoad, message)):.1f} s"
@@ -384,7 +383,7 @@ def many_files(stage: Stage) -> str:
 
 @finding("11", "the next request, when the client of 2³¹ rounds left", "never")
 def endless_loop(stage: Stage) -> str:
-    """From the end of the client's connection on."""
+    """The time since the client's connection ended."""
     with stage.serve(repository=stage.repository("onnx_slow")) as server:
         connections.leave_http(server, lambda: server.is_executing("onnx_slow"))
         seconds = timed(lambda: server.infer("onnx_slow", connections.ONE_ROUND))
@@ -410,7 +409,7 @@ def sparse_file(stage: Stage) -> str:
 
 @finding("13", "the log of a wrong request with an id of 8 MiB", "48 to 90 MiB; U+2028 raw")
 def long_id(stage: Stage) -> str:
-    """Verbose, with characters that are escaped."""
+    """Verbose output, with characters that need escaping."""
     with stage.serve("--log-verbose=2") as server:
         before = len(server.log())
         document = {**GOOD_REQUEST, "id": "\u2028\x01" * (2 * MEBIBYTE)}
@@ -430,21 +429,21 @@ def status_of(server: Server, request: bytes) -> str:
 
 @finding("14", "Transfer-Encoding: gzip, chunked", "200")
 def transfer_coding(stage: Stage) -> str:
-    """With a good body."""
+    """The same with a valid body."""
     with stage.serve() as server:
         return status_of(server, connections.CHUNKED % b"gzip, chunked" + b"2\r\n{}\r\n0\r\n\r\n")
 
 
 @finding("15", "broken chunks", "closed without a 400")
 def broken_chunks(stage: Stage) -> str:
-    """A size that is no number."""
+    """A size that isn't a number."""
     with stage.serve() as server:
         return status_of(server, connections.CHUNKED % b"chunked" + b"zz\r\nabc\r\n0\r\n\r\n")
 
 
 @finding("16", "answers to half-closed clients", "0 of 5")
 def half_closed(stage: Stage) -> str:
-    """Of a model whose instance has a thread."""
+    """For a model whose instance has a thread."""
     answers = 0
     with stage.serve(repository=stage.repository("onnx_slow")) as server:
         for _ in range(5):
@@ -489,7 +488,7 @@ def two_meanings(stage: Stage) -> str:
 
 @finding("19", "200 pings at once", "no GOAWAY")
 def pings(stage: Stage) -> str:
-    """What the server says."""
+    """The server's message."""
     with stage.serve() as server, Http2Connection(server) as connection:
         connection.send(ping() * 200)
         return connection.read_until(is_goaway).payload[8:].decode()
@@ -539,7 +538,7 @@ def load_errors(stage: Stage) -> str:
 
 
 def kept_after(server: Server, burst: Callable[[], object]) -> str:
-    """What is left of a burst after ten seconds."""
+    """The memory that a burst still occupies after ten seconds."""
     before = resident_kilobytes(server)
     burst()
     time.sleep(10)
@@ -559,7 +558,7 @@ def burst(stage: Stage) -> str:
 
 @finding("22b", "memory that unread answers leave", "494 MiB")
 def unread(stage: Stage) -> str:
-    """Of eight connections, with eight requests of 8 MiB each."""
+    """Eight connections, each with eight requests of 8 MiB."""
     message = memory.message_of(8 * MEBIBYTE)
     body = b"\0" + len(message).to_bytes(4) + message
 

@@ -1,11 +1,11 @@
-"""Counts the instructions of a request outside the kernel: plain ones, and those with metrics
-and traces.
+"""Counts the instructions of plain requests, and of requests with metrics and traces.
 
     python bench/instructions.py --galatea target/release/galatea [--plain] [--only WORDS] [--agree]
 
-Takes the options of run.py. The counts are valgrind's: they repeat to a few parts of 10,000 on a
-busy machine too, where the CPU time of metrics.py and tracing.py does not. Plain requests are
-compared with the numbers in instructions.toml, which --agree writes anew. See bench/README.md.
+It accepts the options of run.py. Valgrind counts the instructions. Even on a busy machine, the
+counts are repeatable to a few parts in 10,000, unlike the CPU time that metrics.py and tracing.py
+measure. Plain requests are compared with the numbers in instructions.toml, which --agree rewrites.
+See bench/README.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COUNT = re.compile(rb"Collected : (\d+)")
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """Requests to a model, one after the other on each connection."""
+    """Requests to a model, sent one after the other on each connection."""
 
     protocol: str
     model: str
@@ -53,7 +53,7 @@ class Load:
         return f"{self.protocol}_{self.model}"
 
     def models(self) -> tuple[str, ...]:
-        """The models of the repository."""
+        """The models in the repository."""
         return (self.model, models.STEP) if self.model == models.THREE_STEPS else (self.model,)
 
 
@@ -94,7 +94,8 @@ def count(
     load: Load,
     requests: int,
 ) -> int:
-    """The instructions of a server that starts, answers this number of requests and stops."""
+    """The number of instructions of a server that starts, responds to this number of requests
+    and stops."""
     log = work / "server.log"
     valgrind = ("valgrind", "--tool=callgrind", f"--callgrind-out-file={work / 'callgrind.out'}")
     counted = server.Program(program.name, (*valgrind, *program.command))
@@ -110,16 +111,17 @@ def count(
 def each(
     options: argparse.Namespace, work: pathlib.Path, program: server.Program, load: Load
 ) -> float:
-    """The instructions of one request."""
+    """The number of instructions per request."""
     many, few = (count(options, work, program, load, number) for number in (MANY, FEW))
     return (many - few) / (MANY - FEW)
 
 
 def plain(options: argparse.Namespace, work: pathlib.Path, ours: server.Program) -> dict[str, int]:
-    """Prints a row for each way of a plain request; returns the numbers.
+    """Prints a row for each kind of plain request, and returns the numbers.
 
-    One thread serves a client whose requests follow one another: with more of either the number
-    of waits of a thread, and with it the instructions, would depend on the machine's load.
+    One thread serves one client, whose requests follow one another. With more threads or clients,
+    the number of times that a thread waits, and therefore the number of instructions, would depend
+    on the machine's load.
     """
     program = server.Program(ours.name, (*ours.command, "--http-thread-count=1"))
     agreed = read_agreed()
@@ -150,12 +152,12 @@ def variants(options: argparse.Namespace, work: pathlib.Path, ours: server.Progr
 
 
 def read_agreed() -> dict[str, int]:
-    """The agreed numbers by way."""
+    """The agreed numbers for each kind of request."""
     return tomllib.loads(AGREED.read_text())["instructions"]
 
 
 def grown(agreed: dict[str, int], found: dict[str, int]) -> list[str]:
-    """Ways that take more instructions than agreed."""
+    """The kinds of requests that take more instructions than agreed."""
     return [
         f"{name}: {number:,} instructions, where {agreed[name]:,} are agreed"
         for name, number in found.items()
@@ -164,7 +166,7 @@ def grown(agreed: dict[str, int], found: dict[str, int]) -> list[str]:
 
 
 def agreed_text(text: str, found: dict[str, int]) -> str:
-    """The text of the file of agreed numbers with these."""
+    """The text of the file of agreed numbers, with these numbers."""
     for name, number in found.items():
         text, count_of = re.subn(rf"(?m)^{name} = .*$", f"{name} = {number:_}", text)
         if not count_of:
@@ -173,7 +175,7 @@ def agreed_text(text: str, found: dict[str, int]) -> str:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line. perf_analyzer is not needed."""
+    """Parses the command line. perf_analyzer is not needed."""
     known = run.parser()
     known.add_argument("--only", metavar="TEXT", help="plain requests whose way has this name")
     known.add_argument("--plain", action="store_true", help="plain requests alone")
@@ -185,7 +187,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Prints the tables; ends with 1 if a plain request takes more than agreed."""
+    """Prints the tables. The exit code is 1 if a plain request takes more instructions than
+    agreed."""
     options = parse_arguments()
     with tempfile.TemporaryDirectory(prefix="galatea-bench-") as place:
         work = pathlib.Path(place)

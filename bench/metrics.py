@@ -1,8 +1,8 @@
-"""Measures what metrics cost at full load: CPU per request with all of them, and with none.
+"""Measures the CPU time per request with all metrics and with none, at full load.
 
     python bench/metrics.py --galatea target/release/galatea [--triton COMMAND]
 
-Takes the options of run.py. See bench/README.md and harness/variants.py.
+It accepts the options of run.py. See bench/README.md and harness/variants.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OWN = "--metrics-config=galatea_histograms=true"
 
 
 def of(program: Program) -> tuple[Program, Program]:
-    """The server without metrics and with all of them."""
+    """The server without metrics, and with all of them."""
     every = (*ALL, OWN) if program.name == report.OURS else ALL
     return (
         Program(f"{program.name}-none", (*program.command, *NONE)),

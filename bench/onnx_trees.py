@@ -1,4 +1,4 @@
-"""A model of trees in ONNX Runtime, called in C by `ctypes`, as bench/forests.py calls other libraries."""
+"""A model of trees in ONNX Runtime, called in C through `ctypes`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Pointer = ctypes.c_void_p
 
 @functools.cache
 def _table() -> ctypes.Array[Pointer]:
-    """The functions of the library in Python's package."""
+    """The library's functions in its Python package."""
     folder = pathlib.Path(onnxruntime.__file__).parent / "capi"
     library = ctypes.CDLL(str(next(folder.glob("libonnxruntime.so*"))))
     library.OrtGetApiBase.restype = ctypes.POINTER(Pointer)
@@ -46,7 +46,7 @@ def _function(place: int, *types: type) -> Callable[..., None]:
 
 def onnx_call(model: pathlib.Path, input_name: str, output_name: str,
               count: int) -> Callable[[np.ndarray], None]:
-    """Runs a session with one thread on arrays, each into the same output."""
+    """Runs a session with one thread on arrays, all of which use the same output."""
     out = ctypes.POINTER(Pointer)
     environment, options, session = Pointer(), Pointer(), Pointer()
     memory, result = Pointer(), Pointer()

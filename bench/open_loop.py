@@ -1,11 +1,12 @@
-"""Compares latencies in an open loop: requests arrive by a Poisson process, answered or not.
+"""Compares latencies in an open loop, in which requests arrive as a Poisson process.
 
     python bench/open_loop.py --load-generator target/release/galatea-load \\
         --triton COMMAND --triton-backends DIR
 
-First measures how many requests a second Triton can answer, with as many arrivals as it takes. Then
-sends 50, 70 and 90 % of that to both servers, in turn, round after round. A latency counts from
-the arrival, so it contains every wait. Takes the options of run.py. See bench/README.md.
+It first measures how many requests per second Triton can serve if there are always enough arrivals.
+It then sends 50, 70 and 90 % of that rate to both servers in turn, round after round. A latency
+starts at the arrival, so it includes all waiting times. It accepts the options of run.py. See
+bench/README.md.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ Report = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What the measurements share."""
+    """The parts that the measurements share."""
 
     options: argparse.Namespace
     work: pathlib.Path
@@ -61,7 +62,7 @@ class Stage:
     protocol: str
 
     def load(self, running: server.Server, **more: object) -> Report:
-        """Runs the generator; every request must succeed."""
+        """Runs the generator. Every request must succeed."""
         settings = {
             "model": MODEL, "elements": 16, "hostile": 0, "disconnects": 0,
             "connections": CONNECTIONS, "seconds": round(self.options.duration), **more,
@@ -86,13 +87,14 @@ class Stage:
 
 
 def capacity(stage: Stage, program: server.Program) -> float:
-    """The requests a second of a closed loop: the server, or the generator, is busy."""
+    """The requests per second of a closed loop, in which either the server or the generator is
+    busy."""
     found = stage.measure(program, connections=CAPACITY_CLIENTS)
     return float(found["good"]) / round(stage.options.duration)
 
 
 def rounds(stage: Stage, servers: list[server.Program], rate: float) -> dict[str, list[Report]]:
-    """All rounds at a rate."""
+    """All rounds at one rate."""
     found: dict[str, list[Report]] = {each.name: [] for each in servers}
     for number in range(stage.options.rounds):
         for each in servers:
@@ -103,7 +105,7 @@ def rounds(stage: Stage, servers: list[server.Program], rate: float) -> dict[str
 
 
 def row(share: float, rate: float, found: dict[str, list[Report]]) -> str:
-    """A line of the table: medians over the rounds, and the median of the rounds' ratios."""
+    """A row of the table: medians over the rounds, and the median of the rounds' ratios."""
     cells = []
     for key in ("p50_ms", "p99_ms", "p999_ms"):
         values = {name: [one[key] for one in reports] for name, reports in found.items()}
@@ -121,7 +123,7 @@ def row(share: float, rate: float, found: dict[str, list[Report]]) -> str:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line."""
+    """Parses the command line."""
     parser = run.parser()
     release = run.ROOT / "target" / "release"
     parser.add_argument("--load-generator", type=pathlib.Path, default=release / "galatea-load")

@@ -1,11 +1,12 @@
-"""Sentences of unequal lengths: padded batches beside the ways to do without.
+"""Compares padded batches for sentences of unequal lengths with the alternatives.
 
     python bench/padding.py --triton COMMAND --triton-backends DIR --rounds 3 --duration 8
 
-MiniLM embeds English text, one sentence a request, on one core. All servers run at once, and are
-measured in turn: Galatea with padding, with batches of equal shapes, and without batches; Triton
-with the very same file, of which it ignores what is about padding; and ONNX Runtime driven
-directly with all sentences sorted by length. Takes the options of run.py. See bench/README.md.
+MiniLM embeds English text on one core, with one sentence per request. All servers run at the
+same time, and are measured in turn: Galatea with padding, with batches of equal shapes, and
+without batches; Triton with the same model file, whose padding settings it ignores; and ONNX
+Runtime, driven directly with all sentences sorted by length. It accepts the options of run.py.
+See bench/README.md.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ class Side:
     running: server.Server
 
     def cpu(self) -> float:
-        """Its CPU seconds so far."""
+        """Its CPU time so far, in seconds."""
         used = process.usage(self.running.pid)
         return used.user + used.kernel
 
 
 @dataclasses.dataclass
 class Stage:
-    """What the measurements share, and what they found."""
+    """The parts that the measurements share, and their results."""
 
     options: argparse.Namespace
     requests: list[bytes]
@@ -104,12 +105,12 @@ class Stage:
         self, all_sides: list[Side], load: str, number: int,
         send: Callable[[http_load.Plan], http_load.Window],
     ) -> None:
-        """Measures all of them in a round. The order is turned around each time."""
+        """Measures all of them in a round. The order is reversed in each round."""
         for one in all_sides if number % 2 == 0 else all_sides[::-1]:
             self.measure(load, one, number + 1, send)
 
     def note(self, load: str, name: str, values: dict[str, float]) -> None:
-        """Keeps what was measured."""
+        """Keeps the results."""
         self.found.setdefault(load, {}).setdefault(name, []).append(values)
         brief = {key: round(value, 2) for key, value in values.items()}
         print(f"{load}, {name}: {brief}", file=sys.stderr, flush=True)
@@ -145,7 +146,7 @@ def request(sentence: list[int]) -> bytes:
 
 
 def configs(text: str) -> dict[str, str]:
-    """The example's configuration, and what it is without padding and without batches."""
+    """The example's configuration, and variants of it without padding and without batches."""
     equal = re.sub(r"parameters \{\s*key: \"batch_padding.*?\n?\}\s*\}?\n", "", text, flags=re.S)
     assert "padding" not in equal and "dynamic_batching" in equal, equal
     return {PADDED: text, EQUAL: equal, ALONE: equal.replace("dynamic_batching { }\n", "")}
@@ -169,7 +170,7 @@ def start(
     work: pathlib.Path,
     store: models.ModelStore,
 ) -> list[Side]:
-    """Starts all servers, and lets those that learn do so."""
+    """Starts all servers, and lets them learn if they do so."""
     source = store.network(MODEL).parent.parent
     ours, *rest = run.programs(options, work)
     own = (source / "config.pbtxt").read_text()
@@ -190,7 +191,7 @@ def start(
 def measure_all(
     stage: Stage, all_sides: list[Side], run_direct: Callable[[], dict[str, float]]
 ) -> None:
-    """Closed loops, which tell the capacities, and then open loops."""
+    """Closed loops, which determine the capacities, and then open loops."""
     saturated = f"{max(CLIENTS)} in flight"
     for number in range(stage.options.rounds):
         for clients in sorted(CLIENTS, reverse=True):
@@ -208,12 +209,13 @@ def measure_all(
 
 
 def median(rounds: list[dict[str, float]], key: str) -> float:
-    """The median of the rounds."""
+    """The median over the rounds."""
     return statistics.median(each[key] for each in rounds)
 
 
 def ratio(sides: dict[str, list[dict[str, float]]], key: str, others: list[str]) -> str:
-    """The median over the rounds of ours, divided by the best of the others in that round."""
+    """The median over the rounds of our value divided by the best of the others in the same
+    round."""
     best = min if key.endswith("ms") else max
     rounds = [
         values[key] / best(sides[name][number][key] for name in others)
@@ -223,7 +225,7 @@ def ratio(sides: dict[str, list[dict[str, float]]], key: str, others: list[str])
 
 
 def tables(stage: Stage) -> str:
-    """What was found."""
+    """The results."""
     lines = []
     for load, sides in stage.found.items():
         head = "| | sentences/s | CPU ms | p50 ms | p99 ms | rows of a batch |"

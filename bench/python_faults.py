@@ -1,10 +1,11 @@
-"""Measures what other models notice while the worker of a Python model dies again and again.
+"""Measures how other models are affected while a Python model's worker dies repeatedly.
 
     .cache/venv-tests/bin/python bench/python_faults.py --galatea target/release/galatea
 
-Sends 200 requests a second to one model, first alone, then while another model's worker is
-killed, breaks its memory, and loops forever. Prints the share of errors and p99 of both, and how
-long the dead model takes from its worker's end to its first good answer. See bench/README.md.
+It sends 200 requests per second to one model, first alone, then while another model's worker is
+killed, corrupts its memory, and loops forever. It prints the error rate and the 99th percentile
+of both models, and the time from the end of the worker until its model's first successful
+response. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def body(way: str) -> bytes:
 
 
 def ask(connection: http.client.HTTPConnection, model: str, way: str) -> int:
-    """Sends a request; returns the status."""
+    """Sends a request, and returns the status."""
     connection.request("POST", f"/v2/models/{model}/infer", body(way))
     reply = connection.getresponse()
     reply.read()
@@ -52,7 +53,8 @@ def ask(connection: http.client.HTTPConnection, model: str, way: str) -> int:
 
 
 class Load:
-    """Requests to a model at a fixed rate, whether it answers or not."""
+    """Sends requests to a model at a fixed rate, even if earlier requests have no response
+    yet."""
 
     def __init__(self, server: Server, seconds: float) -> None:
         self._server = server
@@ -75,12 +77,13 @@ class Load:
             time.sleep(max(0.0, turn - time.monotonic()))
             status = ask(connection, "good", "pid")
             with self._lock:
-                # From when it was due, so that a stall counts for all that it delays.
+                # The latency starts when the request was due, so a stall counts for every
+                # request that it delays.
                 self.latencies.append(time.monotonic() - turn)
                 self.errors += status != 200
 
     def wait(self) -> str:
-        """Waits for the end; returns what was measured."""
+        """Waits for the end, and returns the results."""
         for thread in self._threads:
             thread.join()
         p50, p99 = (statistics.quantiles(self.latencies, n=100)[one] for one in (49, 98))
@@ -92,10 +95,10 @@ class Load:
 
 
 def die(server: Server, way: str) -> float:
-    """Lets the worker of the other model die; returns how long it is away."""
+    """Makes the other model's worker die, and returns how long the model is unavailable."""
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
     assert ask(connection, "faults", way) == 500, way
-    # The answer comes with the worker's end.
+    # The response comes when the worker ends.
     ended = time.monotonic()
     while ask(connection, "faults", "pid") != 200:
         time.sleep(0.001)
@@ -119,7 +122,7 @@ def measure(server: Server, seconds: float) -> None:
 
 
 def main() -> None:
-    """Starts a server and measures."""
+    """Starts a server, and measures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--galatea", type=pathlib.Path, required=True)
     parser.add_argument("--seconds", type=float, default=20)

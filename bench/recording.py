@@ -1,9 +1,9 @@
-"""What a recording of traffic costs: instructions and CPU per request, off, allowed and read.
+"""Measures the cost of recording traffic, in instructions and CPU time per request.
 
     python bench/recording.py --galatea target/release/galatea
 
-The instructions are valgrind's. The CPU time is the kernel's, in rounds that take turns. See
-bench/README.md.
+Recording is off, allowed, or read by a client. Valgrind counts the instructions. The CPU time is the
+kernel's, measured in alternating rounds. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def infer(options: argparse.Namespace, work: pathlib.Path, address: str, request
 def read(
     options: argparse.Namespace, work: pathlib.Path, address: str, variant: str
 ) -> Iterator[None]:
-    """Reads the recording of the model, if that is the variant. Nothing may be lost."""
+    """Reads the model's recording, if the variant includes this. Nothing may be lost."""
     if variant != READ:
         yield
         return
@@ -98,7 +98,7 @@ def serving(
 def instructions(
     options: argparse.Namespace, work: pathlib.Path, variant: str, config: str
 ) -> float:
-    """Instructions of a request outside the kernel."""
+    """The number of instructions per request outside the kernel."""
     counts = []
     for requests in (FEW, MANY):
         output = f"--callgrind-out-file={work / 'callgrind.out'}"
@@ -118,7 +118,7 @@ def instructions(
 def microseconds(
     options: argparse.Namespace, work: pathlib.Path, variant: str, config: str
 ) -> float:
-    """CPU time of a request."""
+    """The CPU time per request."""
     with (
         serving(options, work, variant, config) as running,
         read(options, work, running.address("http"), variant),

@@ -1,8 +1,8 @@
-"""Compares Galatea with Triton, on the same models in one run.
+"""Compares Galatea with Triton on the same models in the same run.
 
     python bench/run.py --triton "start-triton" --triton-backends DIR
 
-Without --triton it measures Galatea alone. See bench/README.md.
+Without --triton, it measures Galatea alone. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESULTS = pathlib.Path(__file__).resolve().parent / "RESULTS.md"
 
 
 def onnxruntime_library() -> str | None:
-    """Finds the shared library inside the Python package onnxruntime."""
+    """Finds the shared library in the Python package onnxruntime."""
     package = importlib.util.find_spec("onnxruntime")
     if package is None or package.origin is None:
         return None
@@ -33,7 +33,7 @@ def onnxruntime_library() -> str | None:
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Reads the command line."""
+    """Parses the command line."""
     known = parser()
     options = known.parse_args(arguments)
     check(known, options)
@@ -41,7 +41,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options that all measurements have."""
+    """The options that all measurements share."""
     made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = made.add_argument
     add("--galatea", default=str(ROOT / "target/release/galatea"), metavar="COMMAND")
@@ -88,7 +88,7 @@ def programs(options: argparse.Namespace, work: pathlib.Path) -> list[Program]:
         f"--backend-directory={models.backends(work / 'backends', options.cc)}",
         f"--cache-directory={models.caches(work / 'caches', options.cc)}",
     ]
-    # The release of Triton that is measured allows it without a flag.
+    # The measured release of Triton allows this without a flag.
     own = ["--allow-client-shm=true", f"--backend-config=python,interpreter={sys.executable}"]
     found = [Program(report.OURS, (*shlex.split(options.galatea), *flags, *own))]
     if options.before:
@@ -108,7 +108,7 @@ NOT_MEASURED = (RuntimeError, OSError, KeyError, ValueError)
 
 
 class Run:
-    """All rounds of all workloads."""
+    """Runs all rounds of all workloads."""
 
     def __init__(self, bench: measure.Bench, servers: list[Program]) -> None:
         self._bench = bench
@@ -159,7 +159,7 @@ class Run:
         return _print_values(workload, server.name, values)
 
     def _bare(self, workload: workloads.Load, number: int) -> dict[str, float]:
-        """Measures the loop with the responses recorded in this round."""
+        """Measures the loop with the responses that were recorded in this round."""
         try:
             values = measure.measure_bare(self._bench, workload, self._recording)
         except NOT_MEASURED as error:
@@ -171,7 +171,7 @@ class Run:
     def _failed_pair(
         self, workload: workloads.Workload, side: str, number: int, error: Exception
     ) -> dict[str, float]:
-        # A refused workload must not affect the others; the pair of this round is dropped.
+        # A refused workload must not affect the others, so this round's pair is dropped.
         self.errors.append(f"{workload.name}, {side}, round {number + 1}: {error}")
         print(self.errors[-1], file=sys.stderr, flush=True)
         return {}
@@ -195,7 +195,7 @@ def explain(options: argparse.Namespace) -> list[str]:
 
 
 def write(options: argparse.Namespace, run: Run) -> None:
-    """Prints the table and writes the requested files."""
+    """Prints the table, and writes the requested files."""
     print(report.table(run.results))
     if options.json:
         document = {
@@ -217,7 +217,7 @@ def write(options: argparse.Namespace, run: Run) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns the exit status."""
+    """Runs the command, and returns the exit status."""
     options = parse_arguments(arguments)
     chosen = workloads.select(workloads.all_workloads(), options.workloads)
     if not options.h2load:

@@ -1,11 +1,11 @@
-"""The same networks in each runtime's own form, in one server each, beside the framework alone.
+"""Compares the same networks in the formats of several frameworks, with and without a server.
 
     python bench/runtimes.py --torch-python FILE --torch-library FILE ...
 
-A small network of layers, one of convolutions and a small transformer are written by PyTorch,
-OpenVINO and TensorFlow with the same weights. Each form is served on one core and asked from the
-other, one row a request; the framework then runs on the server's core without a server. Forms whose
-options are missing are left out. See bench/README.md.
+PyTorch, OpenVINO and TensorFlow write three networks with the same weights: a small network of
+layers, a convolutional network and a small transformer. Each is served on one core and receives
+requests from the other core, with one row per request. Then the framework runs on the server's core
+without a server. Formats whose options are missing are skipped. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOLERANCE = 2e-2
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """A form of model files, and what serves it."""
+    """A format of model files, and the backend that serves it."""
 
     name: str
     #: The framework whose Python writes it and runs it alone.
@@ -69,7 +69,7 @@ DIMS = {"mlp": 8, "convolutions": 10}
 
 
 def config(form: Form, network: str) -> str:
-    """A configuration with batches of one, so that each request is one execution."""
+    """A configuration with a batch size of one, so that each request is one execution."""
     dims = ", ".join(map(str, runtime_models.INPUTS[network]))
     results = str(DIMS[network]) if network in DIMS else dims
     lines = [
@@ -84,7 +84,7 @@ def config(form: Form, network: str) -> str:
 
 
 def body(x: numpy.ndarray) -> tuple[bytes, int]:
-    """A request in the binary form, and the length of its header."""
+    """A request in the binary format, and the length of its header."""
     data = x.tobytes()
     head = json.dumps({
         "inputs": [{"name": "INPUT__0", "shape": list(x.shape), "datatype": "FP32",
@@ -95,7 +95,7 @@ def body(x: numpy.ndarray) -> tuple[bytes, int]:
 
 
 def whole(network: str, content: bytes, header: int) -> bytes:
-    """The request with its head, for the checks."""
+    """The request with its header, for the checks."""
     lines = (
         f"POST /v2/models/{network}/infer HTTP/1.1", "Host: bench",
         f"Inference-Header-Content-Length: {header}", f"Content-Length: {len(content)}", "", "",
@@ -104,7 +104,7 @@ def whole(network: str, content: bytes, header: int) -> bytes:
 
 
 class Bench:
-    """Options, places and what was found."""
+    """The options, the directories and the results."""
 
     def __init__(self, options: argparse.Namespace, work: pathlib.Path) -> None:
         self.options, self.work = options, work
@@ -125,11 +125,11 @@ class Bench:
         self.found: dict[tuple[str, str], dict[str, list[float]]] = {}
 
     def forms(self) -> list[Form]:
-        """The forms that can be served and written here."""
+        """The formats that can be written and served here."""
         return [one for one in FORMS if self.libraries[one.flag] and self.pythons[one.framework]]
 
     def write_models(self) -> None:
-        """Lets each framework write its files, unless they are there."""
+        """Makes each framework write its files, unless they exist."""
         if self.models.exists():
             return
         program = str(HERE / "harness/runtime_models.py")
@@ -147,7 +147,7 @@ class Bench:
         print(f"{network}, {form.name}: {brief}", file=sys.stderr, flush=True)
 
     def serve(self, form: Form, network: str) -> None:
-        """Serves one network and measures it."""
+        """Serves one network, and measures it."""
         repository = self.work / f"repository_{form.name}_{network}"
         version = repository / network / "1"
         if not version.exists():
@@ -214,7 +214,7 @@ class Bench:
 
 
 def table(found: dict[tuple[str, str], dict[str, list[float]]]) -> str:
-    """Medians over the rounds."""
+    """The medians over the rounds."""
     head = (
         "| network | form | requests/s, 1 | 8 clients | p50 µs, 1 | CPU µs a request, 1 | 8 | "
         "framework alone, µs | server's share, µs | idle MiB | loaded MiB | ready ms |"

@@ -1,11 +1,11 @@
-"""Throughput of a server on 1, 2, 4 and more cores, beside Triton.
+"""Measures a server's throughput on 1, 2, 4 and more cores, and compares it with Triton's.
 
     python bench/scaling.py --cores 1 2 4 8 12 --triton COMMAND --triton-backends DIR
 
-The server has the first cores, h2load all others. A row also tells the CPU time of a request and
-the share of its cores that h2load used: where that is near 1, the load was the limit and not the
-server. A model has as many instances as the server has cores, each with one thread. See
-bench/README.md.
+The server has the first cores, and h2load has all others. A row also contains the CPU time per
+request and the fraction of its cores that h2load used. If this is near 1, the limit was the load
+generator, not the server. A model has as many instances as the server has cores, each with one
+thread. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """Options of the run, and the folder of its files."""
+    """The options of the run, and the directory of its files."""
 
     options: argparse.Namespace
     work: pathlib.Path
 
     def repository(self, model: str, cores: int) -> pathlib.Path:
-        """A repository of one model with an instance for each core."""
+        """A repository with one model that has one instance per core."""
         folder = self.work / f"{model}-{cores}"
         version = folder / model / "1"
         if version.exists():
@@ -71,7 +71,7 @@ class Stage:
         return folder
 
     def command(self, model: str, protocol: str, address: str, cores: int) -> list[str]:
-        """A run of h2load on the cores that the server leaves."""
+        """A run of h2load on the cores that the server doesn't use."""
         others = range(cores, self.options.machine)
         body = self.work / "request.bin"
         flight = FLIGHT * cores
@@ -94,7 +94,7 @@ class Stage:
         return [*command, f"http://{address}/{path}"]
 
     def measure(self, program: server.Program, model: str, protocol: str, cores: int) -> Row:
-        """Starts a server and loads it once."""
+        """Starts a server, and runs one load on it."""
         log = self.work / f"{program.name}.log"
         place = f"0-{cores - 1}"
         with server.running(program, self.repository(model, cores), place, log) as running:
@@ -111,7 +111,7 @@ class Stage:
         if rate is None or failed is None or any(int(one) for one in failed.groups()):
             raise RuntimeError(f"h2load: {done.stdout[-500:]}")
         requests = after.requests - counted.requests
-        # Those in flight at the end are cancelled.
+        # The requests that are in flight at the end are cancelled.
         if after.failures > FLIGHT * cores or not requests:
             raise RuntimeError(f"{after.failures} requests failed, {requests} succeeded")
         busy = load.children_user + load.children_system
@@ -126,7 +126,7 @@ class Stage:
 
 
 def table(rows: list[Row]) -> list[str]:
-    """A line for each model, protocol and number of cores: medians over the rounds."""
+    """A row for each model, protocol and number of cores, with medians over the rounds."""
     names = list(dict.fromkeys(row["server"] for row in rows))
     heads = [f"{name} infer/s, CPU µs, cores used, load's" for name in names]
     lines = [f"| model | protocol | cores | {' | '.join(heads)} | ratio | of one core |"]
@@ -162,7 +162,7 @@ def table(rows: list[Row]) -> list[str]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line."""
+    """Parses the command line."""
     parser = run.parser()
     add = parser.add_argument
     add("--cores", nargs="+", type=int, default=CORES)

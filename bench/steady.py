@@ -1,11 +1,12 @@
-"""Runs mixed traffic for hours, and records whether the server stays as it was.
+"""Runs mixed traffic for hours, and records whether the server's behaviour changes.
 
     .cache/venv-tests/bin/python bench/steady.py --minutes 120 --output FOLDER
 
-Good, hostile and interrupted requests of galatea-load over both protocols, ensembles, sequences,
-streams, Python models whose workers are killed, reloads and scrapes: every request has one outcome
-in a ledger. Every ten seconds the server's memory, descriptors, threads and CPU time are recorded.
-steady_report.py, which it calls at the end, also reads a run under way. See bench/README.md.
+The traffic consists of good, hostile and interrupted requests from galatea-load over both
+protocols, and of ensembles, sequences, streams, Python models whose workers are killed, reloads
+and scrapes. Every request has exactly one outcome in a ledger. The server's memory, descriptors,
+threads and CPU time are recorded every ten seconds. steady_report.py, which is called at the end,
+can also read a run in progress. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ CONNECTIONS, HOSTILE, DISCONNECTS = 16, 5, 5
 def generator(
     program: pathlib.Path, server: Server, load: tuple[str, str, int], options: argparse.Namespace
 ) -> subprocess.Popen[str]:
-    """Starts a load generator; its report goes into a file."""
+    """Starts a load generator, which writes its report to a file."""
     protocol, model, rate = load
     port = server.http_port if protocol == "http" else server.grpc_port
     name = f"{protocol}-{model}"
@@ -75,7 +76,7 @@ def generator(
 
 
 def ended(load: subprocess.Popen[str]) -> bool:
-    """Whether a generator has ended; one that has not is killed."""
+    """Returns true if a generator has ended; otherwise kills it."""
     try:
         load.wait(END_SECONDS_MAX)
     except subprocess.TimeoutExpired:
@@ -86,7 +87,8 @@ def ended(load: subprocess.Popen[str]) -> bool:
 
 
 def belongings(server: Server) -> dict[str, Any]:
-    """What the server and its workers have at the moment; sizes in KiB."""
+    """The current memory, descriptors, threads and CPU time of the server and its workers, with
+    sizes in KiB."""
     pid = server.process.pid
     own, usage = process.memory([pid]), process.usage(pid)
     workers: list[process.Memory] = []
@@ -127,19 +129,19 @@ class Recorder(threading.Thread):
                 file.flush()
 
     def stop(self) -> None:
-        """Ends the record."""
+        """Ends the recording."""
         self._stopped.set()
         self.join()
 
 
 def statistics(server: Server, model: str) -> dict[str, int]:
-    """How many requests of a model the server counted."""
+    """The number of a model's requests that the server counted."""
     found = server.statistics(model)["inference_stats"]
     return {kind: int(found[kind].get("count", 0)) for kind in ("success", "fail")}
 
 
 def problems(server: Server, clients: traffic.Traffic, reports: dict[str, Any]) -> Iterator[str]:
-    """What went wrong, in words."""
+    """Describes what went wrong."""
     yield from clients.ledger.failures
     yield from (f"{name} has no answer" for name in clients.ledger.unanswered())
     for name, report in reports.items():
@@ -157,7 +159,7 @@ def problems(server: Server, clients: traffic.Traffic, reports: dict[str, Any]) 
 
 
 def run(options: argparse.Namespace, server: Server) -> dict[str, Any]:
-    """The whole run on a server that is ready."""
+    """The whole run, on a server that is ready."""
     before = belongings(server)
     recorder = Recorder(server, options.output / "record.jsonl")
     recorder.start()
@@ -192,7 +194,7 @@ def run(options: argparse.Namespace, server: Server) -> dict[str, Any]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     release = ROOT / "target" / "release"
@@ -208,7 +210,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Runs the command; returns the exit status."""
+    """Runs the command, and returns the exit status."""
     options = parse_arguments()
     options.output = options.output.resolve()
     options.output.mkdir(parents=True)

@@ -1,9 +1,9 @@
-"""Reports a run of steady.py, finished or under way, from the files that it writes.
+"""Reports on a run of steady.py, finished or in progress, from the files that it writes.
 
     python bench/steady_report.py FOLDER [--docs docs/images]
 
-Prints a table in Markdown and, with --docs, draws the plots. The exit status is 1 if the run
-missed what is asked of it.
+It prints a Markdown table and, with --docs, draws the plots. The exit status is 1 if the run missed
+one of its targets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Samples = list[tuple[float, float]]
 
 
 def read_samples(file: pathlib.Path) -> Samples:
-    """Seconds and milliseconds of each good request of a load generator."""
+    """The time in seconds and the latency in milliseconds of each successful request of a load
+    generator."""
     floats = array.array("f")
     content = file.read_bytes()
     floats.frombytes(content[: len(content) // 8 * 8])
@@ -39,7 +40,7 @@ def read_samples(file: pathlib.Path) -> Samples:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value at this rank; 0 without values."""
+    """The value at this rank; 0 if there are no values."""
     ranked = sorted(values)
     return ranked[int((len(ranked) - 1) * share)] if ranked else 0.0
 
@@ -55,7 +56,8 @@ def slope(points: list[tuple[float, float]]) -> float:
 
 
 def windows(samples: Samples, seconds: float, share: float) -> list[tuple[float, float]]:
-    """A percentile of each window: minutes since the beginning, and milliseconds."""
+    """A percentile for each window: the minutes since the beginning, and the value in
+    milliseconds."""
     by_window: dict[int, list[float]] = {}
     for moment, latency in samples:
         by_window.setdefault(int(moment / seconds), []).append(latency)
@@ -66,7 +68,7 @@ def windows(samples: Samples, seconds: float, share: float) -> list[tuple[float,
 
 
 class Run:
-    """What a folder holds."""
+    """The contents of a directory."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         lines = (folder / "record.jsonl").read_text().splitlines()
@@ -77,13 +79,14 @@ class Run:
         self.end: float = self.record[-1]["seconds"]
 
     def series(self, *keys: str, scale: float = 1.0) -> list[tuple[float, float]]:
-        """A sum of what was recorded, over minutes."""
+        """A sum of recorded values, over minutes."""
         return [
             (line["seconds"] / 60, sum(line[key] for key in keys) / scale) for line in self.record
         ]
 
     def memory_slope(self, *keys: str) -> float:
-        """MiB an hour, in the last hour or, of a shorter run, after the first sixth."""
+        """The growth in MiB per hour, in the last hour or, for a shorter run, after the first
+        sixth."""
         begin = max(self.end - HOUR, self.end / 6)
         points = [
             (line["seconds"] / HOUR, sum(line[key] for key in keys) / KIBIBYTES_PER_MEBIBYTE)
@@ -93,16 +96,16 @@ class Run:
         return slope(points)
 
     def percentile(self, name: str, begin: float, end: float, share: float) -> float:
-        """A percentile of the requests that began in this time."""
+        """A percentile of the requests that began in this period."""
         return percentile([ms for at, ms in self.samples[name] if begin <= at < end], share)
 
     def edges(self) -> float:
-        """How long the beginning and the end are that are compared."""
+        """The lengths of the beginning and the end that are compared."""
         return min(TEN_MINUTES, self.end / 4)
 
 
 def rows(run: Run) -> list[tuple[str, str, str, bool]]:
-    """What was measured: its name, value, what is asked, and whether it is met."""
+    """The measurements: name, value, target, and whether the target is met."""
     found = []
     for name, keys in (("resident memory of the server", ("rss",)),
                        ("proportional memory of the server and its workers",
@@ -131,7 +134,8 @@ def rows(run: Run) -> list[tuple[str, str, str, bool]]:
 
 
 def pauses(run: Run) -> list[str]:
-    """When all was suspended: clients may have given up then, and latencies mean nothing."""
+    """The times at which everything was suspended. Clients may have given up then, so
+    latencies mean nothing."""
     moments = [line["seconds"] for line in run.record]
     return [
         f"suspended for {after - before:.0f} s after {before / 60:.0f} minutes"
@@ -141,7 +145,7 @@ def pauses(run: Run) -> list[str]:
 
 
 def ledger(result: dict[str, Any]) -> list[str]:
-    """A line of the table for each kind of client."""
+    """A row of the table for each kind of client."""
     lines = ["| clients | requests |", "|---|---|"]
     for name, report in result["generators"].items():
         hostile = sum(report["hostile"].values())
@@ -176,7 +180,7 @@ def draw(run: Run, docs: pathlib.Path) -> None:
 
 
 def report(folder: pathlib.Path, docs: pathlib.Path | None) -> int:
-    """Prints the report; returns the exit status."""
+    """Prints the report, and returns the exit status."""
     run = Run(folder)
     found = rows(run)
     hours, minutes = divmod(round(run.end / 60), 60)
@@ -196,7 +200,7 @@ def report(folder: pathlib.Path, docs: pathlib.Path | None) -> int:
 
 
 def main() -> int:
-    """Runs the command; returns the exit status."""
+    """Runs the command, and returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--docs", type=pathlib.Path)

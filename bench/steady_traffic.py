@@ -1,6 +1,6 @@
-"""The traffic of steady.py beside that of galatea-load: its models, clients and reloads.
+"""The traffic of steady.py in addition to galatea-load's: its models, clients and reloads.
 
-Each request is entered into a ledger, with exactly one outcome.
+Each request is entered in a ledger, with exactly one outcome.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def copy(request):
 
 
 def onnx_identity() -> Example:
-    """An identity in ONNX Runtime without batches."""
+    """An identity model in ONNX Runtime without batches."""
     graph = GraphBuilder("onnx")
     value = graph.input("INPUT0", TensorProto.INT32, ["length"])
     graph.node("Identity", value, output="OUTPUT0")
@@ -83,7 +83,7 @@ def write_models(repository: pathlib.Path) -> None:
 
 
 class Ledger:
-    """Requests that have no answer yet, and what became of the others."""
+    """The requests that have no response yet, and the outcomes of the others."""
 
     def __init__(self) -> None:
         self.counts: dict[str, collections.Counter[str]] = collections.defaultdict(
@@ -94,14 +94,14 @@ class Ledger:
         self._numbers = itertools.count(1)
 
     def begin(self, model: str) -> str:
-        """A new request; returns its ID."""
+        """Adds a new request, and returns its ID."""
         identity = f"{model}-{next(self._numbers)}"
         self._open.add(identity)
         self.counts[model]["sent"] += 1
         return identity
 
     def end(self, model: str, identity: str, problem: str = "") -> None:
-        """The request has its answer, or a problem."""
+        """The request has its response, or a problem."""
         if identity not in self._open:
             problem = "answered twice, or never sent"
         self._open.discard(identity)
@@ -110,7 +110,7 @@ class Ledger:
             self.failures.append(f"{identity}: {problem}")
 
     def unanswered(self) -> list[str]:
-        """The requests without an answer."""
+        """The requests without a response."""
         return sorted(self._open)
 
 
@@ -128,7 +128,7 @@ def message(model: str, identity: str, name: str, value: int) -> service_pb2.Mod
 
 
 class Traffic:
-    """Clients that share an event loop, until the end."""
+    """Clients that share an event loop, until the end of the run."""
 
     def __init__(self, server: Server, seconds: float, seed: int) -> None:
         self.ledger = Ledger()
@@ -138,7 +138,7 @@ class Traffic:
         self._end = time.monotonic() + seconds
 
     def run(self) -> None:
-        """Runs all clients; what goes wrong is in the ledger."""
+        """Runs all clients. Problems are recorded in the ledger."""
         asyncio.run(self._run())
 
     async def _run(self) -> None:
@@ -150,7 +150,7 @@ class Traffic:
             await asyncio.gather(*(self._guard(client) for client in clients))
 
     async def _guard(self, client: Any) -> None:
-        """One client that fails does not end the others."""
+        """A client that fails doesn't end the others."""
         try:
             await client
         except Exception as error:  # pylint: disable=broad-except
@@ -160,7 +160,7 @@ class Traffic:
         return time.monotonic() < self._end
 
     async def _sequences(self, stub: Any, number: int) -> None:
-        """Sequences whose responses are running sums; half of the clients use streams."""
+        """Sequences whose responses are running sums. Half of the clients use streams."""
         draw = random.Random(self._seed + number)
         for sequence in itertools.count(1):
             if not self._goes_on():
@@ -181,7 +181,7 @@ class Traffic:
             ask.close()
 
     async def _tokens(self, stub: Any) -> None:
-        """Requests with many responses, over one stream that lasts."""
+        """Requests with many responses, over one long-lived stream."""
         draw = random.Random(self._seed)
         stream = stub.ModelStreamInfer()
         while self._goes_on():
@@ -206,7 +206,7 @@ class Traffic:
         await python_crowd.Crowd(self._server, self.crowd).run(plans, clients=8)
 
     async def _reload(self) -> None:
-        """Reloads models that others use at the time."""
+        """Reloads models while others use them."""
         for number in itertools.count(1):
             await asyncio.sleep(RELOAD_SECONDS)
             if not self._goes_on():
@@ -230,7 +230,7 @@ class Traffic:
         return self._server.log_path.parent / "models" / model / "config.pbtxt"
 
     async def _scrape(self) -> None:
-        """Reads the pages that monitors read."""
+        """Reads the pages that monitoring systems read."""
         while self._goes_on():
             await asyncio.to_thread(self._read_pages)
             await asyncio.sleep(SCRAPE_SECONDS)
@@ -242,7 +242,7 @@ class Traffic:
 
 
 class Calls:
-    """Requests in calls of their own; returns what is wrong with the answer."""
+    """Sends requests in separate calls, and returns what is wrong with the response."""
 
     def __init__(self, stub: Any) -> None:
         self._stub = stub
@@ -259,7 +259,7 @@ class Calls:
 
 
 class Stream:
-    """Requests over one stream."""
+    """Sends requests over one stream."""
 
     def __init__(self, stub: Any) -> None:
         self._stream = stub.ModelStreamInfer()
@@ -270,12 +270,12 @@ class Stream:
         return answer.error_message or compare(answer.infer_response, request.id, expected)
 
     def close(self) -> None:
-        """Cancels the stream, as a client does that has its answers."""
+        """Cancels the stream, as a client does once it has its responses."""
         self._stream.cancel()
 
 
 def compare(response: service_pb2.ModelInferResponse, identity: str, expected: int) -> str:
-    """What is wrong with a response."""
+    """Describes what is wrong with a response."""
     outputs = dict(
         zip((one.name for one in response.outputs), response.raw_output_contents, strict=True)
     )
@@ -285,7 +285,7 @@ def compare(response: service_pb2.ModelInferResponse, identity: str, expected: i
 
 
 async def count_tokens(stream: Any, identity: str, count: int) -> str:
-    """Reads the responses of a request; returns what is wrong with them."""
+    """Reads the responses to a request, and returns what is wrong with them."""
     responses = 0
     while True:
         answer = await stream.read()

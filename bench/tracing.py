@@ -1,10 +1,10 @@
-"""Measures what tracing costs at full load: CPU per request without it, and with one of 1,000
-requests traced, into files and for a collector.
+"""Measures the cost of tracing at full load, in CPU time per request.
 
     python bench/tracing.py --galatea target/release/galatea [--triton COMMAND]
 
-Takes the options of run.py. The collector is a thread of this program, on the core of the load.
-See bench/README.md and harness/variants.py.
+The server traces nothing, or one of 1,000 requests, to files or to a collector. The collector is a
+thread of this program, on the load's core. This program accepts the options of run.py. See
+bench/README.md and harness/variants.py.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ TRACES_IN_FILE = 100
 
 
 class Collector(http.server.BaseHTTPRequestHandler):
-    """Takes batches of spans, and counts their bytes."""
+    """Receives batches of spans, and counts their bytes."""
 
     received = 0
 
     def do_POST(self) -> None:  # noqa: N802
-        """A batch."""
+        """Receives a batch."""
         type(self).received += len(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(200)
         self.send_header("Content-Length", "0")
@@ -47,7 +47,7 @@ class Collector(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def collecting() -> Iterator[str]:
-    """A collector; gives its URL."""
+    """Runs a collector, and provides its URL."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -60,7 +60,7 @@ def collecting() -> Iterator[str]:
 
 
 def of(program: Program, work: pathlib.Path, url: str) -> tuple[Program, ...]:
-    """The server that traces nothing, into files, and for the collector."""
+    """The server without tracing, with tracing to files, and with tracing to the collector."""
     settings = {
         "off": (),
         "files": (
@@ -84,7 +84,7 @@ def of(program: Program, work: pathlib.Path, url: str) -> tuple[Program, ...]:
 
 
 def check_traces(work: pathlib.Path, programs: list[Program]) -> None:
-    """Figures without traces would be those of servers that trace nothing."""
+    """If no traces were written, the figures would be those of a server that doesn't trace."""
     for program in programs:
         if not any(work.glob(f"{program.name}.traces.*")):
             sys.exit(f"{program.name} wrote no files of traces")

@@ -1,10 +1,11 @@
-"""What `galatea tune` chooses, beside the best of every configuration on the server itself.
+"""Compares the choice of `galatea tune` with the best of all configurations.
 
     python bench/tune.py --galatea target/release/galatea
 
-For each model tune is run for the most throughput. Then every configuration of the same space is
-loaded into a server and saturated: instances, threads, sizes of batches and delays. What tune chose
-and the best of all that are measured again in turn, round after round. See bench/README.md.
+For each model, tune is run for maximum throughput. Then every configuration of the same space
+(instances, threads, batch sizes and delays) is loaded into a server and saturated. The
+configuration that tune chose and the best of all are then measured again in turn, round after
+round. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ CONTENDERS = 3
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Setting:
-    """A configuration of the space."""
+    """A configuration in the space."""
 
     instances: int
     threads: int
@@ -58,11 +59,11 @@ class Setting:
     delay_us: int
 
     def connections(self) -> int:
-        """As many requests as keep all instances busy with full batches."""
+        """The number of requests that keeps all instances busy with full batches."""
         return min(2 * self.instances * self.max_batch, CONNECTIONS_MAX)
 
     def apply(self, config: dict[str, Any]) -> dict[str, Any]:
-        """A model's configuration with it."""
+        """A model's configuration with this choice."""
         removed = ("dynamic_batching", "instance_group")
         made = {key: value for key, value in config.items() if key not in removed}
         made["max_batch_size"] = self.max_batch
@@ -73,13 +74,13 @@ class Setting:
         if self.max_batch > 1:
             made["dynamic_batching"] = {"max_queue_delay_microseconds": self.delay_us}
         else:
-            # Padding is a way to join requests.
+            # Padding is one way to join requests.
             parameters = {k: v for k, v in parameters.items() if "padding" not in k}
         return made | {"parameters": parameters}
 
 
 def space(processors: int, size_max: int) -> list[Setting]:
-    """What tune chooses from. Threads of 0 are the backend's own number."""
+    """The space that tune chooses from. A thread count of 0 means the backend's own number."""
     found = set()
     sizes = [1 << power for power in range(size_max.bit_length())]
     for instances in range(1, processors + 1):
@@ -123,12 +124,12 @@ class Tuned:
 
 
 def shapes(model: str) -> list[str]:
-    """Options for inputs of variable shape."""
+    """The options for inputs of variable shape."""
     return [f"--shape={name}:{size}" for name, size in MODELS[model].items()]
 
 
 def tune(options: argparse.Namespace, directory: pathlib.Path) -> tuple[Setting, float, Any]:
-    """Runs the command: what it chose, its seconds, and its document."""
+    """Runs the command, and returns its choice, its duration in seconds, and its document."""
     started = time.monotonic()
     own = ["--json", "--allow-smaller-batches", *shapes(directory.name)]
     command = [options.galatea, "tune", str(directory), *own]
@@ -159,7 +160,7 @@ def again(
 def compare(
     options: argparse.Namespace, store: models.ModelStore, work: pathlib.Path, model: str
 ) -> dict[str, Any]:
-    """All of a model."""
+    """All measurements of a model."""
     directory = store.network(model).parent.parent
     chosen, tune_seconds, document = tune(options, directory)
     print(f"{model}: tune chose {chosen} in {tune_seconds:.1f} s", file=sys.stderr, flush=True)
@@ -191,14 +192,14 @@ def compare(
 
 
 def text(setting: dict[str, int]) -> str:
-    """A setting in a few words."""
+    """A short description of a setting."""
     threads = f", {setting['threads']} threads" if setting["threads"] else ""
     batches = f"batches to {setting['max_batch']}, {setting['delay_us']} µs"
     return f"{setting['instances']} instances{threads}, {batches}"
 
 
 def row(found: dict[str, Any]) -> str:
-    """A line of the table."""
+    """A row of the table."""
     share = found["tune_seconds"] / found["seconds"]
     verdict = "met" if found["ratio"] >= ASKED_SHARE and share <= ASKED_TIME else "**missed**"
     cells = [

@@ -1,5 +1,5 @@
-"""The parts of the benchmark: workloads, model repositories, servers, load and report.
+"""The parts of the benchmark: workloads, model repositories, servers, load and reports.
 
-It has no code of either server. Both are started as commands and
-seen only through their ports, their statistics and the kernel's accounts.
+It contains no code from either server. Both are started as commands, and observed only
+through their ports, their statistics and the kernel's accounting.
 """

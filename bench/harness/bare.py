@@ -1,10 +1,10 @@
 """The bare loop: a server in C that responds with bytes recorded from another server.
 
-Its cost of a request is that of the kernel and the load generator, so its throughput is
-an upper bound for servers. `bare.c` is the program, and this module writes its file of
-responses. Each is a line with numbers and then two texts: the bytes of the beginning of
-a request, of the id in it and of the response, and whether such requests are
-counted. The last response is for all other requests.
+Its cost per request consists of the kernel's and the load generator's, so its throughput is an
+upper bound for servers. `bare.c` is the program, and this module writes the file with its
+responses. Each response is a line of numbers followed by two texts. The numbers are the length
+of the beginning of a request, of the ID in it and of the response, and whether such requests
+are counted. The last response is for all other requests.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SOURCE = pathlib.Path(__file__).with_suffix(".c")
 HEAD_END = b"\r\n\r\n"
 CONTENT_LENGTH = re.compile(rb"(?<=\r\ncontent-length: )\d+", re.IGNORECASE)
 TIMEOUT_SECONDS = 10.0
-# perf_analyzer numbers its requests, and drops responses without their number.
+# perf_analyzer numbers its requests, and drops responses without the request's number.
 ID_DIGITS_MAX = 8
 # The loop writes the number of counted requests in its place.
 COUNT = "#" * 20
-# The divisor of perf_analyzer, and the counter of the harness.
+# The divisor for perf_analyzer, and the harness's counter.
 STEPS = ("success", "queue", "compute_input", "compute_infer", "compute_output")
 
 
@@ -56,7 +56,8 @@ def write(responses: list[RecordedResponse], path: pathlib.Path) -> None:
 
 
 def record(address: str, model: str, path: pathlib.Path) -> None:
-    """Sends a server the requests of load generators and harness, and writes its responses."""
+    """Sends the load generators' and the harness's requests to a server, and writes its
+    responses to a file."""
     responses = [_inference(address, model, digits) for digits in range(ID_DIGITS_MAX + 1)]
     about = f"/v2/models/{model}"
     for place in ("/v2/health/live", "/v2/health/ready", "/v2", about, f"{about}/config"):
@@ -78,7 +79,7 @@ def _inference(address: str, model: str, digits: int) -> RecordedResponse:
 
 
 def _exchange(address: str, prefix: bytes, body: bytes = b"", json_bytes: int = 0) -> bytes:
-    """Sends a request with this beginning; returns the raw response."""
+    """Sends a request with this beginning, and returns the raw response."""
     head = prefix + f"HTTP/1.1\r\nHost: {address}\r\n".encode()
     if body:
         head += b"Content-Type: application/octet-stream\r\n"
@@ -110,9 +111,9 @@ def _length(text: bytes) -> int:
 
 
 def counting(response: bytes) -> bytes:
-    """Makes statistics report the number of requests wherever they count inferences.
+    """Replaces the number of inferences in the statistics with the number of requests.
 
-    Times stay as recorded, because the loop executes nothing.
+    The times remain as recorded, because the loop doesn't execute anything.
     """
     head, _, body = response.partition(HEAD_END)
     document = json.loads(body)

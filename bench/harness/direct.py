@@ -2,8 +2,8 @@
 
     python direct.py MODEL BATCH SECONDS
 
-Prints the inferences per second as JSON. It is a separate program, so that it
-can be pinned to the server's core.
+Prints the inferences per second as JSON. It is a separate program so that it can be pinned to
+the server's core.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy
 import onnxruntime
 
 WARM_UP_RUNS = 5
-# For dimensions of any size.
+# The value used for dimensions of any size.
 ELEMENTS = 16
 
 
 def session(path: str, batch: int) -> tuple[onnxruntime.InferenceSession, str, list[int]]:
-    """Opens a model for one thread: with its only input's name, and shape for such batches."""
+    """Opens a model for one thread, and returns it with the name of its only input and the
+    input's shape for such batches."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -32,7 +33,7 @@ def session(path: str, batch: int) -> tuple[onnxruntime.InferenceSession, str, l
 
 
 def inferences_per_second(path: str, batch: int, seconds: float) -> float:
-    """Runs batches of random floats through the model's only input."""
+    """Runs batches of random floats through the model, which has a single input."""
     opened, name, shape = session(path, batch)
     values = numpy.random.default_rng(0).random(shape, dtype=numpy.float32)
     for _ in range(WARM_UP_RUNS):

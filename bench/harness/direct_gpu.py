@@ -2,8 +2,8 @@
 
     python direct_gpu.py MODEL BATCH SECONDS [--provider NAME] [--device NUMBER] [--shape NAME:SIZES]...
 
-Each run copies its inputs to the GPU and its outputs back, as a server has to. Prints the
-inferences per second as JSON.
+Like a server, each run copies its inputs to the GPU and its outputs back. Prints the inferences per
+second as JSON.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ TYPES = {"tensor(float)": numpy.float32, "tensor(int64)": numpy.int64, "tensor(i
 
 
 def shapes(texts: list[str]) -> dict[str, list[int]]:
-    """The sizes of `NAME:SIZES`, by the name."""
+    """The sizes from `NAME:SIZES`, by name."""
     pairs = (text.rsplit(":", 1) for text in texts)
     return {name: [int(size) for size in sizes.split(",")] for name, sizes in pairs}
 
 
 def shape(dims: list[int | str | None], batch: int, given: list[int]) -> list[int]:
-    """An input's shape: sizes that vary are the batch, then those that are given, then 1."""
+    """An input's shape: the variable sizes are the batch size, then the given sizes, then 1."""
     rest, found = iter(given), [batch]
     for size in dims[1:]:
         found.append(size if isinstance(size, int) else next(rest, 1))
@@ -45,7 +45,7 @@ def main() -> None:
     options = parser.parse_args()
     settings = {} if options.provider == "CPUExecutionProvider" else {"device_id": options.device}
     session = onnxruntime.InferenceSession(options.model, providers=[(options.provider, settings)])
-    # The library goes on with the CPU if it can't use the GPU.
+    # The library falls back to the CPU if it can't use the GPU.
     if session.get_providers()[0] != options.provider:
         raise SystemExit(f"ONNX Runtime does not use {options.provider}")
     given = shapes(options.shape)

@@ -2,11 +2,11 @@
 
     python fed.py MODEL BATCH PORT
 
-It measures what a server could reach on one core: one thread reads requests into the rows
-of the next batch, executes it when it is full, and responds. Of HTTP it knows the end of
-a head and the length of a body; of the protocol, that the only tensor ends the body.
-It needs more connections than rows, prints a line when it listens, and runs until it
-is killed.
+It measures what a server could reach on one core: a single thread reads requests into the
+rows of the next batch, executes the batch when it is full, and responds. It knows little
+of HTTP: only the end of the header and the length of the body. Of the protocol, it knows
+only that the single tensor is at the end of the body. It needs more connections than
+rows. It prints a line once it listens, and runs until it is killed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Connection:
         self._head_is_read = False
 
     def take(self, row: memoryview) -> None:
-        """Starts a request, which is read into this row."""
+        """Starts a request that is read into this row."""
         self.row, self.filled, self._head_is_read = row, 0, False
 
     def read(self) -> bool:
-        """Reads the available bytes; returns whether the row is full."""
+        """Reads the available bytes, and returns true if the row is full."""
         assert self.row is not None
         if not self._head_is_read:
             self._read_head(self.row)
@@ -54,7 +54,7 @@ class Connection:
         return True
 
     def _read_head(self, row: memoryview) -> None:
-        """The clients of this loop send heads in one piece."""
+        """The clients of this loop send each header in one piece."""
         received = self.stream.recv(HEAD_BYTES_MAX)
         if not received:
             raise ConnectionError
@@ -85,7 +85,8 @@ class Loop:
         self._parked: collections.deque[Connection] = collections.deque()
         self._selector = selectors.EpollSelector()
         self._listener = socket.create_server(("127.0.0.1", port))
-        # Clients send the next batch while this one executes; nothing is read meanwhile.
+        # Clients send the next batch while this one executes; nothing is read during that
+        # time.
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * size)
         self._selector.register(self._listener, selectors.EVENT_READ)
 
@@ -109,7 +110,7 @@ class Loop:
         self._selector.register(connection.stream, selectors.EVENT_READ, connection)
 
     def _continue(self, connection: Connection) -> None:
-        """Continues reading; connections without a row wait for the next batch."""
+        """Continues reading. Connections without a row wait for the next batch."""
         if connection.row is None:
             if not self._free:
                 self._selector.unregister(connection.stream)

@@ -7,13 +7,14 @@ import pathlib
 import subprocess
 from collections.abc import Callable, Mapping
 
-# Beyond the measured time: generating the inputs, the first requests, the last ones.
+# The time in addition to the measured time, for generating the inputs and for the first
+# and the last requests.
 START_SECONDS_MAX = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
 class ClientView:
-    """The clients' results; latencies in microseconds."""
+    """The clients' results, with latencies in microseconds."""
 
     throughput: float
     p50: float
@@ -31,7 +32,7 @@ class Plan:
 
 
 class Generator:
-    """A load generator under way."""
+    """A load generator that is running."""
 
     def __init__(self, plan: Plan, core: int) -> None:
         plan.report.unlink(missing_ok=True)
@@ -45,11 +46,11 @@ class Generator:
         )
 
     def ended(self) -> bool:
-        """Returns whether it has ended by itself."""
+        """Returns true if it has ended by itself."""
         return self._child.poll() is not None
 
     def finish(self, duration: float) -> ClientView:
-        """Waits for its end and reads its report."""
+        """Waits until it ends, and reads its report."""
         try:
             status = self._child.wait(duration + START_SECONDS_MAX)
         except subprocess.TimeoutExpired as error:
@@ -62,7 +63,7 @@ class Generator:
         return self._plan.parse(self._plan.report.read_text())
 
     def close(self) -> None:
-        """Ends it if it still runs."""
+        """Ends it if it is still running."""
         if self._child.poll() is None:
             self._child.kill()
             self._child.wait()
@@ -70,5 +71,6 @@ class Generator:
 
     @property
     def pid(self) -> int:
-        """The process whose CPU time shows whether the client was the limit."""
+        """The process whose CPU time shows whether the client limited the
+        throughput."""
         return self._child.pid

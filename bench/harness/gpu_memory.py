@@ -1,4 +1,4 @@
-"""Requests whose tensors go by plain HTTP, by shared memory of the system, or by a GPU's."""
+"""Requests whose tensors are sent over plain HTTP, in system shared memory, or in GPU memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JSON_HEADER = "Inference-Header-Content-Length"
 
 
 class Driver:
-    """NVIDIA's driver in this process, on one GPU."""
+    """NVIDIA's driver in this process, for one GPU."""
 
     def __init__(self, gpu: int) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
@@ -37,25 +37,25 @@ class Driver:
             raise RuntimeError(f"{name} failed with {code}")
 
     def allocate(self, byte_size: int) -> tuple[ctypes.c_uint64, bytes]:
-        """Memory, and the handle by which others open it."""
+        """Memory, with the handle by which other processes open it."""
         address, handle = ctypes.c_uint64(), (ctypes.c_ubyte * 64)()
         self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(byte_size))
         self.call("cuIpcGetMemHandle", handle, address)
         return address, bytes(handle)
 
     def free(self, address: ctypes.c_uint64) -> None:
-        """Gives memory back."""
+        """Frees memory."""
         self.call("cuMemFree_v2", address)
 
 
 class Client:
-    """A connection, and what it has registered."""
+    """A connection, with its registered regions."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
-        """Sends a request; returns the body of the response."""
+        """Sends a request, and returns the body of the response."""
         self._connection.request("POST", path, body, headers or {})
         reply = self._connection.getresponse()
         content = reply.read()
@@ -64,7 +64,7 @@ class Client:
         return content
 
     def latencies(self, body: bytes, headers: dict[str, str], seconds: float) -> list[float]:
-        """How long each of as many requests as fit took, one after the other."""
+        """Sends requests one after the other for some time, and returns the time that each took."""
         taken, end = [], time.monotonic() + seconds
         while not taken or time.monotonic() < end:
             begin = time.monotonic()
@@ -74,7 +74,7 @@ class Client:
 
 
 def _tensors(count: int, region: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Input and output of a request; the output is in the second half of the region."""
+    """The input and output of a request. The output is in the second half of the region."""
     source: dict[str, Any] = {"name": "INPUT0", "datatype": "FP32", "shape": [1, count]}
     target: dict[str, Any] = {"name": "OUTPUT0"}
     if region is None:
@@ -89,7 +89,7 @@ def _tensors(count: int, region: str | None) -> tuple[dict[str, Any], dict[str, 
 
 @contextlib.contextmanager
 def _region(client: Client, way: str, byte_size: int, gpu: int) -> Iterator[str | None]:
-    """A registered region, with room for input and output; none for plain HTTP."""
+    """A registered region with room for the input and output; `None` for plain HTTP."""
     if way == "http":
         yield None
         return
@@ -119,7 +119,7 @@ def _region(client: Client, way: str, byte_size: int, gpu: int) -> Iterator[str 
 
 
 def latencies(port: int, way: str, mebibytes: int, gpu: int, seconds: float) -> list[float]:
-    """Latencies of requests with a tensor of this size, there and back."""
+    """The latencies of requests with a tensor of this size in both directions."""
     byte_size, client = mebibytes << 20, Client(port)
     with _region(client, way, 2 * byte_size, gpu) as region:
         source, target = _tensors(byte_size // 4, region)

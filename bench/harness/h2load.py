@@ -1,8 +1,8 @@
-"""How h2load is run, and how its log is read.
+"""Runs h2load, and parses its log.
 
-It repeats the same bytes and checks only the status, so
-it costs a fraction of what perf_analyzer costs: with small tensors perf_analyzer
-fills its own core before a fast server fills the other.
+h2load repeats the same bytes and checks only the status, so it costs a fraction of what
+perf_analyzer costs: with small tensors, perf_analyzer fills its own core before a fast server fills
+the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OK = "200"
 
 
 def find() -> str | None:
-    """Looks for h2load on the path."""
+    """Searches for h2load on the path."""
     return shutil.which("h2load")
 
 
@@ -45,7 +45,7 @@ def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.P
 
 
 def parse_log(text: str) -> ClientView:
-    """Reads a line for each request: when it began, its status, how long it took."""
+    """Reads one line per request, which contains its start time, its status and its duration."""
     rows = [line.split("\t") for line in text.splitlines()]
     refused = [row[1] for row in rows if row[1] != OK]
     if refused or not rows:

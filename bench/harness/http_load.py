@@ -1,4 +1,4 @@
-"""Requests over HTTP whose responses are kept: in a closed loop, or at given times."""
+"""HTTP requests whose responses are kept, sent in a closed loop or at given times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS_MAX = 120.0
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """A request with its response. Times are in seconds."""
+    """A request with its response. The times are in seconds."""
 
     due: float
     finished: float
@@ -35,7 +35,7 @@ class Window:
 
     @property
     def finished(self) -> list[Done]:
-        """Whose response came in that time."""
+        """The requests whose response came in that time."""
         return [each for each in self.done if self.begin <= each.finished < self.end]
 
     def rate(self) -> float:
@@ -43,7 +43,7 @@ class Window:
         return len(self.finished) / (self.end - self.begin)
 
     def latency(self, share: float) -> float:
-        """A quantile, in seconds, of the requests that were due in that time."""
+        """A quantile, in seconds, over the requests that were due in that time."""
         due = (each for each in self.done if self.begin <= each.due < self.end)
         ordered = sorted(each.finished - each.due for each in due)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
@@ -51,7 +51,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A load. It lasts for `warm` seconds before it counts."""
+    """A load. It runs for `warm` seconds before it counts."""
 
     address: str
     requests: list[bytes]
@@ -63,7 +63,7 @@ class Plan:
 
 
 class _Load:
-    """Sends the requests in turn, again and again."""
+    """Sends the requests in turn, repeatedly."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -94,12 +94,12 @@ class _Load:
         self._idle.append((reader, writer))
 
     async def client(self) -> None:
-        """One request after another."""
+        """Sends one request after the other."""
         while (now := time.monotonic()) < self.end:
             await self.one(now)
 
     async def arrivals(self, rate: float) -> None:
-        """A Poisson process, whether requests are answered or not."""
+        """Sends requests as a Poisson process, even if earlier requests have no response yet."""
         drawn = random.Random(self._plan.seed)
         due, sending = time.monotonic(), []
         while (due := due + drawn.expovariate(rate)) < self.end:
@@ -108,7 +108,7 @@ class _Load:
         await asyncio.gather(*sending)
 
     async def measure(self, sending: list[Coroutine[None, None, None]]) -> Window:
-        """Runs these to their end."""
+        """Runs these until they end."""
 
         async def cpu() -> float:
             await asyncio.sleep(self.begin - time.monotonic())
@@ -124,7 +124,7 @@ class _Load:
 
 
 def closed(plan: Plan, clients: int) -> Window:
-    """A closed loop: a number of requests are always in flight."""
+    """A closed loop, in which a fixed number of requests is always in flight."""
 
     async def run() -> Window:
         load = _Load(plan)
@@ -134,7 +134,7 @@ def closed(plan: Plan, clients: int) -> Window:
 
 
 def opened(plan: Plan, rate: float) -> Window:
-    """An open loop: the rate is that of arrivals in a second."""
+    """An open loop with this rate of arrivals per second."""
 
     async def run() -> Window:
         load = _Load(plan)

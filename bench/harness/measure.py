@@ -28,7 +28,7 @@ Values = dict[str, float]
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Where and how long to measure."""
+    """The place and duration of a measurement."""
 
     store: ModelStore
     work: pathlib.Path
@@ -43,7 +43,7 @@ class Bench:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """Server, model and client at one moment."""
+    """The server, the model and the client at one moment."""
 
     time: float
     counts: ModelCounts
@@ -56,7 +56,8 @@ def measure(
 ) -> Values:
     """Starts the server, measures the workload and stops the server.
 
-    Its responses are recorded first, if there is a file for them and the workload needs them.
+    If there is a file for them and the workload needs them, the server's responses are recorded
+    first.
     """
     if isinstance(workload, Startup):
         return _startup(bench, program, workload)
@@ -100,7 +101,7 @@ def _start(
 
 def _startup(bench: Bench, program: Program, workload: Startup) -> Values:
     ready = []
-    # The first start also reads programs and models from the disk: it is not counted.
+    # The first start also reads programs and models from disk, so it isn't counted.
     for _ in range(STARTS):
         with _start(bench, program, workload) as running:
             ready.append(running.ready_seconds)
@@ -115,7 +116,7 @@ def _startup(bench: Bench, program: Program, workload: Startup) -> Values:
         **workers,
     }
     if workload.copies > 1:
-        # The memory of the program and its libraries belongs to no model.
+        # The memory of the program and its libraries doesn't belong to any model.
         one_of_each = dataclasses.replace(workload, copies=1)
         with _start(bench, program, one_of_each) as running:
             few = _idle(running)
@@ -125,7 +126,7 @@ def _startup(bench: Bench, program: Program, workload: Startup) -> Values:
 
 
 def _worker_memory(running: Server, workload: Startup) -> Values:
-    """Memory of a worker of a model: before its first request, and after it."""
+    """The memory of a model's worker, before and after its first request."""
     values: Values = {}
     pids = process.descendants(running.pid)
     if not pids:
@@ -195,9 +196,9 @@ def _snapshot(running: Server, load: Load, generator: Generator) -> Snapshot:
 
 
 def per_request(before: Snapshot, after: Snapshot, *, cached: bool = False) -> Values:
-    """Divides the server's usage between two snapshots by its completed requests.
+    """Divides the server's usage between two snapshots by the number of completed requests.
 
-    A cache has to serve all of them or none.
+    A cache has to serve either all or none of them.
     """
     requests = after.counts.requests - before.counts.requests
     executions = after.counts.executions - before.counts.executions
@@ -235,7 +236,7 @@ def _switches(before: Snapshot, after: Snapshot) -> int:
 
 
 def direct_throughput(bench: Bench, model: str, batch: int) -> float:
-    """Inferences per second of ONNX Runtime alone, on the server's core."""
+    """The inferences per second of ONNX Runtime alone, on the server's core."""
     program = pathlib.Path(__file__).with_name("direct.py")
     command = ["taskset", "-c", str(bench.server_core), sys.executable, str(program)]
     command += [str(bench.store.network(model)), str(batch), str(bench.seconds)]
@@ -244,7 +245,8 @@ def direct_throughput(bench: Bench, model: str, batch: int) -> float:
 
 
 def fed_throughput(bench: Bench, load: Load, batch: int) -> float:
-    """Inferences per second of a loop on the server's core that reads its batches from sockets."""
+    """The inferences per second of a loop on the server's core that reads its batches from
+    sockets."""
     program = pathlib.Path(__file__).with_name("fed.py")
     (port,) = server.free_ports(1)
     command = ["taskset", "-c", str(bench.server_core), sys.executable, str(program)]

@@ -16,7 +16,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
 instance_group [ { count: 1 kind: KIND_CPU } ]
 """
 
-# A model of ONNX Runtime that returns its input, and three of it in a row.
+# An ONNX Runtime model that returns its input, and three such models in a row.
 STEP = "onnx_identity_fp32"
 THREE_STEPS = "three_steps"
 THREE_STEPS_CONFIG = f"""\
@@ -35,13 +35,13 @@ ensemble_scheduling {{
   ]
 }}
 """
-# The same with a compiled backend, which both servers host.
+# The same with a compiled backend that both servers can host.
 HOSTED = "hosted_identity"
 HOSTED_BACKEND = "example_identity"
 HOSTED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{HOSTED}"', 1).replace(
     'backend: "identity"', f'backend: "{HOSTED_BACKEND}"'
 )
-# The same in Python, which both servers execute in a process.
+# The same in Python, which both servers execute in a separate process.
 PYTHON = "python_identity"
 PYTHON_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{PYTHON}"', 1).replace(
     'backend: "identity"', 'backend: "python"'
@@ -59,7 +59,7 @@ class TritonPythonModel:
             responses.append(pb_utils.InferenceResponse(output_tensors=[output]))
         return responses
 """
-# Three of it in a row: called by a model in Python, and as the steps of an ensemble.
+# Three such models in a row: called by a Python model, and as the steps of an ensemble.
 PYTHON_STEPS = tuple(f"python_step_{number}" for number in (1, 2, 3))
 PYTHON_BLS = "python_bls"
 PYTHON_BLS_FILE = f"""\
@@ -90,7 +90,7 @@ PYTHON_ENSEMBLE = "python_ensemble"
 PYTHON_ENSEMBLE_CONFIG = THREE_STEPS_CONFIG
 for _step in PYTHON_STEPS:
     PYTHON_ENSEMBLE_CONFIG = PYTHON_ENSEMBLE_CONFIG.replace(f'"{STEP}"', f'"{_step}"', 1)
-# A thousand responses to each request.
+# Each request has a thousand responses.
 PYTHON_DECOUPLED = "python_decoupled"
 PYTHON_DECOUPLED_RESPONSES = 1000
 DECOUPLED_POLICY = "model_transaction_policy { decoupled: true }\n"
@@ -134,18 +134,18 @@ PYTHON_FILES = {
     PYTHON_ASYNC: PYTHON_ASYNC_FILE,
     **dict.fromkeys(PYTHON_STEPS, PYTHON_FILE),
 }
-# Served from the response cache.
+# Requests that are served from the response cache.
 CACHED = "cached_identity"
 CACHED_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{CACHED}"', 1) + (
     "response_cache { enable: true }\n"
 )
-# Requests of sequences, each of which starts and ends its own.
+# Requests of sequences, each of which starts and ends its own sequence.
 SEQUENCE = "sequence_identity"
 SEQUENCE_CONFIG = IDENTITY_CONFIG.replace('"identity"', f'"{SEQUENCE}"', 1) + (
     "sequence_batching { }\n"
 )
-# The cache that each server has of its own, and a compiled one which both host. Both have
-# room for the requests of the few clients of a load.
+# Each server's own cache, and a compiled cache that both host. Both have room for the requests
+# of the few clients in a load.
 OWN_CACHE = "local,size=67108864"
 HOSTED_CACHE_NAME = "example_fifo"
 HOSTED_CACHE = f"{HOSTED_CACHE_NAME},entries=4"
@@ -162,8 +162,8 @@ CONFIGS = {
 for _name in (PYTHON_DECOUPLED, PYTHON_ASYNC):
     CONFIGS[_name] += DECOUPLED_POLICY
 
-# Each server has one core, so one thread: more would only share it, and their
-# default number depends on the machine.
+# Each server has one core and therefore one thread. More threads would only share the core, and
+# the default number depends on the machine.
 ONE_THREAD = """\
 parameters { key: "intra_op_thread_count" value { string_value: "1" } }
 parameters { key: "inter_op_thread_count" value { string_value: "1" } }
@@ -174,13 +174,13 @@ MAKE_MODELS = ROOT / "examples" / "make_models.py"
 
 
 def backends(target: pathlib.Path, compiler: str, others: str | None = None) -> pathlib.Path:
-    """Creates a folder with the compiled example backend and the existing backends."""
+    """Creates a directory with the compiled example backend and the existing backends."""
     library = pathlib.Path(HOSTED_BACKEND, f"libtriton_{HOSTED_BACKEND}.so")
     return _libraries(target, compiler, others, library, "examples/backends/identity.c")
 
 
 def caches(target: pathlib.Path, compiler: str, others: str | None = None) -> pathlib.Path:
-    """Creates a folder with the compiled example cache and the existing caches."""
+    """Creates a directory with the compiled example cache and the existing caches."""
     library = pathlib.Path(HOSTED_CACHE_NAME, f"libtritoncache_{HOSTED_CACHE_NAME}.so")
     return _libraries(target, compiler, others, library, "examples/caches/fifo.c")
 
@@ -199,7 +199,7 @@ def _libraries(
 
 
 class ModelStore:
-    """Stores every model once, and builds a repository for each requested set of models."""
+    """Stores each model once, and builds a repository for each requested set of models."""
 
     def __init__(self, root: pathlib.Path, has_one_thread: bool = True) -> None:
         self._has_one_thread = has_one_thread
@@ -207,7 +207,7 @@ class ModelStore:
         self._repositories = root / "repositories"
 
     def write(self, names: set[str]) -> None:
-        """Writes the named models below the store."""
+        """Writes the named models to the store."""
         for name in names & set(CONFIGS):
             (self._models / name / "1").mkdir(parents=True, exist_ok=True)
             (self._models / name / "config.pbtxt").write_text(CONFIGS[name])
@@ -227,9 +227,10 @@ class ModelStore:
                 config.write_text(config.read_text() + ONE_THREAD)
 
     def repository(self, names: tuple[str, ...], copies: int = 1) -> pathlib.Path:
-        """Returns a repository with exactly these models, each with its number of copies.
+        """Returns a repository that contains exactly these models, each with this number of
+        copies.
 
-        Further copies are called NAME_2 and so on.
+        Additional copies are called NAME_2 and so on.
         """
         root = self._repositories / f"{'+'.join(names)}x{copies}"
         for name in names:
@@ -243,5 +244,5 @@ class ModelStore:
         return root
 
     def network(self, name: str) -> pathlib.Path:
-        """Returns the ONNX file of a model."""
+        """Returns a model's ONNX file."""
         return self._models / name / "1" / "model.onnx"

@@ -1,4 +1,4 @@
-"""How perf_analyzer is run, and how its report is read."""
+"""Runs perf_analyzer, and parses its report."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ WINDOWS = 3
 
 
 def find() -> str | None:
-    """Looks for perf_analyzer next to the running Python, then on the path."""
+    """Searches for perf_analyzer next to the running Python, then on the path."""
     beside = pathlib.Path(sys.executable).parent / "perf_analyzer"
     return str(beside) if beside.is_file() else shutil.which("perf_analyzer")
 
 
 def _environment() -> dict[str, str]:
-    """Adds the CUDA runtime library from its Python package, which the program links to."""
+    """Adds the CUDA runtime library from its Python package, because the program links to
+    it."""
     environment = dict(os.environ)
     try:
         package = importlib.util.find_spec("nvidia.cuda_runtime")
@@ -37,7 +38,7 @@ def _environment() -> dict[str, str]:
 
 
 def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.Path) -> Plan:
-    """Plans a run of about this many seconds once requests flow."""
+    """Plans a run that lasts about this many seconds once requests flow."""
     report = work / "load.csv"
     window_ms = round(seconds * 1000 / WINDOWS)
     scheme = "https://" if load.tls and load.protocol == "http" else ""
@@ -45,7 +46,8 @@ def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.P
     if load.tls:
         command += _tls_options(load, str(tls.certificate(work).certificate))
     command += ["--concurrency-range", str(load.concurrency)]
-    # One thread drives all clients; many threads on one core can hang it.
+    # A single thread drives all clients, because several threads on one core can make it
+    # hang.
     if load.concurrency > 1:
         command += ["-a", "--max-threads", "1"]
     for shape in load.shapes:
@@ -53,8 +55,8 @@ def plan(program: str, load: Load, address: str, seconds: float, work: pathlib.P
     if load.shared_memory:
         size = 4 * max([_elements(shape) for shape in load.shapes], default=1024)
         command += ["--shared-memory", "system", "--output-shared-memory-size", str(size)]
-    # Every run takes the same number of windows, however much they differ: our
-    # remedy for noise is the median over rounds.
+    # Every run has the same number of windows, however much they differ. Instead, we reduce
+    # noise by taking the median over rounds.
     command += ["-p", str(window_ms), "-r", str(WINDOWS), "-s", "999"]
     command += ["-f", str(report)]
     return Plan(tuple(command), report, parse_report, _environment())
@@ -74,7 +76,7 @@ def _elements(shape: str) -> int:
 
 
 def parse_report(text: str) -> ClientView:
-    """Reads throughput, median and 99th percentile from the CSV report."""
+    """Reads the throughput, the median and the 99th percentile from the CSV report."""
     rows = list(csv.DictReader(text.splitlines()))
     if len(rows) != 1:
         raise RuntimeError(f"perf_analyzer reported {len(rows)} rows instead of one")

@@ -1,4 +1,4 @@
-"""Lines in a chart, as SVG that reads on light and dark pages."""
+"""Line charts in SVG that are readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Points = list[tuple[float, float]]
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """Which axes are logarithmic, and whether points are marked."""
+    """The logarithmic axes, and whether points are marked."""
 
     log_x: bool = False
     log_y: bool = False
@@ -26,7 +26,7 @@ class Scale:
 
 
 class Axis:
-    """Places values between two pixels."""
+    """Maps values to positions between two pixels."""
 
     def __init__(self, values: list[float], pixels: tuple[float, float], *, log: bool) -> None:
         self._log, self._pixels = log, pixels
@@ -43,7 +43,7 @@ class Axis:
             self._step = step
 
     def ticks(self) -> list[float]:
-        """The values that are named."""
+        """The values that have labels."""
         if self._log:
             count = round(math.log10(self.high / self.low))
             return [self.low * 10.0**power for power in range(count + 1)]
@@ -51,7 +51,7 @@ class Axis:
         return [self.low + number * self._step for number in range(count + 1)]
 
     def place(self, value: float) -> float:
-        """The pixel of a value."""
+        """The pixel for a value."""
         if self._log:
             value = max(value, self.low)
             share = math.log(value / self.low) / math.log(self.high / self.low)
@@ -62,13 +62,13 @@ class Axis:
 
 
 def nice(step: float) -> float:
-    """The next larger step of 1, 2 or 5 times a power of ten."""
+    """The next larger step, which is 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * 0.999)
 
 
 def number(value: float) -> str:
-    """A short name of a value."""
+    """A short form of a value."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if abs(value) >= size:
             return f"{value / size:g}{unit}"

@@ -1,4 +1,4 @@
-"""The kernel's accounts of a process: CPU time, context switches, memory."""
+"""The kernel's accounting of a process: CPU time, context switches and memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ PROC = pathlib.Path("/proc")
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """The accounts of one process at one moment; times in seconds, sizes in KiB."""
+    """The accounting of one process at one moment, with times in seconds and sizes in
+    KiB."""
 
     user: float
     kernel: float
@@ -27,8 +28,8 @@ class Usage:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """The memory of several processes in KiB: with shared pages in full, in proportion, and
-    without them.
+    """The memory of several processes in KiB, with shared pages counted in full, in
+    proportion, and not at all.
     """
 
     resident: int
@@ -37,7 +38,7 @@ class Memory:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    # The name before the last parenthesis may hold spaces and parentheses.
+    # The name before the last parenthesis may contain spaces and parentheses.
     return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -47,7 +48,7 @@ def _cpu_seconds(pid: int) -> tuple[float, float]:
 
 
 def parse_status(text: str) -> dict[str, int]:
-    """Reads the numeric lines of a `status` file; units are dropped."""
+    """Reads the numeric lines of a `status` file, without units."""
     values = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")
@@ -58,7 +59,7 @@ def parse_status(text: str) -> dict[str, int]:
 
 
 def descendants(root: int) -> list[int]:
-    """Returns the processes below `root`, without itself."""
+    """Returns the processes below `root`, but not `root` itself."""
     parents: dict[int, int] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit():
@@ -87,10 +88,10 @@ def _listening_inodes(port: int) -> set[str]:
 
 
 def listener(root: int, port: int) -> int:
-    """Returns which of `root` and its descendants listens on the port.
+    """Returns the process among `root` and its descendants that listens on the port.
 
-    A server may be started by a wrapper, and the wrapper's accounts would show
-    nothing of the server.
+    A server may be started by a wrapper, and the wrapper's accounting wouldn't show
+    anything about the server.
     """
     wanted = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for pid in [root, *descendants(root)]:
@@ -115,7 +116,7 @@ def memory(pids: list[int]) -> Memory:
 
 
 def usage(pid: int) -> Usage:
-    """Reads the accounts of a process; its children's CPU time is kept apart."""
+    """Reads the accounting of a process, which lists its children's CPU time separately."""
     user, kernel = _cpu_seconds(pid)
     voluntary = involuntary = 0
     for task in (PROC / str(pid) / "task").iterdir():

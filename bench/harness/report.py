@@ -1,6 +1,6 @@
-"""Medians, ratios, and their three forms: table, JSON, section of RESULTS.md.
+"""Medians and ratios in three forms: a table, JSON, and a section of RESULTS.md.
 
-The values of Galatea are compared with those of its rival: Triton, or another Galatea.
+Galatea's values are compared with those of its rival: Triton, or another Galatea.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Iterable
 
 Rounds = list[dict[str, float]]
-# Workload, then server, then rounds.
+# Indexed by workload, then server, then round.
 Results = dict[str, dict[str, Rounds]]
 
 
@@ -26,7 +26,7 @@ class Column:
     heading: str
     digits: int
     more_is_better: bool = False
-    # The bare loop's beside the rival's, instead of ours.
+    # The bare loop's value is next to the rival's, instead of ours.
     of_loop: bool = False
 
     @property
@@ -63,19 +63,19 @@ COLUMNS = (
     Column("used_uss_mib", "USS MiB after a request", 1),
 )
 CLIENT_BOUND = 0.9
-# Ratios of these should agree between rounds; a note marks those that don't.
+# The ratios of these values should agree between rounds. A note marks those that don't.
 STEADY = ("throughput", "cpu_us", "ready_ms")
 WIDE_SPREAD = 1.2
 
 
 def median(rounds: Rounds, key: str) -> float | None:
-    """The median of one value over the rounds that have it."""
+    """The median of a value over the rounds that have it."""
     values = [each[key] for each in rounds if key in each]
     return statistics.median(values) if values else None
 
 
 def rival(rounds: dict[str, Rounds]) -> Rounds:
-    """The rounds of the rival, if there are any."""
+    """The rival's rounds, if there are any."""
     return rounds.get(TRITON) or rounds.get(BEFORE) or []
 
 
@@ -88,17 +88,17 @@ def _ratios(ours: Rounds, triton: Rounds, key: str) -> list[float]:
 
 
 def ratio(ours: Rounds, triton: Rounds, key: str) -> float | None:
-    """The median over rounds of ours divided by Triton's in the same round.
+    """The median over rounds of our value divided by Triton's in the same round.
 
-    Machines change speed between rounds more than within one, so each round is
-    its own comparison.
+    A machine's speed changes more between rounds than within a round, so each round is compared
+    separately.
     """
     pairs = _ratios(ours, triton, key)
     return statistics.median(pairs) if pairs else None
 
 
 def share_of_loop(values: dict[str, dict[str, float]]) -> None:
-    """Adds to what the servers reached in a round its share of what the bare loop reached."""
+    """Adds each server's results in a round as a fraction of what the bare loop reached."""
     rate = values[BARE].get("throughput")
     for name, each in values.items():
         if name != BARE and rate and "throughput" in each:
@@ -106,7 +106,7 @@ def share_of_loop(values: dict[str, dict[str, float]]) -> None:
 
 
 def spread(ours: Rounds, triton: Rounds) -> str:
-    """The range of ratios if rounds differ so much that the median is unreliable."""
+    """The range of ratios, if the rounds differ so much that the median is unreliable."""
     found = []
     for column in COLUMNS:
         steady = column.key in STEADY and not column.of_loop
@@ -117,7 +117,7 @@ def spread(ours: Rounds, triton: Rounds) -> str:
 
 
 def cell(ours: Rounds, triton: Rounds, key: str, digits: int) -> str:
-    """Ours, Triton's and the ratio of one value."""
+    """Our value, Triton's value and their ratio."""
     values = [median(rounds, key) for rounds in (ours, triton)]
     if all(value is None for value in values):
         return "–"
@@ -129,7 +129,7 @@ def cell(ours: Rounds, triton: Rounds, key: str, digits: int) -> str:
 
 
 def notes(rounds: dict[str, Rounds]) -> str:
-    """Remarks on a row: a busy client, failed requests, unsteady ratios."""
+    """Notes about a row: a busy client, failed requests, or unsteady ratios."""
     found = []
     for name, measured in rounds.items():
         if (median(measured, "client_core") or 0) > CLIENT_BOUND:
@@ -144,9 +144,9 @@ def notes(rounds: dict[str, Rounds]) -> str:
 
 
 def table(results: Results) -> str:
-    """The results as Markdown; a cell is ours / Triton's = ratio.
+    """The results as Markdown. A cell contains ours / Triton's = ratio.
 
-    Neighbours with the same columns share a table.
+    Consecutive rows with the same columns share a table.
     """
     groups = itertools.groupby(results.items(), key=lambda item: _used_columns(item[1]))
     return "\n\n".join(_one_table(columns, list(rows)) for columns, rows in groups)
@@ -177,7 +177,7 @@ def _one_table(columns: tuple[Column, ...], rows: list[tuple[str, dict[str, Roun
 
 
 def summary(results: Results) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Medians of both sides, their ratio, and the bare loop's, for the JSON file."""
+    """The medians of both sides, their ratio, and the bare loop's median, for the JSON file."""
     out: dict[str, dict[str, dict[str, float | None]]] = {}
     for name, rounds in results.items():
         ours, triton = rounds.get(OURS, []), rival(rounds)
@@ -195,7 +195,7 @@ def summary(results: Results) -> dict[str, dict[str, dict[str, float | None]]]:
 
 
 def machine() -> dict[str, str]:
-    """The properties of the machine that the figures depend on."""
+    """The properties of the machine that affect the figures."""
     model = "unknown"
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

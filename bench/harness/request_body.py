@@ -1,4 +1,4 @@
-"""Writes one inference request as bytes, for a load generator that knows no tensors."""
+"""Writes one inference request as bytes, for a load generator that doesn't know tensors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A framework without a server: runs a network again and again, and prints microseconds of CPU a call.
+"""Runs a network repeatedly in a framework, and prints the CPU time per call in microseconds.
 
     python runtime_direct.py FORM FOLDER SECONDS
 
-Is run with the Python that has the framework. One thread, one row, the input in place.
+There is no server. The script is run with the Python that has the framework. It uses one thread,
+one row, and an input in place.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import Any
 
 import numpy
 
-# Each framework is imported by the one that needs it.
-# pylint: disable=import-outside-toplevel
+# Only the function that needs a framework imports it. pylint: disable=import-outside-toplevel
 
 
 def onnx(folder: pathlib.Path, x: numpy.ndarray) -> Callable[[], Any]:
@@ -31,7 +31,7 @@ def onnx(folder: pathlib.Path, x: numpy.ndarray) -> Callable[[], Any]:
 
 
 def openvino(folder: pathlib.Path, x: numpy.ndarray) -> Callable[[], Any]:
-    """OpenVINO's request, as a server asks for it."""
+    """OpenVINO's request, made as a server makes it."""
     import openvino as ov
 
     compiled = ov.Core().compile_model(folder / "model.xml", "CPU", {"INFERENCE_NUM_THREADS": 1})
@@ -81,7 +81,7 @@ def savedmodel(folder: pathlib.Path, x: numpy.ndarray) -> Callable[[], Any]:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measures and prints the time."""
     form, folder, seconds = sys.argv[1], pathlib.Path(sys.argv[2]), float(sys.argv[3])
     x = numpy.load(folder / "example.npz")["x"][:1].copy()
     forms = (onnx, openvino, torchscript, aoti, savedmodel)

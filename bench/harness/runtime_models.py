@@ -1,11 +1,11 @@
-"""Writes three networks in the form of one framework, with the weights that the first one drew.
+"""Writes three networks in one framework's format, with the weights that the first one generated.
 
     python runtime_models.py FRAMEWORK DIRECTORY
 
-Is run with the Python that has the framework: `torch` writes the weights, TorchScript, the compiled
-package and ONNX (`model.pt`, `model.pt2`, `model.onnx`), `openvino` reads the latter, and
-`tensorflow` builds the same networks from the weights. Each network maps `INPUT__0` to `OUTPUT__0`;
-a batch of any size is the first dimension.
+It is run with the Python that has the framework: `torch` writes the weights, TorchScript, the
+compiled package and ONNX (`model.pt`, `model.pt2`, `model.onnx`), `openvino` reads the ONNX file,
+and `tensorflow` builds the same networks from the weights. Each network maps `INPUT__0` to
+`OUTPUT__0`. The first dimension is the batch, which can have any size.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def torch_networks() -> dict[str, Any]:
     from torch import nn  # pylint: disable=import-outside-toplevel
 
     class Attention(nn.Module):  # type: ignore[misc]
-        """One layer of an encoder, written out so that each framework has the same operations."""
+        """An encoder layer, written out so that each framework has the same operations."""
 
         def __init__(self, width: int) -> None:
             super().__init__()
@@ -41,7 +41,7 @@ def torch_networks() -> dict[str, Any]:
             self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            """Attention and a network for each position."""
+            """Attention, and a network for each position."""
             heads = self.qkv(self.before(x)).reshape(-1, 32, 3, HEADS, 16).permute(2, 0, 3, 1, 4)
             scores = torch.softmax(heads[0] @ heads[1].transpose(-1, -2) * 0.25, -1)
             x = x + self.out((scores @ heads[2]).transpose(1, 2).reshape(-1, 32, 64))
@@ -60,7 +60,7 @@ def torch_networks() -> dict[str, Any]:
 
 
 def write_torch(folder: pathlib.Path) -> None:
-    """Weights, TorchScript, the compiled package, ONNX, and the outputs for an input."""
+    """The weights, TorchScript, the compiled package, ONNX, and the outputs for an input."""
     import torch  # pylint: disable=import-outside-toplevel
 
     for name, network in torch_networks().items():
@@ -86,7 +86,7 @@ def write_torch(folder: pathlib.Path) -> None:
 
 
 def write_openvino(folder: pathlib.Path) -> None:
-    """The intermediate representation, from ONNX."""
+    """The intermediate representation, converted from ONNX."""
     import openvino  # pylint: disable=import-outside-toplevel
 
     for name in INPUTS:
@@ -95,7 +95,7 @@ def write_openvino(folder: pathlib.Path) -> None:
 
 
 def write_tensorflow(folder: pathlib.Path) -> None:
-    """A SavedModel, from the weights."""
+    """A SavedModel, built from the weights."""
     import tensorflow as tf  # pylint: disable=import-outside-toplevel
 
     def dense(weights: Any, layer: str, x: Any) -> Any:
@@ -132,7 +132,7 @@ def write_tensorflow(folder: pathlib.Path) -> None:
         return x
 
     def served(build: Any, weights: Any) -> Any:
-        # TensorFlow traces the function later, and its arguments' names are the tensors'.
+        # TensorFlow traces the function later, and names the tensors after its arguments.
         def serve(INPUT__0: Any) -> Any:  # pylint: disable=invalid-name
             return {"OUTPUT__0": build(weights, INPUT__0)}
 

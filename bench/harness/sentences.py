@@ -1,7 +1,7 @@
-"""English text as tokens: sentences and some paragraphs of Python's own reference manual.
+"""English text as tokens: sentences and paragraphs from Python's own reference manual.
 
-The text is in every Python, as what `help()` says of the language. It is the same for a release
-of Python. Its sentences have 30 tokens on average, and paragraphs up to 250.
+The text is part of every Python installation, because `help()` displays it. It doesn't change
+within a Python release. The sentences have 30 tokens on average, and the paragraphs have up to 250.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def texts() -> tuple[list[str], list[str]]:
     found = set()
     for name in sorted(topics):
         for part in topics[name].split("\n\n"):
-            # Not code, grammar or tables.
+            # The text without code, grammar and tables.
             if part.startswith("    ") or part.lstrip().startswith(("|", "+-", ">>>", "..", "::=")):
                 continue
             text = " ".join(part.split())
@@ -40,7 +40,7 @@ def texts() -> tuple[list[str], list[str]]:
 
 
 def corpus(count: int) -> list[list[int]]:
-    """The tokens of texts, in a random order that is always the same."""
+    """The tokens of the texts, in a random order that is always the same."""
     path = minilm.model_directory() / "tokenizer.json"
     tokenizer = tokenizers.Tokenizer.from_file(str(path))
     tokenizer.enable_truncation(LONGEST)
@@ -59,7 +59,8 @@ def corpus(count: int) -> list[list[int]]:
 
 
 def mix(texts_: list[list[int]], drawn: random.Random) -> list[list[int]]:
-    """A random order in which the parts differ little, so that loads of some seconds do."""
+    """A random order in which all parts are similar, so that loads that last a few seconds are
+    similar too."""
     ordered = sorted(texts_, key=len)
     count = max(1, len(ordered) // PART)
     parts: list[list[list[int]]] = [[] for _ in range(count)]

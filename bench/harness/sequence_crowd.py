@@ -1,4 +1,4 @@
-"""A client of very many sequences at once: prepared requests, many in flight on few connections."""
+"""A client for very many sequences at once, which keeps many requests in flight."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
 
 
 def config() -> str:
-    """The configuration of the model."""
+    """The model's configuration."""
     return CONFIG % (MODEL, LIVE_MAX)
 
 
 def request(number: int, *, is_start: bool) -> bytes:
-    """A request of a sequence, which goes on afterwards."""
+    """A request of a sequence that continues afterwards."""
     parameters = {"sequence_id": FIRST_ID + number, "sequence_start": is_start}
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1]}
     body = json.dumps({"parameters": parameters, "inputs": [tensor]}).encode()
@@ -54,7 +54,7 @@ def go_on(address: str, live: int, count: int, seed: int = 1) -> None:
 
 
 def send(address: str, requests: Iterable[bytes]) -> None:
-    """Sends requests in turn over all connections; every response must be good."""
+    """Sends requests over all connections in turn. Every response must be a success."""
     host, _, port = address.partition(":")
     clients = [Client(host, int(port)) for _ in range(CONNECTIONS)]
     try:
@@ -81,7 +81,7 @@ class Client:
         self._open = 0
 
     def send(self, batch: list[bytes]) -> None:
-        """Sends a batch when the one before has its responses."""
+        """Sends a batch once the previous batch has its responses."""
         self.read()
         self._socket.sendall(b"".join(batch))
         self._open = len(batch)
@@ -103,6 +103,6 @@ class Client:
             raise RuntimeError(f"{status!r}: {body!r}")
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._reader.close()
         self._socket.close()

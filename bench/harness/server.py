@@ -1,4 +1,4 @@
-"""Starts a server on one core, waits until it is ready, reads its statistics, stops it."""
+"""Starts a server on one core, waits until it is ready, reads its statistics, and stops it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A server program: its name in the report and how it is started."""
+    """A server program: its name in the report, and how it is started."""
 
     name: str
     command: tuple[str, ...]
@@ -32,7 +32,7 @@ class Program:
 
 @dataclasses.dataclass(frozen=True)
 class ModelCounts:
-    """The counters of a model in a server's statistics."""
+    """A model's counters in a server's statistics."""
 
     requests: int
     failures: int
@@ -60,12 +60,12 @@ class Server:
         self.pid = child.pid
 
     def address(self, protocol: str) -> str:
-        """Returns host and port of a protocol, or of the metrics."""
+        """Returns the host and port of a protocol, or of the metrics."""
         ports = {"http": self._http_port, "grpc": self._grpc_port, "metrics": self.metrics_port}
         return f"{HOST}:{ports[protocol]}"
 
     def wait_ready(self, started: float) -> None:
-        """Polls the health endpoint every millisecond until it answers 200."""
+        """Polls the health endpoint every millisecond until its status is 200."""
         while not self._is_ready():
             if self._child.poll() is not None:
                 raise RuntimeError(f"the server ended with status {self._child.returncode}")
@@ -115,7 +115,7 @@ class Server:
             return False
 
     def counts(self, model: str) -> ModelCounts:
-        """Reads the statistics of a model."""
+        """Reads a model's statistics."""
         status, body = self._get(f"/v2/models/{model}/stats", timeout=30.0)
         if status != 200:
             raise RuntimeError(f"statistics of {model}: HTTP status {status}")
@@ -128,7 +128,7 @@ class Server:
         )
 
     def stop(self) -> None:
-        """Asks the server to end, and kills it if it does not."""
+        """Asks the server to end, and kills it if it doesn't."""
         self._child.terminate()
         try:
             self._child.wait(STOP_DEADLINE_SECONDS)
@@ -138,7 +138,7 @@ class Server:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports without a listener at this moment."""
+    """Returns ports that have no listener at the moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -154,9 +154,9 @@ def running(
     log: pathlib.Path,
     context: ssl.SSLContext | None = None,
 ) -> Iterator[Server]:
-    """Runs a server on the repository, ready and pinned to the core.
+    """Runs a server on the repository; it is ready and pinned to the core.
 
-    Its HTTP port speaks TLS if there is a context.
+    Its HTTP port uses TLS if there is a context.
     """
     http_port, grpc_port, metrics_port = free_ports(3)
     command = [
@@ -181,7 +181,8 @@ def started(
     log: pathlib.Path,
     context: ssl.SSLContext | None = None,
 ) -> Iterator[Server]:
-    """Runs a program that serves HTTP and gRPC on these ports, ready and pinned to the core."""
+    """Runs a program that serves HTTP and gRPC on these ports; it is ready and pinned to the
+    core."""
     with log.open("wb") as output:
         beginning = time.monotonic()
         child = subprocess.Popen(

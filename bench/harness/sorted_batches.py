@@ -2,10 +2,10 @@
 
     python sorted_batches.py MODEL TOKENS BUDGET SECONDS [EMBEDDINGS]
 
-All sentences of the file TOKENS (JSON) are there at once, are sorted by length, and a batch has at
-most BUDGET tokens with its padding. Prints sentences per second and CPU seconds of a sentence as
-JSON. With EMBEDDINGS it first executes each sentence alone, and writes the results as a numpy file.
-It is a separate program, so that it can be pinned to the server's core.
+All sentences in the file TOKENS (JSON) are available from the start, and are sorted by length. A
+batch has at most BUDGET tokens, including its padding. It prints sentences per second and CPU
+seconds per sentence as JSON. With EMBEDDINGS, it first executes each sentence alone, and writes the
+results to a numpy file. It is a separate program so that it can be pinned to the server's core.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def feed(sentences: list[list[int]]) -> dict[str, numpy.ndarray]:
 
 
 def batches(sentences: list[list[int]], budget: int) -> list[list[list[int]]]:
-    """The sentences, sorted by length and divided."""
+    """The sentences, sorted by length and divided into batches."""
     found: list[list[list[int]]] = [[]]
     for sentence in sorted(sentences, key=len):
         if len(found[-1]) == ROWS_MAX or (len(found[-1]) + 1) * len(sentence) > budget:
@@ -54,7 +54,7 @@ def session(path: str) -> onnxruntime.InferenceSession:
 def rate(
     opened: onnxruntime.InferenceSession, all_batches: list[list[list[int]]], seconds: float
 ) -> dict[str, float]:
-    """Executes the batches again and again, always all of them."""
+    """Executes all batches repeatedly."""
     done = 0
     for batch in all_batches[:: len(all_batches) // 4 or 1]:
         opened.run(None, feed(batch))

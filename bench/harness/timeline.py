@@ -1,4 +1,4 @@
-"""When instances executed, from a file of traces, as a picture."""
+"""Draws when instances executed, from a trace file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ TIMES = ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Execution:
-    """One batch: when its steps began and ended, in nanoseconds."""
+    """One batch: the times at which its steps began and ended, in nanoseconds."""
 
     times: tuple[int, int, int, int]
     model: str
 
 
 def executions(entries: Iterable[dict[str, object]]) -> list[Execution]:
-    """The executions of traces, in the order of their begin. Requests of a batch are one."""
+    """The executions in traces, in the order in which they began. Requests of the same batch
+    form one execution."""
     models: dict[object, str] = {}
     times: dict[object, dict[str, int]] = {}
     for entry in entries:
@@ -45,7 +46,7 @@ def executions(entries: Iterable[dict[str, object]]) -> list[Execution]:
 
 
 def read(paths: Iterable[pathlib.Path]) -> list[Execution]:
-    """The executions of files of traces."""
+    """The executions in trace files."""
     entries: list[dict[str, object]] = []
     for path in paths:
         entries += json.loads(path.read_text())
@@ -53,7 +54,8 @@ def read(paths: Iterable[pathlib.Path]) -> list[Execution]:
 
 
 def lanes(found: list[Execution]) -> list[tuple[str, list[Execution]]]:
-    """Executions of a model that don't overlap, as an instance does them, one below the other."""
+    """Groups a model's executions into rows that don't overlap, like the executions of an
+    instance."""
     rows: list[tuple[str, list[Execution]]] = []
     for one in sorted(found):
         for model, row in rows:
@@ -66,7 +68,7 @@ def lanes(found: list[Execution]) -> list[tuple[str, list[Execution]]]:
 
 
 def overlap(found: list[Execution]) -> float:
-    """The share of the time with computations in which several compute."""
+    """The fraction of the computing time during which several instances compute."""
     changes = [(one.times[1], 1) for one in found] + [(one.times[2], -1) for one in found]
     busy = together = count = before = 0
     for time, change in sorted(changes):
@@ -77,7 +79,7 @@ def overlap(found: list[Execution]) -> float:
 
 
 def window(found: list[Execution], seconds: float) -> list[Execution]:
-    """The executions that are wholly in a part of this length, from the middle on."""
+    """The executions that lie completely within a period of this length, starting in the middle."""
     if not found:
         return []
     start = sorted(found)[len(found) // 2].times[0]
@@ -86,7 +88,7 @@ def window(found: list[Execution], seconds: float) -> list[Execution]:
 
 
 def draw(title: str, found: list[Execution]) -> str:
-    """A row for each instance, a bar for each step of an execution."""
+    """A row for each instance, with a bar for each step of an execution."""
     rows = lanes(found)
     begin = min((one.times[0] for one in found), default=0)
     span = max((one.times[3] for one in found), default=1) - begin or 1

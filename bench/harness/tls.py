@@ -1,4 +1,4 @@
-"""The certificate of the rows over TLS."""
+"""The certificate for rows that use TLS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1"
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """A certificate that signs itself, and its key."""
+    """A self-signed certificate, and its key."""
 
     certificate: pathlib.Path
     key: pathlib.Path
@@ -28,12 +28,12 @@ class Certificate:
         ]
 
     def context(self) -> ssl.SSLContext:
-        """What the harness's own requests need."""
+        """The settings for the harness's own requests."""
         return ssl.create_default_context(cafile=str(self.certificate))
 
 
 def certificate(work: pathlib.Path) -> Certificate:
-    """Makes a certificate with openssl, once."""
+    """Creates a certificate with openssl, once."""
     made = Certificate(work / "tls.pem", work / "tls.key")
     if not made.certificate.exists():
         command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "30"]

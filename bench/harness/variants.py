@@ -1,8 +1,8 @@
-"""Compares servers that differ in their flags: CPU per request at full load.
+"""Compares the CPU time per request of servers that differ in their flags, at full load.
 
-In each round every variant of a server is measured, one after the other in an order that
-alternates, and the ratio to the first is a value. The table shows the median of these values and
-their quartiles.
+In each round, every variant of a server is measured, in an order that alternates between rounds.
+The ratio to the first variant is a value. The table shows the medians and quartiles of these
+values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Servers = Sequence[Sequence[Program]]
 
 
 def compare(options: argparse.Namespace, work: pathlib.Path, servers: Servers) -> None:
-    """Prints a row for each workload and each variant but the first."""
+    """Prints a row for each workload and each variant except the first."""
     names = options.workloads or WORKLOADS
     every = workloads.all_workloads()
     chosen = [each for each in every if any(text in each.name for text in names)]
@@ -60,7 +60,7 @@ def _quartiles(values: list[float]) -> list[float]:
 def _costs(
     bench: measure.Bench, variants: Sequence[Program], workload: workloads.Workload, rounds: int
 ) -> list[list[float]]:
-    """CPU per request of each variant, in each round."""
+    """The CPU time per request of each variant in each round."""
     costs: list[list[float]] = [[] for _ in variants]
     for number in range(rounds):
         order = list(enumerate(variants))

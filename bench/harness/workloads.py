@@ -1,4 +1,4 @@
-"""The workloads: requests, number of clients, and protocol."""
+"""The workloads: their requests, number of clients, and protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .models import (
 )
 
 MEBIBYTE = 1 << 20
-# Workloads in which kernel and load generator may take more than the server.
+# Workloads in which the kernel and the load generator may take more time than the server.
 COMPARED_WITH_A_BARE_LOOP = (
     "identity16-http-1",
     "identity16-http-32",
@@ -41,7 +41,7 @@ class Client(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """One model under a closed loop of clients."""
+    """One model with a closed loop of clients."""
 
     name: str
     model: str
@@ -49,27 +49,27 @@ class Load:
     concurrency: int
     shapes: tuple[str, ...] = ()
     shared_memory: bool = False
-    # The protocol is spoken inside TLS.
+    # The protocol uses TLS.
     tls: bool = False
     compare_direct: bool = False
-    # Compared with a loop that sends recorded bytes.
+    # It is compared with a loop that sends recorded bytes.
     compare_bare: bool = False
-    # The model's instances have the server's core to themselves: the rest of the server
-    # shares the other core with the load.
+    # The model's instances have the server's core to themselves; the rest of the server shares the
+    # other core with the load.
     apart: bool = False
-    # The number of executions of a model for each request: the time in ONNX
-    # Runtime is not the server's.
+    # The number of executions of a model per request; the time in ONNX Runtime isn't the server's.
     executes: tuple[str, int] | None = None
     # The server has this response cache, which serves all requests.
     cache: str | None = None
-    # Times the duration of a measurement: slow requests need longer for a fair count.
+    # A factor for the duration of a measurement, because slow requests need longer for a fair
+    # count.
     longer: int = 1
     client: Client = Client.PERF_ANALYZER
-    # On a connection of h2load, over gRPC.
+    # The number on each connection of h2load, over gRPC.
     streams: int = 8
     # The models that the load's model calls.
     called: tuple[str, ...] = ()
-    # The responses come on a stream of their own, however many there are.
+    # The responses are sent on a separate stream, however many there are.
     is_streamed: bool = False
 
     def model_names(self) -> tuple[str, ...]:
@@ -79,17 +79,18 @@ class Load:
         return (self.model, self.executes[0])
 
     def has_rival(self) -> bool:
-        """Returns whether Triton can serve the load: its HTTP has no TLS."""
+        """Returns true if Triton can serve the load; its HTTP server doesn't support TLS."""
         return not self.tls or self.protocol != "http"
 
     def needs(self, client: Client) -> bool:
-        """Returns whether this load generator produces the load."""
+        """Returns true if this load generator can produce the load."""
         return self.client is client
 
 
 @dataclasses.dataclass(frozen=True)
 class Startup:
-    """No load: the time until several models are ready, and the idle server's memory."""
+    """A workload without load: the time until several models are ready, and the idle server's
+    memory."""
 
     name: str
     models: tuple[str, ...]
@@ -141,13 +142,13 @@ def _hosted(protocol: str, concurrency: int) -> Load:
 
 
 def _python(size: str, elements: int, protocol: str, clients: int) -> Load:
-    """The same model in Python in both servers."""
+    """The same Python model in both servers."""
     load = _identity(size, elements, protocol, clients)
     return dataclasses.replace(load, name=f"python{size}-{protocol}-{clients}", model=PYTHON)
 
 
 def _python_rows() -> list[Workload]:
-    """Models in Python."""
+    """Python models."""
     both = ("http", "grpc")
     loads = [_python("16", 16, kind, clients) for kind in both for clients in (1, 8, 32)]
     loads += [_python("-1MiB", MEBIBYTE // FLOAT_BYTES, kind, 8) for kind in both]
@@ -187,7 +188,7 @@ def _python_rows() -> list[Workload]:
 
 
 def _cached(cache: str) -> list[Load]:
-    """Requests that a cache serves: all are equal to the first."""
+    """Requests that a cache serves; all are equal to the first one."""
     kind = {OWN_CACHE: "cached", HOSTED_CACHE: "hosted-cache"}[cache]
     small, large = "16", "-1MiB"
     loads = [_identity(small, 16, protocol, 1) for protocol in ("http", "grpc")]
@@ -208,7 +209,7 @@ def _lean(load: Load) -> Load:
 
 
 def all_workloads() -> list[Workload]:
-    """Returns every workload in the order in which it runs."""
+    """Returns all workloads in the order in which they run."""
     both = ("http", "grpc")
     large = MEBIBYTE // FLOAT_BYTES
     five = ("identity", "simple", "simple_string", "mlp", "convnet")
@@ -243,7 +244,8 @@ def all_workloads() -> list[Workload]:
     for model in ("simple", "mlp"):
         loads += [_lean(Load(f"{model}-{kind}-32", model, kind, 32)) for kind in both]
     images = [Load(f"convnet-{kind}-16", "convnet", kind, 16, compare_direct=True) for kind in both]
-    # A stream each: several large bodies on one connection only wait for each other.
+    # One stream per connection, because several large bodies on a connection would only wait for
+    # each other.
     loads += [*images, *(dataclasses.replace(_lean(load), streams=1) for load in images)]
     loads += [
         dataclasses.replace(load, name=f"{load.name}-apart", apart=True)
@@ -261,7 +263,8 @@ def all_workloads() -> list[Workload]:
 
 
 def select(workloads: list[Workload], filters: list[str]) -> list[Workload]:
-    """Keeps the workloads whose name contains one of the filters; all without filters."""
+    """Keeps the workloads whose names contain one of the filters; keeps all if there are no
+    filters."""
     if not filters:
         return workloads
     return [work for work in workloads if any(text in work.name for text in filters)]

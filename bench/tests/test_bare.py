@@ -1,4 +1,4 @@
-"""Tests of the bare loop, of its recorded responses and of its report.
+"""Tests of the bare loop, its recorded responses and its report.
 
 python -m unittest discover bench/tests
 """
@@ -94,7 +94,7 @@ class Loop(unittest.TestCase):
 
     @contextlib.contextmanager
     def running(self, path: pathlib.Path) -> Iterator[tuple[int, int]]:
-        """Gives the loop's port and process."""
+        """Provides the loop's port and process."""
         (port,) = server.free_ports(1)
         child = subprocess.Popen([str(self.program), str(path), str(port)])
         loop = server.Server(child, port, port)
@@ -116,7 +116,7 @@ class Loop(unittest.TestCase):
         return stream
 
     def send_in_parts(self, stream: socket.socket, parts: list[bytes]) -> None:
-        """Sends parts: the loop has read a part once a later client has a response."""
+        """Sends several parts. The loop has read a part once a later client has its response."""
         other = self.connect()
         for part in parts:
             stream.sendall(part)
@@ -238,7 +238,7 @@ class Loop(unittest.TestCase):
     def test_a_request_is_answered_though_its_client_sends_no_more(self) -> None:
         stream = self.connect()
         self.counted()
-        # The loop is stopped, so that request and end are one event.
+        # The loop is stopped, so that the request and the end are one event.
         os.kill(self.pid, signal.SIGSTOP)
         os.waitpid(self.pid, os.WUNTRACED)
         stream.sendall(request(b"x"))
@@ -275,7 +275,7 @@ class Loop(unittest.TestCase):
                         seen.append(bare.receive(stream))
                 self.assertEqual(seen[0], seen[1])
             copied = server.Server(mock.Mock(pid=0), port, port).counts("m")
-        # Recording counts on the recorded server, not on the copy.
+        # The recorded server counts the recorded requests, the copy doesn't.
         self.assertEqual(copied, server.ModelCounts(4, 7, 4, 4))
         self.assertEqual(self.counted(), bare.ID_DIGITS_MAX + 1 + 4)
 

@@ -1,4 +1,4 @@
-"""Tests of the report of gpu.py and of its timelines, without a GPU.
+"""Tests of gpu.py's report and timelines, without a GPU.
 
 python -m unittest discover bench/tests
 """
@@ -50,7 +50,7 @@ class Timeline(unittest.TestCase):
 
     def test_the_share_of_time_in_which_several_compute(self) -> None:
         found = [one for one in timeline.executions(ENTRIES) if one.model == "m"]
-        # From 10 to 90, 60 to 140 and 110 to 190: 60 of 180 nanoseconds.
+        # Executions compute from 10 to 90, 60 to 140 and 110 to 190: several do in 60 of 180 ns.
         self.assertAlmostEqual(timeline.overlap(found), 60 / 180)
         self.assertEqual(timeline.overlap([]), 0)
 

@@ -1,4 +1,4 @@
-"""Tests of the report of steady.py and of its plots, without servers."""
+"""Tests of steady.py's report and plots, without servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINE = {"workers": 2, "workers_pss": 1024, "descriptors": 9, "threads": 5, "cpu"
 
 
 def write_run(folder: pathlib.Path, growth: float, slower: float) -> steady_report.Run:
-    """Two hours that grow by MiB an hour, and whose last minutes are slower."""
+    """Two hours in which memory grows by MiB per hour, and whose last minutes are slower."""
     with (folder / "record.jsonl").open("w") as file:
         for seconds in range(10, 7201, 10):
             size = 50_000 + growth * 1024 * seconds / 3600

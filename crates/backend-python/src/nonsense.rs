@@ -106,7 +106,8 @@ fn say(socket: &mut UnixStream, bytes: &[u8]) {
     let _ = socket.shutdown(Shutdown::Write);
 }
 
-/// A request with one input in the frame and one in shared memory. It counts how often it ends.
+/// A request with one input in the frame and one in shared memory. `ends` counts its final
+/// replies.
 fn request(ends: Arc<RequestEndCounts>) -> PendingRequest {
     let input = |name: &str, length: usize| InputTensor {
         name: name.to_owned(),

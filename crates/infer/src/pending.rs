@@ -326,7 +326,7 @@ impl PendingRequest {
     }
 
     /// Ends the request with an error, and reports to its caller that no backend received it. For
-    /// requests that the scheduler rejects. Without a reason, nothing is counted.
+    /// requests that the scheduler rejects. If there is no reason, no failure is counted.
     pub fn refuse(mut self, status: Status, reason: Option<FailureReason>) {
         self.give_up_regions();
         if let Some(responder) = self.parts.responder.take() {

@@ -80,7 +80,7 @@ impl FlakyTests {
         }
     }
 
-    /// Formats a line per test, or nothing.
+    /// Formats one line per test; empty if there are no tests.
     pub(crate) fn report(&self) -> String {
         if self.0.is_empty() {
             return String::new();

@@ -145,7 +145,8 @@ impl Api {
         self.loads.run(call, |status| self.error(status, doing, Origin::Load))
     }
 
-    /// Makes a call for a load whose failure is not an error, and returns its status.
+    /// Makes a call on behalf of a load, and returns its status. A failure of the call is not an
+    /// error.
     pub(super) fn probe(&self, call: impl FnMut() -> OvStatus) -> OvStatus {
         self.loads.shared(call)
     }
@@ -209,8 +210,8 @@ fn reason(status: OvStatus, description: String, message: String, origin: Origin
 /// The version of a library that may lack some functions.
 fn version(library: &libloading::Library) -> Result<String, libloading::Error> {
     let mut version = OvVersion { build_number: std::ptr::null(), description: std::ptr::null() };
-    // SAFETY: the library is OpenVINO's if it has these functions, whose signatures are those of its
-    // headers. The out pointer is valid; the strings live until they are freed.
+    // SAFETY: the library is OpenVINO's if it has these functions, whose signatures are those of
+    // its headers. The out pointer is valid; the strings live until they are freed.
     unsafe {
         let get = library.get::<GetVersion>(b"ov_get_openvino_version\0")?;
         let free = library.get::<FreeVersion>(b"ov_version_free\0")?;
