@@ -54,6 +54,48 @@ fn batches_of_any_size_need_no_padding() {
     }
 }
 
+/// The model with the input A as another output.
+fn with_input_as_output(dims: &[i64]) -> Files {
+    let port: String = dims.iter().map(|dim| format!("<dim>{dim}</dim>")).collect();
+    let result = format!(
+        "<layer id=\"6\" name=\"A/result\" type=\"Result\" version=\"opset1\"><input>\
+         <port id=\"0\" precision=\"FP32\">{port}</port></input></layer></layers>"
+    );
+    let edge = "<edge from-layer=\"0\" from-port=\"0\" to-layer=\"6\" to-port=\"0\"/></edges>";
+    let text = two_outputs(dims, "").replace("</layers>", &result).replace("</edges>", edge);
+    Files::new("model.xml", &text)
+}
+
+#[test]
+fn outputs_that_are_inputs_have_their_elements() {
+    let Some(library) = library() else { return };
+    let config = format!("{BATCHED} output {{ name: 'A' data_type: TYPE_FP32 dims: [ 2 ] }}");
+    for dims in [[-1, 2], [1, 2]] {
+        let files = with_input_as_output(&dims);
+        let mut loaded = try_load(library.clone(), &files, &config).unwrap();
+        for _ in 0..2 {
+            let results =
+                loaded.execute(vec![pair([1., -1.], [10., 20.]), pair([3., 4.], [0., 0.])]);
+            let expected = [([1., -1.], [11., 19.]), ([3., 4.], [3., 4.])];
+            for (result, (own, sum)) in results.into_iter().zip(expected) {
+                let result = result.unwrap();
+                assert_eq!(output(&result, "A"), (vec![1, 2], own.to_vec()));
+                assert_eq!(output(&result, "SUM"), (vec![1, 2], sum.to_vec()));
+            }
+        }
+    }
+}
+
+#[test]
+fn scalars_are_one_element_for_clients() {
+    let Some(library) = library() else { return };
+    let config = BATCHED.replace("max_batch_size: 8", "").replace("[ 2 ]", "[ 1 ]");
+    let mut loaded = try_load(library, &files(&[]), &config).unwrap();
+    let request = request(&[("A", &[1], &[2.]), ("B", &[1], &[3.])]);
+    let result = loaded.execute(vec![request]).remove(0).unwrap();
+    assert_eq!(output(&result, "SUM"), (vec![1], vec![5.]));
+}
+
 #[test]
 fn responses_keep_their_outputs_through_later_runs() {
     let Some(library) = library() else { return };

@@ -58,6 +58,10 @@ pub(super) struct OvVersion {
     pub(super) description: *const c_char,
 }
 
+/// Stores the port of a model that has a name.
+pub(super) type PortByName =
+    unsafe extern "C" fn(*const RawModel, *const c_char, *mut *mut RawPort) -> OvStatus;
+
 /// Defines the table of functions, which have the names that the library exports.
 macro_rules! functions {
     ($($name:ident: $signature:ty;)*) => {
@@ -128,6 +132,7 @@ functions! {
         unsafe extern "C" fn(*const RawModel, usize, *mut *mut RawPort) -> OvStatus;
     ov_model_const_output_by_index:
         unsafe extern "C" fn(*const RawModel, usize, *mut *mut RawPort) -> OvStatus;
+    ov_model_const_input_by_name: PortByName;
     ov_model_reshape_by_port_indexes: unsafe extern "C" fn(
         *const RawModel,
         *const usize,

@@ -9,9 +9,9 @@ use galatea_runtime::{ElementKind, SessionInterface, TensorInfo};
 use galatea_tensor::DataType;
 
 use super::element;
-use super::functions::{OvStatus, RawModel, RawPort};
+use super::functions::{OvStatus, PortByName, RawModel, RawPort};
 use super::handle::Handle;
-use super::library::{Library, text};
+use super::library::{Library, c_string, text};
 use super::preprocess::{self, Conversion};
 use super::shape::{OvDimension, OvPartialShape};
 
@@ -31,6 +31,8 @@ pub(crate) struct Port {
     pub(super) number: c_int,
     /// The bounds of the sizes; `None` if the number of dimensions is variable.
     pub(crate) bounds: Option<Vec<OvDimension>>,
+    /// The input that an output is, without any operator between them.
+    pub(super) source: Option<usize>,
 }
 
 impl Port {
@@ -76,11 +78,50 @@ impl Model {
     /// The model's outputs.
     pub(crate) fn outputs(&self) -> Result<Vec<Port>, Status> {
         let functions = self.library.api().functions();
-        self.list(&PortFunctions {
+        let mut outputs = self.list(&PortFunctions {
             side: "output",
             count: functions.ov_model_outputs_size,
             by_index: functions.ov_model_const_output_by_index,
-        })
+        })?;
+        let inputs = self.inputs()?;
+        for output in &mut outputs {
+            // A name belongs to one tensor.
+            let alias = self.input_alias(&output.name);
+            let is_same =
+                |input: &Port| alias.as_ref() == Some(&input.name) && input.number == output.number;
+            output.source = inputs.iter().position(is_same);
+        }
+        Ok(outputs)
+    }
+
+    /// The name in [`Self::inputs`] of an input, which may have several names; `None` if no input
+    /// has this one.
+    pub(crate) fn input_alias(&self, name: &str) -> Option<String> {
+        self.alias(self.library.api().functions().ov_model_const_input_by_name, name)
+    }
+
+    fn alias(&self, by_name: PortByName, name: &str) -> Option<String> {
+        let api = self.library.api();
+        let name = c_string(name, "the name of a tensor").ok()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the model is alive, the name lives during the call, the out pointer is valid.
+        let find = || unsafe { by_name(self.as_ptr(), name.as_ptr(), &raw mut raw) };
+        if api.probe(find) != 0 {
+            return None;
+        }
+        // SAFETY: the named function frees the port, which the call above has stored.
+        let port = unsafe {
+            Handle::create(
+                api,
+                api.functions().ov_output_const_port_free,
+                "finding a tensor",
+                |out| {
+                    *out = raw;
+                    0
+                },
+            )
+        };
+        self.name(&port.ok()?)
     }
 
     pub(crate) fn interface(&self) -> Result<SessionInterface, Status> {
@@ -125,7 +166,7 @@ impl Model {
         };
         api.load(&format!("getting {} infos", functions.side), get)?;
         let bounds = self.bounds(&port, functions.side, &name)?;
-        Ok(Port { name, number, bounds })
+        Ok(Port { name, number, bounds, source: None })
     }
 
     fn name(&self, port: &Handle<RawPort>) -> Option<String> {

@@ -48,6 +48,8 @@ unsafe impl Sync for RequestHandle {}
 /// An output, and its memory while no run needs it.
 struct BoundOutput {
     number: c_int,
+    /// The input that the output is, if there is no operator between them.
+    source: Option<usize>,
     /// The shape for which memory is allocated; variable sizes are 0 at first, and grow.
     dims: Vec<i64>,
     unused: Option<OwnedTensor>,
@@ -73,6 +75,7 @@ impl InferRequest {
         };
         let memory = |port: &Port| BoundOutput {
             number: port.number,
+            source: port.source,
             dims: port.dims().into_iter().map(|dim| dim.max(0)).collect(),
             unused: None,
         };
@@ -127,7 +130,7 @@ impl InferRequest {
         }
         let set = api.functions().ov_infer_request_set_output_tensor_by_index;
         for (index, output) in self.outputs.iter_mut().enumerate() {
-            if outputs.clone().any(|requested| requested == index) {
+            if output.source.is_some() || outputs.clone().any(|requested| requested == index) {
                 continue;
             }
             let tensor = match output.unused.take() {
@@ -144,12 +147,33 @@ impl InferRequest {
                 .outputs
                 .get(index)
                 .ok_or_else(|| Status::internal(format!("there is no output {index}")))?;
+            if let Some(copy) = self.copied_input(output, inputs, !padded.is_empty())? {
+                made.push(copy);
+                continue;
+            }
             let tensor = OwnedTensor::new(library, output.number, &output.dims)?;
             // SAFETY: as above.
             api.check(unsafe { set(raw, index, tensor.as_ptr()) }, "setting an output")?;
             made.push(tensor);
         }
         Ok(made)
+    }
+
+    /// A copy of the input that an output is; `None` for other outputs. The library would take memory
+    /// for such an output for the memory of the input.
+    fn copied_input(
+        &self,
+        output: &BoundOutput,
+        inputs: &[(usize, OvTensor<'_>)],
+        is_padded: bool,
+    ) -> Result<Option<OwnedTensor>, Status> {
+        let Some(source) = output.source else { return Ok(None) };
+        let rows = match self.rows {
+            BatchRows::Fixed(rows) if is_padded => Some(rows),
+            BatchRows::Fixed(_) | BatchRows::Variable => None,
+        };
+        let input = inputs.iter().find(|(given, _)| *given == source);
+        input.map(|(_, input)| input.copied(&self.library, rows)).transpose()
     }
 
     pub(crate) fn library(&self) -> &Library {

@@ -13,10 +13,13 @@ use galatea_tensor::{DataType, Shape};
 use smallvec::SmallVec;
 
 use super::element;
-use super::functions::RawTensor;
+use super::functions::{OvStatus, RawTensor};
 use super::handle::Handle;
 use super::library::{Api, Library};
 use super::shape::OvShape;
+
+/// The status of a call with a parameter that the library's C interface refuses.
+const INVALID_PARAMETER: OvStatus = -14;
 
 /// A tensor over the caller's memory, which lives at least as long as `'data`.
 pub(crate) struct OvTensor<'data> {
@@ -76,6 +79,26 @@ impl<'data> OvTensor<'data> {
     /// The first dimension.
     pub(super) fn rows(&self) -> usize {
         self.dims.first().map_or(0, |&rows| usize::try_from(rows).unwrap_or(0))
+    }
+
+    /// A copy, with more rows if the batch is padded.
+    pub(super) fn copied(
+        &self,
+        library: &Library,
+        rows: Option<usize>,
+    ) -> Result<OwnedTensor, Status> {
+        if let Some(rows) = rows {
+            return self.padded(library, rows);
+        }
+        let copy = OwnedTensor::new(library, self.number, &self.dims)?;
+        let size = self.memory.byte_size();
+        if size > 0 {
+            let address = copy.address(library.api())?.cast_mut();
+            // SAFETY: the new tensor has the shape and the type of this one, so as many bytes, in
+            // memory of its own. The caller's memory lives during the call.
+            unsafe { ptr::copy_nonoverlapping(self.memory.start(), address, size) };
+        }
+        Ok(copy)
     }
 
     /// A copy with this many rows, the last of which contain zeros.
@@ -162,7 +185,10 @@ impl OwnedTensor {
             let status = (functions.ov_tensor_get_element_type)(self.as_ptr(), &raw mut number);
             api.check(status, "reading an output's type")?;
             let status = (functions.ov_tensor_get_shape)(self.as_ptr(), &raw mut shape);
-            api.check(status, "reading an output's shape")?;
+            // The library refuses to make a shape without sizes, which is that of a scalar.
+            if status != INVALID_PARAMETER {
+                api.check(status, "reading an output's shape")?;
+            }
             let dims = shape.dims();
             (functions.ov_shape_free)(&raw mut shape);
             dims
