@@ -38,10 +38,10 @@ pub struct BackendOptions {
 
 /// The `openvino` backend.
 pub struct OpenVinoBackend {
-    library: Arc<Library>,
+    pub(crate) library: Arc<Library>,
     /// The libraries that models specify, which are never closed.
     named: Lock<BTreeMap<PathBuf, Arc<Library>>>,
-    machine: MachineResources,
+    pub(crate) machine: MachineResources,
     default_max_batch_size: i32,
     settings: BTreeMap<String, String>,
 }

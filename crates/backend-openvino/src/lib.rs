@@ -10,6 +10,7 @@
 //!   `runtime` implements the parts that all runtimes share.
 //! - `signature` compares a configuration with its model by the rules of Triton's backend;
 //!   `parameters` reads that backend's parameters.
+//! - `import` executes models that the backends of other frameworks hand over.
 //! - `network` reads a model's file: `layouts` finds batch dimensions in it, and `predictable`
 //!   decides whether the server may execute it inline.
 //!
@@ -26,6 +27,7 @@ mod api;
 mod backend;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod import;
 mod layouts;
 mod network;
 mod parameters;

@@ -8,10 +8,10 @@ use galatea_infer::Status;
 pub(crate) const CPU: &str = "CPU";
 const NUM_STREAMS: &str = "NUM_STREAMS";
 const PERFORMANCE_HINT: &str = "PERFORMANCE_HINT";
-const NUM_THREADS: &str = "INFERENCE_NUM_THREADS";
+pub(crate) const NUM_THREADS: &str = "INFERENCE_NUM_THREADS";
 const HINT_BF16: &str = "HINT_BF16";
 /// A parameter that Triton's backend doesn't have.
-const PRECISION_HINT: &str = "INFERENCE_PRECISION_HINT";
+pub(crate) const PRECISION_HINT: &str = "INFERENCE_PRECISION_HINT";
 /// Another such parameter: the path of the library that executes this model.
 pub(crate) const LIBRARY: &str = "OPENVINO_LIBRARY_PATH";
 

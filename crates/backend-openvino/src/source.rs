@@ -51,13 +51,7 @@ impl SessionSource for OpenVinoSource {
     fn open_shared(&self) -> Result<OpenedModel<Self::Shared>, Status> {
         let core = self.core()?;
         let Prepared { model, interface, rows } = self.prepare(&core)?;
-        let ModelParameters { target_device, skips_dynamic_batches, .. } = &self.parameters;
-        let may_batch = self.is_batched() && !skips_dynamic_batches;
-        let compiled = core.compile_model(&model, target_device, may_batch)?;
-        self.log_precision(&compiled);
-        self.log_properties(&compiled);
-        let (input_count, outputs) = (interface.inputs.len(), model.outputs()?);
-        let session = Arc::new(SharedModel { model: compiled, input_count, outputs, rows });
+        let session = self.compile(&core, &model, rows)?;
         Ok(OpenedModel { session, interface, guarantee: self.guarantee() })
     }
 
@@ -72,8 +66,24 @@ impl OpenVinoSource {
         self.spec.max_batch_size > 0
     }
 
+    /// Compiles a model for the device.
+    pub(crate) fn compile(
+        &self,
+        core: &Core,
+        model: &Model,
+        rows: BatchRows,
+    ) -> Result<Arc<SharedModel>, Status> {
+        let ModelParameters { target_device, skips_dynamic_batches, .. } = &self.parameters;
+        let may_batch = self.is_batched() && !skips_dynamic_batches;
+        let compiled = core.compile_model(model, target_device, may_batch)?;
+        self.log_precision(&compiled);
+        self.log_properties(&compiled);
+        let (input_count, outputs) = (model.inputs()?.len(), model.outputs()?);
+        Ok(Arc::new(SharedModel { model: compiled, input_count, outputs, rows }))
+    }
+
     /// The object that compiles the model, with the model's parameters.
-    fn core(&self) -> Result<Core, Status> {
+    pub(crate) fn core(&self) -> Result<Core, Status> {
         let core = Core::new(self.library.clone())?;
         let ModelParameters { target_device, cpu_extension, .. } = &self.parameters;
         if !cpu_extension.is_empty() {

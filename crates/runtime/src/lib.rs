@@ -18,7 +18,9 @@
 //!   their type. Outputs with a fixed-size type are slices of the tensors that the library created.
 //! - [`RuntimeModel`] loads a model once for all of its CPU instances, and once for each GPU
 //!   instance.
-//! - [`LibrarySearchSpec`] finds the library by flag, environment variable and Python package;
+//! - [`ModelImporter`] is implemented by a runtime that executes models of other frameworks.
+//! - [`LibrarySearchSpec`] finds the library by flag, environment variable and Python package,
+//!   [`RuntimeOnDemand`] opens it when a model needs it;
 //!   [`auto_complete`] completes a configuration, [`configured`] describes a configuration's
 //!   tensors as the model sees them, [`ModelFilesByProcessor`] finds a model's files,
 //!   [`parameters`] reads settings as Triton does, [`threads`] divides the processors among
@@ -61,12 +63,14 @@ mod arena;
 pub mod auto_complete;
 mod batch_input;
 pub mod configured;
+mod import;
 mod instance;
 mod interface;
 mod library_search;
 mod machine;
 mod model;
 mod model_file;
+mod on_demand;
 pub mod parameters;
 mod region;
 mod session;
@@ -75,12 +79,14 @@ mod source;
 mod switch;
 pub mod threads;
 
+pub use import::{ImportedModel, ImportedTensor, ImportingLibrary, ModelImporter};
 pub use instance::copy_failed_error;
 pub use interface::{BatchingSupport, ElementKind, SessionInterface, TensorInfo};
 pub use library_search::{LibraryPathOverrides, LibrarySearchPaths, LibrarySearchSpec};
 pub use machine::MachineResources;
 pub use model::RuntimeModel;
 pub use model_file::{ModelFilesByProcessor, model_entry, model_path};
+pub use on_demand::RuntimeOnDemand;
 pub use region::{ByteRegion, DeviceBytes, overlaps_input};
 pub use session::{
     DeviceTensor, OutputData, OutputPlace, OwnedRunOutput, PackedStrings, STRING_BYTES, Session,

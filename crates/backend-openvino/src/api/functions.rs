@@ -133,6 +133,7 @@ functions! {
     ov_model_const_output_by_index:
         unsafe extern "C" fn(*const RawModel, usize, *mut *mut RawPort) -> OvStatus;
     ov_model_const_input_by_name: PortByName;
+    ov_model_const_output_by_name: PortByName;
     ov_model_reshape_by_port_indexes: unsafe extern "C" fn(
         *const RawModel,
         *const usize,

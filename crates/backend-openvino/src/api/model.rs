@@ -40,6 +40,25 @@ impl Port {
     pub(super) fn dims(&self) -> Vec<i64> {
         self.bounds.iter().flatten().map(|bounds| bounds.size()).collect()
     }
+
+    /// The type of its elements, if requests may have it.
+    pub(crate) fn datatype(&self) -> Option<DataType> {
+        element::datatype(self.number)
+    }
+
+    pub(crate) fn is_scalar(&self) -> bool {
+        self.bounds.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(name: &str, datatype: DataType, bounds: Option<Vec<OvDimension>>) -> Self {
+        Self {
+            name: name.to_owned(),
+            number: element::number(datatype).unwrap(),
+            bounds,
+            source: None,
+        }
+    }
 }
 
 /// An input or output whose type is changed.
@@ -98,6 +117,11 @@ impl Model {
     /// has this one.
     pub(crate) fn input_alias(&self, name: &str) -> Option<String> {
         self.alias(self.library.api().functions().ov_model_const_input_by_name, name)
+    }
+
+    /// The same for outputs.
+    pub(crate) fn output_alias(&self, name: &str) -> Option<String> {
+        self.alias(self.library.api().functions().ov_model_const_output_by_name, name)
     }
 
     fn alias(&self, by_name: PortByName, name: &str) -> Option<String> {
