@@ -1,6 +1,7 @@
 //! The backend, which all models share.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_backend::{
@@ -11,9 +12,13 @@ use galatea_config::{ConfigDraft, InstanceKind, ModelSpec};
 use galatea_devices::Devices;
 use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::Status;
-use galatea_runtime::{MachineResources, RuntimeModel, model_entry};
+use galatea_runtime::{
+    ImportingLibrary, MachineResources, ModelImporter, RuntimeModel, RuntimeOnDemand, model_entry,
+};
 
 use crate::api::{GraphSession, Library};
+use crate::choice::{Candidate, InstalledRuntimes, Runtime};
+use crate::imported::{ImportError, ModelImport};
 use crate::messages::MetaGraphDef;
 use crate::model_format::ModelFormat;
 use crate::parameters::{BackendSettings, ModelParameters};
@@ -25,8 +30,18 @@ use crate::{
 /// Receives log messages about models that have not been loaded yet.
 pub type LogFunction = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
 
+/// The runtimes that execute models of TensorFlow.
+pub struct GraphRuntimes {
+    /// TensorFlow's library.
+    pub tensorflow: Arc<RuntimeOnDemand<Library>>,
+    /// `OpenVINO`, which executes many of them with less memory.
+    pub openvino: RuntimeOnDemand<dyn ModelImporter>,
+}
+
 /// The backend's options.
 pub struct BackendOptions {
+    /// The folder for copies of graphs while they are loaded.
+    pub temporary_folder: PathBuf,
     /// The backend's command-line settings: `allow-soft-placement`, `default-max-batch-size`,
     /// `gpu-memory-fraction`, which is checked but has no effect without GPUs, and `version`. Other
     /// settings are ignored.
@@ -41,29 +56,48 @@ pub struct BackendOptions {
 
 /// The `tensorflow` backend.
 pub struct TensorFlowBackend {
-    library: Arc<Library>,
+    runtimes: GraphRuntimes,
     machine: MachineResources,
     settings: BackendSettings,
+    settings_text: BTreeMap<String, String>,
+    temporary_folder: PathBuf,
     log: LogFunction,
-    fingerprint: Option<BackendFingerprint>,
 }
 
 impl TensorFlowBackend {
-    /// Creates the backend from an open library.
+    /// Creates the backend. The runtimes are opened when the first model needs them.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` for an invalid value in `backend_config`.
-    pub fn new(library: Arc<Library>, options: BackendOptions) -> Result<Self, Status> {
-        let BackendOptions { backend_config, log, devices, account } = options;
+    pub fn new(runtimes: GraphRuntimes, options: BackendOptions) -> Result<Self, Status> {
+        let BackendOptions { temporary_folder, backend_config, log, devices, account } = options;
         let settings = BackendSettings::parse(&backend_config)?;
-        let fingerprint = library.file_fingerprint().map(|file| BackendFingerprint {
-            version: library.version().to_owned(),
-            settings: backend_config,
-            files: vec![file.clone()],
-        });
-        let machine = MachineResources { devices, account };
-        Ok(Self { library, machine, settings, log, fingerprint })
+        let (machine, settings_text) = (MachineResources { devices, account }, backend_config);
+        Ok(Self { runtimes, machine, settings, settings_text, temporary_folder, log })
+    }
+
+    fn installed(&self) -> InstalledRuntimes {
+        InstalledRuntimes {
+            tensorflow: self.runtimes.tensorflow.find().map(drop),
+            openvino: self.runtimes.openvino.find().map(drop),
+        }
+    }
+
+    /// Refuses all models if no runtime is installed.
+    fn check_installed(&self) -> Result<(), Status> {
+        match self.installed() {
+            InstalledRuntimes { tensorflow: Err(missing), openvino: Err(_) } => Err(missing),
+            InstalledRuntimes { .. } => Ok(()),
+        }
+    }
+
+    /// Opens the operator libraries of a model, which only TensorFlow's library can use.
+    fn open_operators(&self, names: &[String], files: &dyn ModelFiles) -> Result<(), Status> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        op_libraries::open(&*self.runtimes.tensorflow.get()?, names, files)
     }
 
     /// Reads the graph of a `SavedModel` from its file or, if the file has another form, through
@@ -86,7 +120,8 @@ impl TensorFlowBackend {
             return Ok(Some(meta_graph));
         }
         let config = session_config::encode(parameters, self.settings.soft_placement, 0);
-        let opened = GraphSession::of_saved_model(&self.library, &path, tag, &config, true);
+        let library = self.runtimes.tensorflow.get()?;
+        let opened = GraphSession::of_saved_model(&library, &path, tag, &config, true);
         let (_, message) = opened.map_err(|status| not_completed(draft, status.message()))?;
         saved_model::decode_meta_graph(&message.unwrap_or_default()).map(Some)
     }
@@ -113,9 +148,10 @@ impl Backend for TensorFlowBackend {
         draft: &mut ConfigDraft,
         files: &dyn ModelFiles,
     ) -> Result<(), Status> {
+        self.check_installed()?;
         let name = draft.name().to_owned();
         let format = ModelFormat::of_platform(draft.platform(), &name)?;
-        op_libraries::open(&self.library, draft.op_library_filenames(), files)?;
+        self.open_operators(draft.op_library_filenames(), files)?;
         let parameters = draft.message().parameters.iter();
         let parameters = parameters.map(|(key, value)| (key.clone(), value.string_value.clone()));
         let parameters = ModelParameters::parse(&parameters.collect(), &name)?;
@@ -138,8 +174,9 @@ impl Backend for TensorFlowBackend {
         files: &dyn ModelFiles,
         host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
+        self.check_installed()?;
         let format = ModelFormat::of_platform(&spec.platform, &spec.name)?;
-        op_libraries::open(&self.library, &spec.op_library_filenames, files)?;
+        self.open_operators(&spec.op_library_filenames, files)?;
         let parameters = ModelParameters::parse(&spec.parameters, &spec.name)?;
         validation::check_ranks(&spec)?;
         let kinds = spec.instance_groups.iter().map(|group| group.kind);
@@ -148,22 +185,93 @@ impl Backend for TensorFlowBackend {
                 host.log(LogLevel::Warning, &warning);
             }
         }
-        let source = TensorFlowSource {
-            library: self.library.clone(),
-            path: model_entry(files, spec.model_filename(None), format.default_name(), &spec.name)?,
-            spec: spec.clone(),
-            format,
-            init_ops: init_ops::read(files, &parameters.init_ops_file)?,
-            parameters,
-            soft_placement: self.settings.soft_placement,
-            has_own_operators: !spec.op_library_filenames.is_empty(),
-            host: host.clone(),
-        };
-        Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?))
+        let path =
+            model_entry(files, spec.model_filename(None), format.default_name(), &spec.name)?;
+        let init_ops = init_ops::read(files, &parameters.init_ops_file)?;
+        self.load_described(DescribedModel { spec, format, path, parameters, init_ops, host })
     }
 
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         // Changes to the files of operator libraries are not tracked.
-        if loaded.spec.op_library_filenames.is_empty() { self.fingerprint.clone() } else { None }
+        if !loaded.spec.op_library_filenames.is_empty() {
+            return None;
+        }
+        let importing = loaded.model.underlying().and_then(|it| it.downcast().ok());
+        let (version, file) = match importing.as_deref() {
+            Some(ImportingLibrary { version, file }) => (version.clone(), file.clone()?),
+            None => {
+                let library = self.runtimes.tensorflow.opened()?;
+                (library.version().to_owned(), library.file_fingerprint()?.clone())
+            }
+        };
+        let settings = self.settings_text.clone();
+        Some(BackendFingerprint { version, settings, files: vec![file] })
+    }
+}
+
+/// A model and its configuration, whose parameters were read.
+struct DescribedModel {
+    spec: Arc<ModelSpec>,
+    format: ModelFormat,
+    /// The model's directory or file.
+    path: PathBuf,
+    parameters: ModelParameters,
+    init_ops: Vec<String>,
+    host: Arc<dyn ModelHost>,
+}
+
+impl TensorFlowBackend {
+    /// Loads a model with the first runtime that can execute it.
+    fn load_described(&self, model: DescribedModel) -> Result<Box<dyn Model>, Status> {
+        let (installed, parameter) = (self.installed(), model.parameters.runtime);
+        let mut failure: Option<Status> = None;
+        for Candidate { runtime, reason } in parameter.candidates(&installed) {
+            let name = &model.spec.name;
+            if runtime == Runtime::TensorFlow {
+                let failure = failure.map(|one| format!(": {}", one.message())).unwrap_or_default();
+                let line =
+                    format!("model '{name}' is executed by TensorFlow, because {reason}{failure}");
+                model.host.log(LogLevel::Info, &line);
+                return self.load_by_tensorflow(model);
+            }
+            match self.load_by_openvino(&model) {
+                Ok(loaded) => {
+                    let line = format!("model '{name}' is executed by OpenVINO, because {reason}");
+                    model.host.log(LogLevel::Info, &line);
+                    return Ok(loaded);
+                }
+                Err(ImportError::Refused(status)) => return Err(status),
+                Err(ImportError::Impossible(status)) => failure = Some(status),
+            }
+        }
+        Err(parameter.refusal(&model.spec.name, installed, failure.as_ref()))
+    }
+
+    fn load_by_openvino(&self, model: &DescribedModel) -> Result<Box<dyn Model>, ImportError> {
+        let import = ModelImport {
+            spec: &model.spec,
+            parameters: &model.parameters,
+            format: model.format,
+            path: &model.path,
+            temporary_folder: &self.temporary_folder,
+            host: &model.host,
+        };
+        import.load(&self.runtimes.openvino)
+    }
+
+    fn load_by_tensorflow(&self, model: DescribedModel) -> Result<Box<dyn Model>, Status> {
+        let DescribedModel { spec, format, path, parameters, init_ops, host } = model;
+        let source = TensorFlowSource {
+            library: self.runtimes.tensorflow.get()?,
+            path,
+            spec: spec.clone(),
+            format,
+            parameters,
+            soft_placement: self.settings.soft_placement,
+            init_ops,
+            has_own_operators: !spec.op_library_filenames.is_empty(),
+            host: host.clone(),
+        };
+        Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?))
     }
 }

@@ -178,13 +178,13 @@ mod tests {
         NodeDef {
             name: operator.to_lowercase(),
             operator: operator.to_owned(),
-            device: String::new(),
+            ..NodeDef::default()
         }
     }
 
     fn graph(operators: &[&str], in_function: &[&str]) -> GraphDef {
         let nodes = |operators: &[&str]| operators.iter().map(|name| node(name)).collect();
-        let function = FunctionDef { nodes: nodes(in_function) };
+        let function = FunctionDef { nodes: nodes(in_function), ..FunctionDef::default() };
         let library = FunctionLibrary { functions: vec![function] };
         GraphDef { nodes: nodes(operators), library: Some(library) }
     }

@@ -9,6 +9,9 @@
 //! - `messages` and `saved_model` read a model's files without the library: the signatures of a
 //!   `SavedModel` and the nodes of a graph. `validation` and `completion` compare and complete
 //!   configurations by Triton's rules, with Triton's error texts.
+//! - `choice` chooses the runtime that executes a model: the library, or another that reads graphs.
+//!   `portability` finds what only the library executes, in a configuration and in the part of a
+//!   graph that `reach` finds; `imported` hands the other models over.
 //! - `session` executes a model for an instance. The crate `runtime` implements the parts that all
 //!   runtimes share.
 //!
@@ -24,15 +27,19 @@
 mod accelerators;
 mod api;
 mod backend;
+mod choice;
 mod completion;
 mod element;
 mod graph;
+mod imported;
 mod init_ops;
 mod messages;
 mod model_format;
 mod node_devices;
 mod op_libraries;
 mod parameters;
+mod portability;
+mod reach;
 mod saved_model;
 mod session;
 mod session_config;
@@ -40,4 +47,4 @@ mod source;
 mod validation;
 
 pub use api::{LOG_LEVEL_VARIABLE, Library, choose_warnings_and_errors};
-pub use backend::{BackendOptions, LogFunction, TensorFlowBackend};
+pub use backend::{BackendOptions, GraphRuntimes, LogFunction, TensorFlowBackend};

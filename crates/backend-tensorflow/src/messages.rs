@@ -79,9 +79,40 @@ pub(crate) struct NodeDef {
     pub(crate) name: String,
     #[prost(string, tag = "2")]
     pub(crate) operator: String,
+    /// The tensors that the node reads: `node`, `node:1`, or `^node` for a node that only has to
+    /// run before it.
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) inputs: Vec<String>,
     /// The device; empty if none is specified.
     #[prost(string, tag = "4")]
     pub(crate) device: String,
+    #[prost(btree_map = "string, message", tag = "5")]
+    pub(crate) attributes: BTreeMap<String, AttrValue>,
+}
+
+/// An attribute of a node: a type of elements, or names of functions.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AttrValue {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) list: Option<AttrList>,
+    #[prost(int32, tag = "6")]
+    pub(crate) datatype: i32,
+    #[prost(message, optional, tag = "10")]
+    pub(crate) function: Option<NameAttrList>,
+}
+
+/// A list of attributes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AttrList {
+    #[prost(message, repeated, tag = "9")]
+    pub(crate) functions: Vec<NameAttrList>,
+}
+
+/// The name of a function that a node calls.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct NameAttrList {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
 }
 
 /// The functions of a graph.
@@ -94,6 +125,15 @@ pub(crate) struct FunctionLibrary {
 /// A function, which consists of nodes.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct FunctionDef {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) signature: Option<OpDef>,
     #[prost(message, repeated, tag = "3")]
     pub(crate) nodes: Vec<NodeDef>,
+}
+
+/// The description of a function.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct OpDef {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
 }

@@ -105,8 +105,8 @@ mod tests {
         inputs: Vec<String>,
         #[prost(string, tag = "4")]
         device: String,
-        #[prost(bytes = "vec", tag = "5")]
-        attributes: Vec<u8>,
+        #[prost(bytes = "vec", tag = "6")]
+        debug_info: Vec<u8>,
     }
 
     fn graph(devices: &[&str]) -> WholeGraph {
@@ -114,7 +114,7 @@ mod tests {
             name: "n".repeat(200),
             inputs: vec!["a".to_owned(), String::new()],
             device: (*device).to_owned(),
-            attributes: vec![1; 300],
+            debug_info: vec![1; 300],
         };
         WholeGraph { nodes: devices.iter().map(node).collect(), version: 7 }
     }

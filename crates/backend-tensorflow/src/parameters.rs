@@ -8,6 +8,8 @@ use galatea_runtime::parameters::{
     bool_parameter, default_max_batch_size, integer_parameter, parameter_conversion_error,
 };
 
+use crate::choice::{RUNTIME, RuntimeParameter};
+
 const SHARE_COUNT: &str = "MAX_SESSION_SHARE_COUNT";
 const INTRA_THREADS: &str = "TF_NUM_INTRA_THREADS";
 const INTER_THREADS: &str = "TF_NUM_INTER_THREADS";
@@ -30,6 +32,8 @@ pub(crate) struct ModelParameters {
     pub(crate) signature: String,
     /// The file that lists the nodes to run after loading; empty if there is none.
     pub(crate) init_ops_file: String,
+    /// The runtime that is to execute the model.
+    pub(crate) runtime: RuntimeParameter,
 }
 
 impl ModelParameters {
@@ -55,6 +59,7 @@ impl ModelParameters {
             graph_tag: text("TF_GRAPH_TAG"),
             signature: text("TF_SIGNATURE_DEF"),
             init_ops_file: text("TF_INIT_OPS_FILE"),
+            runtime: RuntimeParameter::parse(&text(RUNTIME), model)?,
         })
     }
 }

@@ -13,9 +13,9 @@ use crate::element;
 use crate::messages::{MetaGraphDef, SavedModel, SignatureDef, TensorInfo};
 
 /// The tag of the graph to serve, unless the configuration specifies another.
-const DEFAULT_TAG: &str = "serve";
+pub(crate) const DEFAULT_TAG: &str = "serve";
 /// The signature to serve, unless the configuration specifies another.
-const DEFAULT_SIGNATURE: &str = "serving_default";
+pub(crate) const DEFAULT_SIGNATURE: &str = "serving_default";
 /// Signatures that don't describe a use of the model.
 const INTERNAL_SIGNATURES: [&str; 2] = ["__saved_model_init_op", "__saved_model_train_op"];
 /// The file that contains the graphs and their signatures.

@@ -69,6 +69,7 @@ const fn jit_level(graph_level: i32) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::choice::RuntimeParameter;
 
     #[test]
     fn the_message_has_the_fields_of_the_library() {
@@ -80,6 +81,7 @@ mod tests {
             graph_tag: String::new(),
             signature: String::new(),
             init_ops_file: String::new(),
+            runtime: RuntimeParameter::Unstated,
         };
         let message = encode(&parameters, OnOff::On, 1);
         // Field 1: a map with the key `GPU` and the default value 0.

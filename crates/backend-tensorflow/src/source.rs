@@ -120,8 +120,7 @@ impl TensorFlowSource {
             ModelFormat::SavedModel => self.open_saved_model(path)?,
             ModelFormat::GraphDef => self.open_graph(path)?,
         };
-        let signature = signature.with_outputs(|name| is_used_output(&self.spec, name));
-        let signature = required_first(with_configured_dims(signature, &self.spec), &self.spec);
+        let signature = used_signature(signature, &self.spec);
         let names = |tensors: &[SignatureTensor]| {
             let name = |tensor: &SignatureTensor| self.graph_tensor(&session, tensor);
             tensors.iter().map(name).collect::<Result<Vec<TensorName>, Status>>()
@@ -195,23 +194,14 @@ impl TensorFlowSource {
     }
 
     fn open_graph(&self, path: &Path) -> Result<OpenedGraph, Status> {
-        let mut bytes = std::fs::read(path).map_err(|error| {
-            Status::internal(format!("failed to open/read file '{}': {error}", path.display()))
-        })?;
-        let unreadable =
-            || Status::internal(format!("Can't parse {} as binary proto", path.display()));
-        let graph = GraphDef::decode(bytes.as_slice()).map_err(|_| unreadable())?;
-        if graph.nodes.is_empty() {
-            let text = format!("model {} has an empty network", self.spec.name);
-            return Err(Status::internal(text));
-        }
+        let (mut bytes, graph) = read_graph(path, &self.spec.name)?;
         // If the model has its own placement, the graph determines the devices.
         let groups = self.spec.instance_groups.iter();
         let is_placed = groups.clone().any(|group| group.kind == InstanceKind::Model);
         let device = (!is_placed).then_some("/cpu:0");
         if !is_placed {
             let cleared = node_devices::without_other_devices(&bytes, &graph);
-            bytes = cleared.map_err(|_| unreadable())?.unwrap_or(bytes);
+            bytes = cleared.map_err(|_| unreadable(path))?.unwrap_or(bytes);
         }
         let probe = with_probe(&mut bytes, &graph);
         let session = GraphSession::of_graph(&self.library, &bytes, device, &self.config())?;
@@ -225,17 +215,46 @@ impl TensorFlowSource {
     }
 }
 
-/// Adds a node without effect to an encoded graph, and returns the node's name.
-fn with_probe(bytes: &mut Vec<u8>, graph: &GraphDef) -> String {
-    let mut name = String::from("galatea_probe");
+/// Reads a graph. Returns its encoded form, too.
+pub(crate) fn read_graph(path: &Path, model: &str) -> Result<(Vec<u8>, GraphDef), Status> {
+    let bytes = std::fs::read(path).map_err(|error| {
+        Status::internal(format!("failed to open/read file '{}': {error}", path.display()))
+    })?;
+    let graph = GraphDef::decode(bytes.as_slice()).map_err(|_| unreadable(path))?;
+    if graph.nodes.is_empty() {
+        return Err(Status::internal(format!("model {model} has an empty network")));
+    }
+    Ok((bytes, graph))
+}
+
+fn unreadable(path: &Path) -> Status {
+    Status::internal(format!("Can't parse {} as binary proto", path.display()))
+}
+
+/// A name for new nodes, with which no name of the graph begins.
+pub(crate) fn unused_name(graph: &GraphDef, name: &str) -> String {
+    let mut name = name.to_owned();
     while graph.nodes.iter().any(|node| node.name.starts_with(&name)) {
         name.push('_');
     }
+    name
+}
+
+/// Adds a node without an effect to an encoded graph, and returns its name.
+fn with_probe(bytes: &mut Vec<u8>, graph: &GraphDef) -> String {
+    let name = unused_name(graph, "galatea_probe");
     let operator = String::from("NoOp");
     let node = NodeDef { name: name.clone(), operator, ..NodeDef::default() };
     // Concatenating two encoded messages merges them.
     bytes.extend(GraphDef { nodes: vec![node], library: None }.encode_to_vec());
     name
+}
+
+/// The tensors of a signature that runs exchange, with the dimensions of the configuration where
+/// the model gives none. The inputs that requests may omit are the last ones.
+pub(crate) fn used_signature(signature: Signature, spec: &ModelSpec) -> Signature {
+    let signature = signature.with_outputs(|name| is_used_output(spec, name));
+    required_first(with_configured_dims(signature, spec), spec)
 }
 
 /// Returns true if a run may compute an output: the configuration lists it, or it is a state.
@@ -245,7 +264,7 @@ fn is_used_output(spec: &ModelSpec, name: &str) -> bool {
 }
 
 /// The tensors that a configuration specifies for a graph without signatures.
-fn configured_signature(spec: &ModelSpec) -> Signature {
+pub(crate) fn configured_signature(spec: &ModelSpec) -> Signature {
     let tensors = |all: Vec<ConfiguredTensor>| {
         let by_name: BTreeMap<String, DataType> =
             all.into_iter().map(|one| (one.name, one.datatype)).collect();

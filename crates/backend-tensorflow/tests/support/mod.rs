@@ -11,7 +11,7 @@ use std::time::Instant;
 use galatea_backend::{
     Backend, Device, Instance, LogLevel, Model, ModelFiles, ModelHost, Placement,
 };
-use galatea_backend_tensorflow::{BackendOptions, Library, TensorFlowBackend};
+use galatea_backend_tensorflow::{BackendOptions, GraphRuntimes, Library, TensorFlowBackend};
 use galatea_config::{ConfigDraft, SupportedFeatures};
 use galatea_devices::Devices;
 use galatea_gate::ledger::MemoryAccount;
@@ -20,6 +20,7 @@ use galatea_infer::{
     InferenceResponse, InputTensor, PendingRequest, Reply, RequestObserver, ResponseSender, Status,
 };
 use galatea_pbtxt::parse_config_draft;
+use galatea_runtime::RuntimeOnDemand;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 /// The library; `None` if the variable that names it is not set, which skips the tests.
@@ -90,13 +91,25 @@ pub(crate) struct TestModel {
 
 /// Loads a model of the suite with a completed configuration.
 pub(crate) fn load(library: &Arc<Library>, name: &str) -> TestModel {
+    let (opened, path) = (library.clone(), library.path().to_path_buf());
+    let runtimes = GraphRuntimes {
+        tensorflow: Arc::new(RuntimeOnDemand::new(
+            move || Ok(path.clone()),
+            move |_| Ok(opened.clone()),
+        )),
+        openvino: RuntimeOnDemand::new(
+            || Err(Status::not_found("not needed")),
+            |_| Err(Status::not_found("not needed")),
+        ),
+    };
     let options = BackendOptions {
+        temporary_folder: std::env::temp_dir(),
         backend_config: BTreeMap::new(),
         log: Arc::new(|_, _| ()),
         devices: Devices::default(),
         account: Arc::new(MemoryAccount::of_server(Arc::default())),
     };
-    let backend = TensorFlowBackend::new(library.clone(), options).unwrap();
+    let backend = TensorFlowBackend::new(runtimes, options).unwrap();
     let files = SuiteModel::new(name);
     let config = fs::read_to_string(files.0.join("config.pbtxt"));
     let mut draft = match config {

@@ -1,35 +1,33 @@
 //! Finds the backend for each model: either a library or a built-in backend, which is created when
 //! the first model requests it.
 
+mod runtimes;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use galatea_allocator::GlibcMallocTuner;
 use galatea_backend::{Backend, ExecutionPolicy, LogLevel, Model, ModelFiles, ModelHost};
 use galatea_backend_ensemble::EnsembleBackend;
 use galatea_backend_examples::{IdentityBackend, TokenCounterBackend};
 use galatea_backend_fil::FilBackend;
-use galatea_backend_onnxruntime::{BackendOptions, OnnxRuntimeBackend, OrtLibrary};
-use galatea_backend_openvino::{self as openvino, OpenVinoBackend};
+use galatea_backend_openvino::OpenVinoBackend;
 use galatea_backend_plugin::{LibrarySearchScope, PluginSettings, Plugins};
 use galatea_backend_python::{
     BackendScript, PythonBackend, PythonBasedBackend, PythonOptions, SuppliedScript,
 };
-use galatea_backend_pytorch::{
-    self as pytorch, NativeModelRefusal, PyTorchBackend, WithoutNativeModels,
-};
-use galatea_backend_tensorflow::{self as tensorflow, TensorFlowBackend};
+use galatea_backend_pytorch::{NativeModelRefusal, WithoutNativeModels};
 use galatea_capi::ReservedServerPointer;
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
 use galatea_dispatch::LogSink;
-use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
+use galatea_gate::ledger::MemoryLedger;
 use galatea_infer::Status;
-use galatea_runtime::{LibraryPathOverrides, LibrarySearchSpec};
+use galatea_runtime::RuntimeOnDemand;
 use galatea_stdx::Lock;
 
+use self::runtimes::BuiltInBackend;
 use crate::backend_advice::advice;
 use crate::environment::Environment;
 use crate::flags::{BackendSetting, Settings};
@@ -83,6 +81,8 @@ pub(crate) struct Backends {
     log: LogSink,
     /// Keyed by name and by whether a script creates the backend. The same name may have both.
     built_in: Lock<BTreeMap<(String, bool), BuiltInBackend>>,
+    /// `OpenVINO`, which executes models of its own backend and of TensorFlow's.
+    openvino: OnceLock<Arc<RuntimeOnDemand<OpenVinoBackend>>>,
     /// The replaced backends that have already been logged.
     replaced: Lock<BTreeSet<String>>,
     plugins: Arc<Plugins>,
@@ -90,13 +90,6 @@ pub(crate) struct Backends {
     devices: Devices,
     support: SupportedFeatures,
     ledger: Arc<MemoryLedger>,
-}
-
-/// A built-in backend that has been created.
-struct BuiltInBackend {
-    backend: Arc<dyn Backend>,
-    /// The library that executes the backend's models, if it needs one.
-    library: Option<PathBuf>,
 }
 
 /// A backend that a model uses, for the log.
@@ -145,6 +138,7 @@ impl Backends {
             allocator,
             log,
             built_in,
+            openvino: OnceLock::new(),
             replaced,
             plugins,
             python,
@@ -321,10 +315,12 @@ impl Backends {
     /// The backends in use, except the one for ensembles, which users don't see as a backend.
     pub(crate) fn in_use(&self) -> Vec<BackendInUse> {
         let built_in = self.built_in.lock("list the backends");
-        let created =
-            built_in.iter().map(|((name, _), one)| (name.clone(), one.library.clone(), true));
-        let mut found: Vec<(String, Option<PathBuf>, bool)> =
-            created.filter(|(name, ..)| name != ENSEMBLE).collect();
+        // The backend for TensorFlow finds its library when a model needs it.
+        let is_in_use = |(name, library, _): &(String, Option<PathBuf>, bool)| {
+            name != ENSEMBLE && (name != TENSORFLOW || library.is_some())
+        };
+        let created = built_in.iter().map(|((name, _), one)| (name.clone(), (one.library)(), true));
+        let mut found: Vec<(String, Option<PathBuf>, bool)> = created.filter(is_in_use).collect();
         drop(built_in);
         let libraries = self.plugins.loaded_backends().into_iter();
         found.extend(libraries.map(|(name, library)| (name, Some(library), false)));
@@ -352,7 +348,7 @@ impl Backends {
             TENSORFLOW => return self.tensorflow(),
             _ => return Err(Status::internal(format!("backend '{name}' is not built in"))),
         };
-        Ok(BuiltInBackend { backend, library: None })
+        Ok(BuiltInBackend::new(backend, None))
     }
 
     fn own_settings(&self, backend: &str) -> BTreeMap<String, String> {
@@ -366,7 +362,7 @@ impl Backends {
         runtime: Option<PythonBasedBackend>,
     ) -> Result<BuiltInBackend, Status> {
         let backend: Arc<dyn Backend> = Arc::new(self.python_backend(name, runtime)?);
-        Ok(BuiltInBackend { backend, library: None })
+        Ok(BuiltInBackend::new(backend, None))
     }
 
     fn python_backend(
@@ -430,95 +426,6 @@ impl Backends {
         let environment = self.settings.backend_directory.join(name).join(PYTHON_ENVIRONMENT);
         let environment = Some(environment).filter(|path| path.exists());
         PythonBasedBackend { script, environment }
-    }
-
-    fn onnxruntime(&self) -> Result<BuiltInBackend, Status> {
-        let path = self.runtime_library(
-            &OrtLibrary::NAME,
-            self.settings.onnxruntime_library.as_deref(),
-            self.environment.onnxruntime_library.as_deref(),
-        )?;
-        let log = self.log.clone();
-        let options = BackendOptions {
-            // The processors that the process may use, given its affinity and its cgroup quota.
-            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
-            backend_config: settings_for(ONNXRUNTIME, &self.settings.backend_settings),
-            log: Arc::new(move |level, message| log.write(level, message)),
-            devices: self.devices.clone(),
-            account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),
-        };
-        if let Some(allocator) = &self.allocator {
-            allocator.prefault_heap();
-        }
-        let backend = Arc::new(OnnxRuntimeBackend::new(OrtLibrary::open(&path)?, options)?);
-        Ok(BuiltInBackend { backend, library: Some(path) })
-    }
-
-    fn openvino(&self) -> Result<BuiltInBackend, Status> {
-        let path = self.runtime_library(
-            &openvino::Library::NAME,
-            self.settings.openvino_library.as_deref(),
-            self.environment.openvino_library.as_deref(),
-        )?;
-        let options = openvino::BackendOptions {
-            backend_config: self.own_settings(OPENVINO),
-            devices: self.devices.clone(),
-            account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),
-        };
-        let library = openvino::Library::open(&path)?;
-        let backend = Arc::new(OpenVinoBackend::new(library, options)?);
-        Ok(BuiltInBackend { backend, library: Some(path) })
-    }
-
-    fn pytorch(&self) -> Result<BuiltInBackend, Status> {
-        let path = self.runtime_library(
-            &pytorch::Library::NAME,
-            self.settings.torch_library.as_deref(),
-            self.environment.torch_library.as_deref(),
-        )?;
-        let temporary_folder = self.environment.temporary_folder.clone();
-        let options = pytorch::TorchOptions {
-            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
-            cache_folder: self
-                .environment
-                .cache_folder
-                .as_ref()
-                .map(|one| one.join("galatea/pytorch")),
-            temporary_folder,
-            devices: self.devices.clone(),
-            account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),
-        };
-        let backend = Arc::new(PyTorchBackend::new(pytorch::Library::open(&path)?, options));
-        Ok(BuiltInBackend { backend, library: Some(path) })
-    }
-
-    fn tensorflow(&self) -> Result<BuiltInBackend, Status> {
-        let path = self.runtime_library(
-            &tensorflow::Library::NAME,
-            self.settings.tensorflow_library.as_deref(),
-            self.environment.tensorflow_library.as_deref(),
-        )?;
-        let log = self.log.clone();
-        let options = tensorflow::BackendOptions {
-            backend_config: self.own_settings(TENSORFLOW),
-            log: Arc::new(move |level, message| log.write(level, message)),
-            devices: self.devices.clone(),
-            account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),
-        };
-        let library = tensorflow::Library::open(&path)?;
-        let backend = Arc::new(TensorFlowBackend::new(library, options)?);
-        Ok(BuiltInBackend { backend, library: Some(path) })
-    }
-
-    /// Finds a runtime's library by its flag, by its variable, or in the usual places.
-    fn runtime_library(
-        &self,
-        name: &LibrarySearchSpec,
-        flag: Option<&Path>,
-        variable: Option<&Path>,
-    ) -> Result<PathBuf, Status> {
-        let places = self.environment.search_places();
-        name.find_path(LibraryPathOverrides { flag, variable }, places).map_err(Status::not_found)
     }
 }
 
