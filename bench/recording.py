@@ -2,8 +2,8 @@
 
     python bench/recording.py --galatea target/release/galatea
 
-Recording is off, allowed, or read by a client. Valgrind counts the instructions. The CPU time is the
-kernel's, measured in alternating rounds. See bench/README.md.
+Recording is off, allowed, or read by a client. Valgrind counts the instructions. The CPU time is
+the kernel's, measured in alternating rounds. See bench/README.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Writes docs/compatibility.md: features of Triton, their state, and the tests that show them.
+"""Writes docs/compatibility.md: Triton's features, their state, and the tests that demonstrate
+them.
 
-The rows are in compatibility.toml. Tests say which rows they show in a comment directly above
-their first line, `# row: CLS-01 CLS-02` (`//` in Rust). So do the suites of tests/differential,
-and a script that is a step of `cargo xtask test` at its beginning.
+The rows are in compatibility.toml. Tests name the rows that they demonstrate in a comment directly
+above their first line, `# row: CLS-01 CLS-02` (`//` in Rust). So do the suites in
+tests/differential, and scripts that are steps of `cargo xtask test`, at their beginning.
 
     python tests/compatibility.py
 """
@@ -39,7 +40,7 @@ SUITE = re.compile(r'"([\w-]+)": (?:Suite)?\(')
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A feature of Triton."""
+    """A Triton feature."""
 
     id: str
     title: str
@@ -59,7 +60,7 @@ class Test:
 
 
 def areas() -> dict[str, list[Row]]:
-    """The rows of each area, by its title."""
+    """The rows of each area, by the area's title."""
     table = tomllib.loads(TABLE.read_text())
     found: dict[str, list[Row]] = {}
     for prefix, area in table.items():
@@ -101,7 +102,7 @@ def marks_in(path: pathlib.Path) -> Iterator[tuple[str, Test]]:
 
 
 def marked(lines: list[str], index: int, where: str) -> str:
-    """What the line below a mark begins."""
+    """The start of the line below a mark."""
     below = lines[index + 1].strip() if index + 1 < len(lines) else ""
     test, suite = TEST.match(below), SUITE.match(below)
     if test and test[2]:
@@ -116,7 +117,7 @@ def marked(lines: list[str], index: int, where: str) -> str:
 
 
 def mistakes() -> list[str]:
-    """What is wrong with table and marks."""
+    """The errors in the table and the marks."""
     shown = marks()
     rows = [row for area in areas().values() for row in area]
     found = [f"{one}: a test is marked with this unknown row" for one in shown.keys() - {
@@ -169,7 +170,7 @@ def page() -> str:
 
 
 def line_of(row: Row, tests: list[Test]) -> str:
-    """A line of the table."""
+    """A row of the table."""
     state = f"[differs](differences.md#{row.section})" if row.section else row.state
     note = f": {row.note}" if row.note else ""
     return f"| {row.id} | {row.title} | {state}{note} | {', '.join(map(link, tests))} |"
@@ -184,7 +185,7 @@ def link(test: Test) -> str:
 
 
 def anchor(title: str) -> str:
-    """The anchor of a heading, as in Markdown's renderers."""
+    """The anchor of a heading, as Markdown renderers create it."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 

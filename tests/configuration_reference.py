@@ -83,7 +83,7 @@ class Schema:
 
 
 def schema() -> Schema:
-    """What the protocol's file defines."""
+    """The definitions in the protocol's file."""
     found = Schema({}, {})
     scope: list[tuple[str, str]] = []
     about: list[str] = []
@@ -113,7 +113,7 @@ def schema() -> Schema:
 
 
 def limits(known: Schema) -> dict[tuple[str, str], str]:
-    """What is refused or has no effect, by message and field."""
+    """The settings that are refused or have no effect, by message and field."""
     text = WITHOUT_EFFECT.read_text()
     found: dict[tuple[str, str], str] = {}
     ignored = r'IgnoredSetting \{\s*name: "([\w.]+)",\s*reason: "([^"]+)"'
@@ -151,7 +151,7 @@ def mistakes() -> list[str]:
 
 
 def order(known: Schema) -> list[Message]:
-    """The messages in the order in which a reader meets them."""
+    """The messages in the order in which a reader encounters them."""
     found: list[str] = []
 
     def add(name: str) -> None:
@@ -213,7 +213,7 @@ def shown_type(field: Field, scope: str, known: Schema) -> str:
 
 
 def type_default(field: Field, scope: str, known: Schema) -> str:
-    """The default that the type has."""
+    """The type's default."""
     name = known.resolve(field.type, scope)
     if field.is_repeated or field.key:
         return "empty"

@@ -1,4 +1,4 @@
-"""Fixtures: the library under test, compiled programs, a model repository."""
+"""Fixtures: the library under test, compiled programs, and a model repository."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Functions:
         for name in ("ErrorMessage", "ErrorCodeString", "InferenceTraceActivityString"):
             getattr(self.library, f"TRITONSERVER_{name}").restype = c_char_p
         self.buffers: dict[int, object] = {}
-        # ctypes keeps no reference to callbacks that C code keeps.
+        # ctypes keeps no reference to callbacks that C code stores.
         self.memory_callbacks = (
             ALLOCATE(self.allocate),
             FREE(lambda _allocator, buffer, *_: self.buffers.pop(buffer) and None),
@@ -72,7 +72,7 @@ class Functions:
         return error or (place.value.decode() if kind is c_char_p else place.value)
 
     def new_allocator(self) -> c_void_p:
-        """An allocator of responses' outputs."""
+        """An allocator for the outputs of responses."""
         allocator = c_void_p()
         self.check_call("ResponseAllocatorNew", byref(allocator), *self.memory_callbacks, None)
         return allocator

@@ -25,7 +25,7 @@ class Implementation:
 
     @property
     def is_triton(self) -> bool:
-        """Whether it is Triton's."""
+        """Returns true if the library is Triton's."""
         return bool(self.backends)
 
     def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -44,7 +44,7 @@ class Implementation:
 
 
 def triton(folder: pathlib.Path) -> Implementation:
-    """Triton's library, or skips the test; backends link to it by its name."""
+    """Returns Triton's library, or skips the test; backends link to it by name."""
     for name in (PACKAGES, BACKENDS):
         if name not in os.environ:
             pytest.skip(f"needs Triton's libraries in {name}")

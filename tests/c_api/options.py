@@ -2,9 +2,9 @@
 
     python options.py LIBRARY BACKENDS OPTIONS QUESTIONS
 
-OPTIONS is a JSON list of setters' names with their arguments, without the options;
-QUESTIONS is one of functions about the server. BACKENDS may be empty. Prints a JSON
-document: the results of each setter, of creating the server and of each query.
+OPTIONS is a JSON list of setter names with their arguments, except the options object. QUESTIONS
+is a JSON list of functions that query the server. BACKENDS may be empty. Prints a JSON document:
+the results of each setter, of creating the server and of each query.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functions import Functions
 
 
 def encoded(argument: object) -> object:
-    """An argument for C; whole numbers are as wide as registers."""
+    """An argument for C, in which whole numbers are as wide as registers."""
     kinds = {str: lambda text: c_char_p(text.encode()), bool: c_bool, int: c_int64}
     kinds |= {float: c_double, type(None): c_void_p}
     return kinds[type(argument)](argument)
@@ -37,11 +37,11 @@ class Program(Functions):
         return self.call(f"ServerOptions{name}", self.options, *map(encoded, arguments))
 
     def ready(self) -> object:
-        """Whether the server is ready."""
+        """Returns true if the server is ready."""
         return self.read("ServerIsReady", self.server, c_bool)
 
     def model_ready(self, name: str) -> object:
-        """Whether a model is ready."""
+        """Returns true if a model is ready."""
         flag = c_bool()
         call_arguments = self.server, name.encode(), c_int64(-1), byref(flag)
         return self.call("ServerModelIsReady", *call_arguments) or flag.value
@@ -72,7 +72,7 @@ class Program(Functions):
         return [one["name"] for one in config["input"]] if isinstance(config, dict) else config
 
     def has_metric(self, name: str) -> object:
-        """Whether the metrics text has lines of this metric."""
+        """Returns true if the metrics text has lines for this metric."""
         metrics, text, size = c_void_p(), c_char_p(), c_size_t()
         if error := self.call("ServerMetrics", self.server, byref(metrics)):
             return error

@@ -1,4 +1,5 @@
-"""Sends traced requests to pipelines, and prints when their steps waited and executed.
+"""Sends traced requests to pipelines, and prints the times at which their steps waited and
+executed.
 
     python spans.py LIBRARY REPOSITORY COUNT SIZE PIPELINE...
 

@@ -1,4 +1,4 @@
-"""Custom metrics: the results of their functions, here and in Triton.
+"""Tests of custom metrics: the results of their functions, here and in Triton.
 
 The same program runs on Triton's own library, which GALATEA_TRITON_PACKAGES
 locates.
@@ -28,7 +28,7 @@ def results(implementation: Implementation, repository: pathlib.Path) -> Results
 
 
 def unsupported(kind: str, function: str) -> str:
-    """The error of a function that a kind of metric doesn't have."""
+    """The error of a function that this kind of metric doesn't support."""
     return f"Unsupported: TRITONSERVER_METRIC_KIND_{kind} does not support {function}"
 
 

@@ -1,4 +1,4 @@
-"""The properties of a request on both sides: tritonserver.h and tritonbackend.h.
+"""Tests of a request's properties on both sides: tritonserver.h and tritonbackend.h.
 
 The backend inspector.c returns all that it can query. The expected values are
 those of Triton's library for the same program, except for the texts of some errors.
@@ -169,7 +169,7 @@ def results(
 
 
 def normalized(lines: list[str]) -> list[str]:
-    """Without what may differ from run to run."""
+    """Removes the values that may differ from run to run."""
     text = re.sub(r"instance tells_0_[01] ", "instance tells_0_N ", "\n".join(lines))
     return text.replace("profiles (null)", "profiles -").split("\n")
 
@@ -235,7 +235,7 @@ def test_an_input_may_have_buffer_attributes_and_host_policy_data(results: dict[
 
 # row: SAPI-06
 def test_raw_input_needs_a_model_with_one_input(results: dict[str, Any]) -> None:
-    """Its configuration determines name, type and shape."""
+    """The configuration determines its name, type and shape."""
     assert results["raw"]["raw"] == ["input INPUT0 INT32 rank 2 last 2 bytes 8 buffers 1"]
     (refusal,) = results["raw"]["tells"]
     assert refusal.startswith(
@@ -246,7 +246,8 @@ def test_raw_input_needs_a_model_with_one_input(results: dict[str, Any]) -> None
 
 # row: SAPI-07
 def test_allocator_functions_may_be_set_late(results: dict[str, Any]) -> None:
-    """A request that already uses the allocator gets them; the outputs keep their place."""
+    """A request that already uses the allocator gets the new functions, but its outputs keep
+    their place."""
     size = len("TOLD") + 1
     assert results["late_allocator_functions"] == {
         "queries": [[43, "TOLD", size, 2, 2]],
@@ -257,7 +258,7 @@ def test_allocator_functions_may_be_set_late(results: dict[str, Any]) -> None:
 
 # row: IMP-10 BAPI-11
 def test_a_state_follows_its_sequence(results: dict[str, Any]) -> None:
-    """The state's buffer attributes are reported, too."""
+    """The state's buffer attributes are reported too."""
     assert results["sequence"] == [
         ["correlation text 'one' ok", "its state's attributes 0 0 4", f"state {step} ok"]
         for step in range(3)

@@ -1,4 +1,4 @@
-"""Our headers in C and C++ compilers, and the values and functions that they declare."""
+"""Tests our headers in C and C++ compilers, and the values and functions that they declare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = sorted((ROOT / "include/triton/core").glob("*.h"))
-# Enumerations whose values the library can name, and the function for it.
+# Enumerations whose values the library can name, with the function that does so.
 NAMED = {
     "TRITONSERVER_DataType": "TRITONSERVER_DataTypeString",
     "TRITONSERVER_MemoryType": "TRITONSERVER_MemoryTypeString",
@@ -31,7 +31,7 @@ def enumerations() -> dict[str, list[str]]:
 
 
 def functions(text: str, specifier: str) -> list[str]:
-    """The functions that a header declares so."""
+    """The functions that a header declares in this way."""
     return re.findall(rf"^TRITON\w+_{specifier} [^(]*?(TRITON\w+)\(", text, re.MULTILINE)
 
 
@@ -47,7 +47,7 @@ def source_with_all_names() -> str:
     for name, values in enumerations().items():
         for value in values:
             lines.append(f"  {{ {name} one = {value}; printf(\"{value} %d\\n\", (int)one); }}")
-    # A loaded library provides these.
+    # A loaded library provides these functions.
     for path in HEADERS:
         for name in functions(path.read_text(), "ISPEC"):
             lines.append(f"  printf(\"%d\\n\", (int)sizeof(&{name}));")
@@ -149,7 +149,7 @@ def test_enumeration_values_match_triton(
     if (version(&major, &minor) == NULL) printf("{prefix} %u.%u\\n", major, minor); }}""")
     source = tmp_path / "names.c"
     source.write_text("\n".join([*lines, "  return 0;", "}"]) + "\n")
-    # ISO C knows no functions from dlsym, POSIX does.
+    # ISO C doesn't support functions from dlsym, but POSIX does.
     built = compile("cc", source, "-Wno-pedantic", "-ldl")
     triton = triton_library()
     assert triton is not None
@@ -160,7 +160,7 @@ def test_enumeration_values_match_triton(
     ]
     ours, theirs = (response.stdout.splitlines() for response in outputs)
     assert len(ours) > 60
-    # It has the code, but 2.51 has no text for it.
+    # Triton has the code, but release 2.51 has no text for it.
     unnamed = "TRITONSERVER_ERROR_CANCELLED <invalid code>"
     theirs = ["TRITONSERVER_ERROR_CANCELLED Cancelled" if one == unnamed else one for one in theirs]
     assert ours == theirs
@@ -172,7 +172,7 @@ def test_triton_exports_what_we_export(library: pathlib.Path) -> None:
         pytest.skip("needs Triton's packages in GALATEA_TRITON_PACKAGES")
     ours, theirs = exported(library), exported(triton)
     assert ours - theirs == set()
-    # None of its headers declares these two.
+    # None of its headers declares these two functions.
     undeclared = {"TRITONCACHE_CacheEntryNew", "TRITONCACHE_CacheEntryDelete"}
     more = {name for name in theirs - ours if name.startswith("TRITON")}
     assert more - undeclared == set()
@@ -196,5 +196,5 @@ def test_the_library_exports_the_headers_functions_and_nothing_else(library: pat
 
 
 def test_the_program_exports_the_functions_too(program: pathlib.Path) -> None:
-    """Backend libraries resolve them there."""
+    """Backend libraries look for them there."""
     assert declared() - exported(program) == set()

@@ -1,4 +1,4 @@
-"""The examples: a server inside programs in C and Python."""
+"""Tests of the examples: a server inside programs in C and Python."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_python_program_gets_its_responses(
 
 # row: SAPI-12
 def test_several_servers_in_one_process(library: pathlib.Path, repository: pathlib.Path) -> None:
-    """Each has its models, and one keeps serving when another ends."""
+    """Each server has its own models, and one continues serving when another ends."""
     sys.path.insert(0, str(EXAMPLES))
     from in_process import Server
 
@@ -127,7 +127,7 @@ def test_labels_of_classes(library: pathlib.Path, repository: pathlib.Path) -> N
     from in_process import Server
 
     class WithLabels(Server):
-        """Reads labels instead of values."""
+        """The program reads labels instead of values."""
 
         def _read(self, response: ctypes.c_void_p) -> list[bytes | None]:
             return [self.label(response, 0, place) for place in (0, 1, 2, 3, 2**64 - 1)]
@@ -156,7 +156,7 @@ def test_the_agent_directory_is_an_option(
     tmp_path: pathlib.Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Agents from this directory are called for loaded models. The log has their reason."""
+    """Agents from this directory are called for loaded models. The log contains their reason."""
     sys.path.insert(0, str(EXAMPLES))
     from in_process import Server
 
@@ -211,7 +211,8 @@ def test_a_program_polls_the_repository(library: pathlib.Path, tmp_path: pathlib
 def test_a_backend_library_is_hosted(
     compile: Callable[..., pathlib.Path], library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """It finds the server's functions, although Python loads the library without RTLD_GLOBAL."""
+    """The backend finds the server's functions, although Python loads the library without
+    RTLD_GLOBAL."""
     model = tmp_path / "identity"
     (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").write_text(CONFIG.replace('"identity"', '"echo"'))
@@ -225,7 +226,7 @@ def test_a_backend_library_is_hosted(
 
 # row: MET-16
 def test_custom_metrics_are_shown(library: pathlib.Path, repository: pathlib.Path) -> None:
-    """A gauge of this program is among the server's metrics."""
+    """The server's metrics include a gauge of this program."""
     import ctypes
 
     sys.path.insert(0, str(EXAMPLES))

@@ -1,4 +1,5 @@
-"""The log of a program with the library: one for all servers, set by the last caller.
+"""Tests of the log of a program that uses the library: all servers share one log, and the last
+caller's settings apply.
 
 The same program runs on Triton's own library, which GALATEA_TRITON_PACKAGES
 locates.
@@ -121,7 +122,7 @@ Run = Callable[[str], tuple[str, dict[str, list[str]]]]
 
 @pytest.fixture
 def run(implementation: Implementation, repository: pathlib.Path, tmp_path: pathlib.Path) -> Run:
-    """Runs a program on a library; returns its error output and the files that it wrote."""
+    """Runs a program on a library, and returns its error output and the files that it wrote."""
     head = HEAD
     if implementation.is_triton:
         backends = implementation.backends.encode()
@@ -162,7 +163,7 @@ def test_all_servers_share_one_log_with_the_last_settings(run: Run) -> None:
     }
     first, second, third = (files[name] for name in (".first", ".second", ".third"))
     assert not any(line.startswith("I") for line in first), "information was switched off"
-    # Lines of servers go to the same place as the program's own.
+    # The servers' lines go to the same place as the program's own.
     assert all(line[:2] == "20" for line in second if "successfully loaded" in line)
     for lines in (second, third):
         assert any("successfully loaded 'identity'" in line for line in lines)

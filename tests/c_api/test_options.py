@@ -1,4 +1,4 @@
-"""Server options and their effects, here and in Triton.
+"""Tests of server options and their effects, here and in Triton.
 
 The same program runs on Triton's own library, which GALATEA_TRITON_PACKAGES
 locates; GALATEA_TRITON_BACKENDS is then a directory with its identity backend.
@@ -67,7 +67,7 @@ def query_server(implementation: Implementation, folder: pathlib.Path) -> QueryS
 
 
 def code(line: object) -> object:
-    """An error's code, and anything else as it is."""
+    """An error's code; any other value is returned unchanged."""
     return line.split(":")[0] if isinstance(line, str) and line.startswith(CODES) else line
 
 
@@ -162,7 +162,7 @@ def test_a_load_may_carry_files_and_a_configuration(query_server: QueryServer) -
 
 # row: SAPI-04
 def test_options_without_effect_are_accepted(query_server: QueryServer) -> None:
-    """The options are about memory, threads, devices and intervals."""
+    """The options concern memory, threads, devices and intervals."""
     options = [
         ["SetPinnedMemoryPoolByteSize", 1 << 20],
         ["SetCudaMemoryPoolByteSize", 0, 1 << 20],
@@ -200,14 +200,14 @@ def test_invalid_options_are_refused_at_once(query_server: QueryServer) -> None:
 
 
 def test_options_that_only_their_users_can_judge_are_taken(query_server: QueryServer) -> None:
-    """A format that does not exist changes nothing; a host policy binds its models only."""
+    """A nonexistent format changes nothing; a host policy only binds its own models."""
     options = [
         ["SetLogFormat", 9],
         ["SetHostPolicy", "far", "numa-node", "x"],
         ["SetHostPolicy", "", "numa-node", "0"],
         ["SetHostPolicy", "far", "cpu-cores", ""],
         ["SetHostPolicy", "cpu", "cpu-cores", "1"],
-        # Triton's library has no default, and may try for ever.
+        # Triton's library has no default, and may try forever.
         ["SetModelLoadRetryCount", 0],
         ["SetExitOnError", False],
         ["SetStrictReadiness", False],
@@ -229,7 +229,7 @@ def test_options_that_only_their_users_can_judge_are_taken(query_server: QuerySe
 def test_cache_configurations_are_judged_when_the_server_is_created(
     query_server: QueryServer, configs: list[str], created: str | None
 ) -> None:
-    """The last configuration of a cache counts, and a server has only one cache."""
+    """The last configuration of a cache applies, and a server has only one cache."""
     pairs = zip(configs[::2], configs[1::2])
     results = query_server([["SetCacheConfig", *pair] for pair in pairs])
     assert results["set"] == [None] * (len(configs) // 2)
@@ -254,7 +254,7 @@ def test_metrics_that_are_off_have_no_text(query_server: QueryServer) -> None:
 
 # row: PREP-07
 def test_unknown_load_parameters_fail_the_load(query_server: QueryServer) -> None:
-    """They are not read behind a configuration."""
+    """They are not read if they come after a configuration."""
     own = {"config": json.dumps({"backend": "identity", "max_batch_size": 8})}
     results = query_server(
         explicit(),
@@ -280,7 +280,7 @@ def test_models_need_resources_if_the_rate_is_limited(
 def test_models_do_not_load_without_enough_resources(
     query_server: QueryServer, folder: pathlib.Path
 ) -> None:
-    """Of two counts for a resource, the smaller one applies."""
+    """If a resource has two counts, the smaller one applies."""
     need_four(folder)
     numbers = [["AddRateLimiterResource", "R", number, -1] for number in (2, 4)]
     results = query_server([["SetRateLimiterMode", 1], *numbers], hangs=True)

@@ -1,4 +1,4 @@
-"""A model in Python in the sandbox, when the server is a part of another program."""
+"""Tests a Python model in the sandbox when the server is part of another program."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ server.close()
 def test_the_sandbox_concerns_the_worker_alone(
     library: pathlib.Path, tmp_path: pathlib.Path, sandbox: str, expected: str
 ) -> None:
-    """It has no socket, no signals, and no file that the program left open."""
+    """The model has no access to sockets, signals or files that the program left
+    open."""
     (tmp_path / "m" / "1").mkdir(parents=True)
     config = CONFIG.replace("PREFIX", sys.prefix).replace("VALUE", sandbox)
     (tmp_path / "m" / "config.pbtxt").write_text(config)

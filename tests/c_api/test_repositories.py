@@ -1,4 +1,4 @@
-"""Repositories that a program registers and unregisters while its server runs.
+"""Tests of repositories that a program registers and unregisters while its server runs.
 
 The same program runs on Triton's own library, which GALATEA_TRITON_PACKAGES
 locates; GALATEA_TRITON_BACKENDS is then a directory with its identity backend.

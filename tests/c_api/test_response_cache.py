@@ -1,4 +1,4 @@
-"""The options of the response cache."""
+"""Tests of the response cache's options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from in_process import Server  # noqa: E402
 
 
 class CachedServer(Server):
-    """A server with more options."""
+    """Creates a server with additional options."""
 
     def __init__(
         self, library: pathlib.Path, repository: pathlib.Path, *options: tuple[object, ...]
@@ -34,7 +34,7 @@ class CachedServer(Server):
         super()._call(name, *arguments)
 
     def hits(self) -> float | None:
-        """The model's hits, if it uses a cache."""
+        """The number of the model's hits, if it uses a cache."""
         metrics, text, size = ctypes.c_void_p(), ctypes.c_char_p(), ctypes.c_size_t()
         self._call("ServerMetrics", self._server, ctypes.byref(metrics))
         self._call(
@@ -58,7 +58,7 @@ def cached(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def caches(compile: Callable[..., pathlib.Path], tmp_path: pathlib.Path) -> pathlib.Path:
-    """A directory of caches with the example."""
+    """A directory of caches that contains the example."""
     built = compile("cc", ROOT / "examples/caches/fifo.c", "-shared", "-fPIC", "-lpthread")
     library = tmp_path / "caches" / "fifo" / "libtritoncache_fifo.so"
     library.parent.mkdir(parents=True)
@@ -67,7 +67,7 @@ def caches(compile: Callable[..., pathlib.Path], tmp_path: pathlib.Path) -> path
 
 
 def hits_after_two_requests(server: CachedServer) -> float | None:
-    """The hits after two equal requests."""
+    """The number of hits after two identical requests."""
     server.load("identity")
     for _ in range(2):
         assert server.infer("identity", [1, 2]) == [1, 2]
@@ -77,7 +77,7 @@ def hits_after_two_requests(server: CachedServer) -> float | None:
 
 
 def test_a_library(library: pathlib.Path, cached: pathlib.Path, caches: pathlib.Path) -> None:
-    """It gets the JSON unchanged, and finds the server's functions."""
+    """The cache gets the JSON unchanged, and finds the server's functions."""
     directory = ("CacheDirectory", str(caches).encode())
     config = ("CacheConfig", b"fifo", b'{"of": [1, {}], "entries": 3}')
     assert hits_after_two_requests(CachedServer(library, cached, directory, config)) == 1
@@ -95,8 +95,8 @@ def test_a_library(library: pathlib.Path, cached: pathlib.Path, caches: pathlib.
 def test_the_local_cache(
     library: pathlib.Path, cached: pathlib.Path, option: tuple[object, ...], hits: float
 ) -> None:
-    """Its size is given in each form. Without a size there is no cache, though the model has
-    the counters of one."""
+    """Its size can be given in each form. Without a size, there is no cache, but the model
+    still has a cache's counters."""
     assert hits_after_two_requests(CachedServer(library, cached, option)) == hits
 
 

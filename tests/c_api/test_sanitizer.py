@@ -1,8 +1,8 @@
-"""The server and backends in C under AddressSanitizer: load, requests, unload, shutdown.
+"""Tests the server and C backends under AddressSanitizer: load, requests, unload and shutdown.
 
-The backends are built with it. The server is the ordinary one, with the sanitizer's
-library before it, which watches the heap of both; or, if GALATEA_ASAN_SERVER names one,
-a server that was built with it. docs/c_api.md says how.
+The backends are built with the sanitizer. The server is the ordinary one, with the sanitizer's
+library preloaded, which watches the heap of both. If GALATEA_ASAN_SERVER is set, it names a server
+that was built with the sanitizer. See docs/c_api.md.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def started(
         (tmp_path / "models" / name / "1").mkdir(parents=True)
         (tmp_path / "models" / name / "config.pbtxt").write_text(config)
     program, environment = INSTRUMENTED, dict(os.environ)
-    # Objects that C knows by address are never freed; they are reachable, so not leaks.
+    # Objects that C knows by address are never freed, but they are reachable, so they aren't leaks.
     environment["ASAN_OPTIONS"] = "detect_leaks=1:detect_stack_use_after_return=1"
     if program is None:
         program = request.config.getoption("--galatea")
@@ -168,7 +168,7 @@ def started(
     finally:
         process.kill()
         process.wait()
-        # Shown if the test fails.
+        # This is shown if the test fails.
         print(log.read_text())
 
 
@@ -202,7 +202,7 @@ def test_nothing_is_wrong_with_memory(
         done = [
             clients.submit(send_all_kinds, running.another(), first) for first in range(CLIENTS)
         ]
-        # Busy instances are added and removed.
+        # Instances are added and removed while they are busy.
         for count in (2, 3, 1):
             for model in ("identity", "repeater", "nested"):
                 path = log.parent / "models" / model / "config.pbtxt"

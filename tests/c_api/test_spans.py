@@ -1,6 +1,8 @@
-"""Traces of pipelines of convolution nets: which steps ran at once, and which waited.
+"""Traces pipelines of convolutional networks, to find which steps ran at the same time and which
+waited.
 
-Nets of one, two and three layers, in a row, partly at once and all at once.
+There are networks with one, two and three layers: in sequence, partly in parallel, and all in
+parallel.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ Times = dict[str, dict[str, int]]
 def runs(
     request: pytest.FixtureRequest, library: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[Times]]:
-    """The times of each net and pipeline, request by request."""
+    """The times of each network and pipeline, for each request."""
     onnxruntime = request.config.getoption("--onnxruntime-library")
     if onnxruntime is None:
         pytest.fail("--onnxruntime-library is needed")
@@ -61,13 +63,13 @@ def runs(
 
 
 def waits_for(pipeline: str, net: str) -> set[str]:
-    """The nets that must complete before this one."""
+    """The networks that must complete before this one."""
     source = PIPELINES[pipeline][net]
     return set() if source is None else {source, *waits_for(pipeline, source)}
 
 
 def overlap(first: dict[str, int], second: dict[str, int]) -> bool:
-    """Whether two nets were computing at once."""
+    """Returns true if two networks computed at the same time."""
     return max(first["COMPUTE_START"], second["COMPUTE_START"]) < min(
         first["COMPUTE_END"], second["COMPUTE_END"]
     )
@@ -88,7 +90,7 @@ def render(times: Times, pipeline: str) -> str:
 
 @pytest.mark.parametrize("pipeline", list(PIPELINES))
 def test_spans(runs: dict[str, list[Times]], pipeline: str) -> None:
-    """A net starts after those that it needs, and in parallel with the others."""
+    """A network starts after those that it needs, and in parallel with the others."""
     for times in runs[pipeline]:
         assert set(times) == {pipeline, *NETS}
         whole = times[pipeline]

@@ -1,4 +1,4 @@
-"""The activities of traces, here and, if its package is installed, in Triton."""
+"""Tests the activities in traces, here and, if its package is installed, in Triton."""
 
 from __future__ import annotations
 

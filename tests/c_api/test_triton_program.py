@@ -1,7 +1,7 @@
-"""Triton's own server program on our library in place of its own.
+"""Runs Triton's own server program on our library instead of its own.
 
-Left out unless GALATEA_TRITON_PACKAGES names the folder into which the Python
-package nvidia-pytriton was installed; docs/c_api.md says how.
+The tests are skipped unless GALATEA_TRITON_PACKAGES names the directory into which the Python
+package nvidia-pytriton was installed; see docs/c_api.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ READY_SECONDS = 60
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports without a listener now."""
+    """Ports that currently have no listener."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -46,8 +46,8 @@ def free_ports(count: int) -> list[int]:
 def install_program(
     folder: pathlib.Path, library: pathlib.Path
 ) -> tuple[pathlib.Path, dict[str, str]]:
-    """A copy of the program away from its own library, which it would find beside itself, and
-    our library under the name that it links to."""
+    """A copy of the program, away from its own library, which it would otherwise find next to
+    itself, together with our library under the name that it links to."""
     packages = pathlib.Path(PACKAGES or "")
     program = folder / "bin" / "tritonserver"
     program.parent.mkdir()
@@ -70,7 +70,7 @@ class Running:
         self.metrics_port = metrics
 
     def metrics(self) -> str:
-        """The metrics' text."""
+        """The text of the metrics."""
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=10) as response:
             return response.read().decode()
@@ -109,7 +109,7 @@ def running(
             assert time.monotonic() < deadline, pathlib.Path(log.name).read_text()
             time.sleep(0.05)
         yield one
-        # It waits for open connections until its timeout.
+        # The program waits for open connections until its timeout.
         one.http.close()
         one.grpc.close()
         process.send_signal(signal.SIGTERM)
@@ -151,7 +151,7 @@ def test_raw_request(running: Running, values: list[int]) -> None:
     request = urllib.request.Request(url, body, {"Inference-Header-Content-Length": "0"})
     with urllib.request.urlopen(request, timeout=10) as response:
         content = response.read()
-        # The length is missing if no bytes follow the header.
+        # If no bytes follow the header, the length is missing.
         length = int(response.headers.get("Inference-Header-Content-Length", len(content)))
     (output,) = json.loads(content[:length])["outputs"]
     assert (output["name"], output["shape"]) == ("OUTPUT0", [1, len(values)])

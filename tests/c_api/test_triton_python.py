@@ -1,5 +1,5 @@
-"""Models in Python, served by Triton's own program and Python backend, both on
-our library. The tests are those of tests/clients, which start the program.
+"""Serves Python models with Triton's own program and Python backend, both on our library.
+The tests are the same as in tests/clients, which start the program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def test_models_in_python(tmp_path: pathlib.Path, library: pathlib.Path, what: s
     start.chmod(0o755)
     command = [sys.executable, "-m", "pytest", "-q", CLIENTS / f"test_python_{what}.py"]
     command += ["--triton", "--galatea", start, "--basetemp", tmp_path / "tests"]
-    # The models are served by our own Python backend too.
+    # Our own Python backend serves the models too.
     environment = {**os.environ, "GALATEA_LIBRARY_UNDER_TRITON": "1"}
     done = subprocess.run(
         command, cwd=CLIENTS, env=environment, capture_output=True, text=True

@@ -2,9 +2,9 @@
 
     python traces.py LIBRARY REPOSITORY BACKENDS CACHES CASE...
 
-A case is the models of requests sent at once, joined by "+", and the trace
-level behind a colon: plain:4, batched+batched:12. Prints a JSON list with an entry for
-each case: its traces in the order of their ids.
+A case consists of the models of requests that are sent at the same time, joined by "+", and the
+trace level after a colon: plain:4, batched+batched:12. Prints a JSON list with an entry for each
+case, which contains its traces in the order of their IDs.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Program(Functions):
         with self.changed:
             if not self.changed.wait_for(is_over, TIMEOUT_SECONDS):
                 raise TimeoutError(f"{case}: {self.final_responses} responses, {self.traces}")
-        # Ids differ from run to run, but not their order.
+        # IDs differ from run to run, but their order doesn't.
         places = {number: place for place, number in enumerate(sorted(self.traces))}
         for known in self.traces.values():
             known["parent"] = places.get(known["parent"])

@@ -1,6 +1,6 @@
-"""A browser without a window, driven over WebDriver, which is HTTP with JSON.
+"""A headless browser, driven over WebDriver, which is HTTP with JSON.
 
-It needs Debian's packages `chromium` and `chromium-driver`, and nothing of PyPI.
+It needs Debian's packages `chromium` and `chromium-driver`, and no packages from PyPI.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FLAGS = (
     "--force-device-scale-factor=1",
 )
 
-# Keys by their names, as WebDriver writes them.
+# Keys by name, encoded as in WebDriver.
 KEYS = {
     "Tab": "\ue004",
     "Enter": "\ue007",
@@ -54,7 +54,7 @@ DEBIAN_PROGRAM = pathlib.Path("/usr/lib/chromium/chromium")
 
 
 def is_installed() -> bool:
-    """Whether this machine has the browser."""
+    """Returns true if this machine has the browser."""
     return bool(shutil.which("chromium") and shutil.which("chromedriver"))
 
 
@@ -65,7 +65,7 @@ def _program() -> str:
 
 
 class Browser:
-    """A session of a browser."""
+    """A browser session."""
 
     def __init__(self, port: int, profile: pathlib.Path) -> None:
         self._port = port
@@ -73,7 +73,7 @@ class Browser:
         options = {"args": flags, "binary": _program()}
         capabilities = {
             "goog:chromeOptions": options,
-            # Not until every part is loaded: a page with a stream has no end.
+            # It doesn't wait until every part is loaded, because a page with a stream never ends.
             "pageLoadStrategy": "eager",
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }
@@ -94,19 +94,19 @@ class Browser:
         return self._call(method, self._path + path, {} if body is None else body)
 
     def open(self, url: str) -> None:
-        """Goes to a page, and waits until it is loaded."""
+        """Navigates to a page, and waits until it is loaded."""
         self._in_session("/url", {"url": url})
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What a script in the page returns."""
+        """The return value of a script in the page."""
         return self._in_session("/execute/sync", {"script": script, "args": list(arguments)})
 
     def run_async(self, script: str, *arguments: Any) -> Any:
-        """What a script in the page gives to the function behind its arguments."""
+        """The value that a script in the page passes to the function after its arguments."""
         return self._in_session("/execute/async", {"script": script, "args": list(arguments)})
 
     def wait_for(self, script: str, what: str = "") -> Any:
-        """Waits until a script returns something."""
+        """Waits until a script returns a value."""
         seen: list[Any] = []
 
         def look() -> bool:
@@ -133,7 +133,7 @@ class Browser:
         self._in_session("/actions", {"actions": [source]})
 
     def tab_to(self, is_there: str) -> None:
-        """Presses the tab key until this is true of the focused element, `it`."""
+        """Presses the tab key until the condition is true of the focused element, `it`."""
         for _ in range(80):
             if self.run(f"const it = document.activeElement; return Boolean({is_there})"):
                 return
@@ -141,12 +141,12 @@ class Browser:
         raise AssertionError(f"the focus never gets to {is_there}")
 
     def tool(self, command: str, **parameters: Any) -> Any:
-        """A command of the browser's own tools for developers."""
+        """Sends a command of the browser's developer tools."""
         body = {"cmd": command, "params": parameters}
         return self._in_session("/goog/cdp/execute", body)
 
     def prefer(self, **features: str) -> None:
-        """Prefers these values of features that styles ask for, and no motion."""
+        """Makes the browser prefer these values of media features, and no motion."""
         features = {"prefers_reduced_motion": "reduce", **features}
         named = [
             {"name": name.replace("_", "-"), "value": value} for name, value in features.items()
@@ -159,16 +159,16 @@ class Browser:
         self.tool("Emulation.setDeviceMetricsOverride", **metrics)
 
     def screenshot(self, file: pathlib.Path) -> None:
-        """Writes what is seen to a PNG file."""
+        """Writes a screenshot to a PNG file."""
         data = self._in_session("/screenshot", method="GET")
         file.write_bytes(base64.b64decode(data))
 
     def log(self, kind: str) -> list[dict[str, Any]]:
-        """What was logged since the last call: `browser` or `performance`."""
+        """The log entries since the last call, from `browser` or `performance`."""
         return self._in_session("/se/log", {"type": kind})
 
     def requested(self) -> list[str]:
-        """The addresses that the page asked for since the last call."""
+        """The addresses that the page has requested since the last call."""
         messages = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
         sent = [one["params"] for one in messages if one["method"] == "Network.requestWillBeSent"]
         return [one["request"]["url"] for one in sent]
@@ -180,7 +180,7 @@ class Browser:
 
 @contextlib.contextmanager
 def browser(folder: pathlib.Path) -> Iterator[Browser]:
-    """A browser with a new profile in this folder."""
+    """A browser with a new profile in this directory."""
     [port] = free_ports(1)
     profile = folder / "profile"
     command = ["chromedriver", f"--port={port}", f"--log-path={folder / 'driver.log'}"]

@@ -1,4 +1,5 @@
-"""Servers of object stores, and a proxy in front of them that delays, cuts and listens."""
+"""Servers of object stores, and a proxy in front of them that delays and cuts connections and
+records requests."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from server import free_ports, wait_until
 
 BUCKET = "models"
 ACCOUNT = "devstoreaccount1"
-# The published key of Azurite's only account, no secret.
+# The published key of Azurite's only account, which isn't a secret.
 ACCOUNT_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
@@ -60,16 +61,16 @@ class Store:
         raise NotImplementedError
 
     def upload(self, folder: pathlib.Path, prefix: str = "") -> None:
-        """Writes all files of a folder."""
+        """Writes all files in a directory."""
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 self.put(f"{prefix}{path.relative_to(folder)}", path.read_bytes())
 
 
 class S3(Store):
-    """moto, which keeps what it gets in memory."""
+    """moto, which keeps its objects in memory."""
 
-    # Any signature is taken, but not none.
+    # It accepts any signature, but requires one.
     SIGNED = {
         "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, "
         "SignedHeaders=host, Signature=0"
@@ -85,7 +86,7 @@ class S3(Store):
         self.request("DELETE", f"/{BUCKET}/{urllib.parse.quote(path)}", headers=self.SIGNED)
 
     def demand_known_keys(self) -> None:
-        """From now on keys that moto did not give are refused."""
+        """From now on, keys that moto didn't issue are refused."""
         self.request("POST", "/moto-api/reset-auth", b"0")
 
 
@@ -128,7 +129,7 @@ class Gcs(Store):
 
 
 def answers(port: int) -> bool:
-    """Whether something takes connections there."""
+    """Returns true if a server accepts connections there."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False
@@ -138,7 +139,7 @@ def answers(port: int) -> bool:
 def running(
     command: Sequence[str | pathlib.Path], port: int, log: pathlib.Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a server until the test is done."""
+    """Runs a server until the test ends."""
     with log.open("wb") as output:
         process = subprocess.Popen([*command], stdout=output, stderr=output)
     try:
@@ -152,7 +153,7 @@ def running(
 
 @contextlib.contextmanager
 def moto(folder: pathlib.Path) -> Iterator[S3]:
-    """A server of S3 with an empty bucket; the test is skipped without `moto_server`."""
+    """An S3 server with an empty bucket; the test is skipped without `moto_server`."""
     program = find("moto_server", "GALATEA_MOTO_SERVER")
     (port,) = free_ports(1)
     command = [program, "-H", "127.0.0.1", "-p", str(port)]
@@ -164,7 +165,7 @@ def moto(folder: pathlib.Path) -> Iterator[S3]:
 
 @contextlib.contextmanager
 def azurite(folder: pathlib.Path) -> Iterator[Azure]:
-    """A server of Azure's blobs with an empty container, which must be asked for."""
+    """An Azure blob server with an empty container. It only runs on request."""
     if not (program := os.environ.get("GALATEA_AZURITE_BLOB")):
         pytest.skip("GALATEA_AZURITE_BLOB is not set")
     (port,) = free_ports(1)
@@ -178,7 +179,7 @@ def azurite(folder: pathlib.Path) -> Iterator[Azure]:
 
 @contextlib.contextmanager
 def fake_gcs(folder: pathlib.Path) -> Iterator[Gcs]:
-    """A server of Google's objects with an empty bucket, which must be asked for."""
+    """A Google Cloud Storage server with an empty bucket. It only runs on request."""
     if not (program := os.environ.get("GALATEA_FAKE_GCS_SERVER")):
         pytest.skip("GALATEA_FAKE_GCS_SERVER is not set")
     (port,) = free_ports(1)
@@ -192,10 +193,10 @@ def fake_gcs(folder: pathlib.Path) -> Iterator[Gcs]:
 
 
 class Proxy:
-    """Passes connections on, delays what servers answer, and remembers what clients asked."""
+    """Forwards connections, delays the servers' responses, and remembers the clients' requests."""
 
     def __init__(self, target: int, delay_seconds: float = 0.0) -> None:
-        """Listens; `cut_after` is the number of bytes after which an answer is cut, once."""
+        """Listens. `cut_after` is the number of bytes after which a response is cut, once."""
         self.target = target
         self.delay_seconds = delay_seconds
         self.cut_after: int | None = None
@@ -217,14 +218,14 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Takes no more connections."""
-        # A thread that waits in accept keeps the port.
+        """Accepts no more connections."""
+        # A thread that waits in accept would keep the port open.
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 
     def take_asked(self) -> list[str]:
-        """Which objects and lists were asked for since the last call."""
+        """The objects and lists that were requested since the last call."""
         with self.lock:
             asked, self.asked = self.asked, []
         return asked

@@ -1,4 +1,4 @@
-"""The four clients of `tritonclient` behind one way to call their methods."""
+"""The four clients of `tritonclient` behind a common interface."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Kit:
         return await result if inspect.iscoroutine(result) else result
 
     async def read(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """The result of a method as JSON, whose numbers are texts over gRPC."""
+        """The result of a method as JSON, in which numbers over gRPC are texts."""
         if not self.is_http:
             await self.call(method, *arguments, **named)
             named = {**named, "as_json": True}
@@ -67,39 +67,39 @@ class Kit:
         return tensor.set_data_from_numpy(array)
 
     def output(self, **options: Any) -> Any:
-        """An output that is asked for."""
+        """A requested output."""
         return self.library.InferRequestedOutput("OUTPUT0", **options)
 
 
 class Responses:
-    """What the callbacks of a client get, in another thread."""
+    """The results that a client's callbacks receive in another thread."""
 
     def __init__(self, count: int) -> None:
-        """Waits for that many."""
+        """Waits for that many results."""
         self.found: list[tuple[Any, Any]] = []
         self._count = count
         self._complete = threading.Event()
 
     def __call__(self, result: Any, error: Any) -> None:
-        """Takes one."""
+        """Takes one result."""
         self.found.append((result, error))
         if len(self.found) == self._count:
             self._complete.set()
 
     def wait(self) -> list[tuple[Any, Any]]:
-        """All of them: results and errors."""
+        """Returns everything, both results and errors."""
         assert self._complete.wait(RESPONSE_SECONDS_MAX), self.found
         return self.found
 
     def results(self) -> list[Any]:
-        """All of them, none of which is an error."""
+        """Returns all results, none of which may be an error."""
         pairs = self.wait()
         assert [error for _, error in pairs if error is not None] == []
         return [result for result, _ in pairs]
 
 
 async def close(kit: Kit) -> None:
-    """Ends the connection of any client."""
+    """Closes the connection of any kind of client."""
     if "close" not in kit.called:
         result = kit.client.close()
         if asyncio.iscoroutine(result):

@@ -1,4 +1,4 @@
-"""The endpoints of clouds, and archives of models where SageMaker puts them."""
+"""The endpoints of cloud services, and model archives where SageMaker puts them."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ ensemble_scheduling { step {
 
 
 def write_model(directory: pathlib.Path, config: str = IDENTITY) -> pathlib.Path:
-    """A model that consists of a configuration."""
+    """A model that consists of only a configuration."""
     (directory / "1").mkdir(parents=True)
     (directory / "config.pbtxt").write_text(config)
     return directory
 
 
 class Archives:
-    """Archives with names that no other test has."""
+    """Archives with names that no other test uses."""
 
     def __init__(self) -> None:
         """Nothing is written yet."""
         self.run = uuid.uuid4().hex
 
     def parent(self, name: str) -> pathlib.Path:
-        """The folder of an archive."""
+        """The parent directory of an archive."""
         return ARCHIVES / f"{self.run}{name}"
 
     def path(self, name: str) -> pathlib.Path:
@@ -64,14 +64,15 @@ class Archives:
         return self.parent(name) / "model"
 
     def remove(self) -> None:
-        """Removes all of them."""
+        """Removes all archives."""
         for path in ARCHIVES.glob(f"{self.run}*"):
             shutil.rmtree(path)
 
 
 @contextlib.contextmanager
 def temporary_archives() -> Iterator[Archives]:
-    """Archives that are removed in the end. The folder needs a user who may write there."""
+    """Archives that are removed at the end. The directory requires a user who may write
+    to it."""
     try:
         ARCHIVES.mkdir(parents=True, exist_ok=True)
         probe = ARCHIVES / uuid.uuid4().hex
@@ -98,13 +99,14 @@ def send(
 
 
 def json_request(values: np.ndarray = VALUES) -> bytes:
-    """An inference request as JSON alone."""
+    """An inference request that consists of JSON only."""
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": list(values.shape)}
     return json.dumps({"inputs": [tensor | {"data": values.flatten().tolist()}]}).encode()
 
 
 def binary_request(values: np.ndarray = VALUES) -> tuple[bytes, int]:
-    """An inference request as the client library makes it, and the length of its JSON."""
+    """An inference request as the client library creates it, with the length of its JSON
+    part."""
     given = tritonclient.http.InferInput("INPUT0", list(values.shape), "FP32")
     given.set_data_from_numpy(values, binary_data=True)
     wanted = tritonclient.http.InferRequestedOutput("OUTPUT0", binary_data=True)

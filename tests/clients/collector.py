@@ -1,4 +1,4 @@
-"""A collector of spans: it receives OpenTelemetry's protocol over HTTP, and keeps what comes."""
+"""A span collector, which receives OpenTelemetry's protocol over HTTP and keeps the spans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPAN_SECONDS_MAX = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """A span with what tests look at."""
+    """The parts of a span that tests use."""
 
     name: str
     trace: str
@@ -39,7 +39,7 @@ class Span:
 
 
 def attributes_of(pairs: Any) -> dict[str, Any]:
-    """Attributes by name, as text or number."""
+    """Attributes by name, as text or numbers."""
     return {
         pair.key: getattr(pair.value, pair.value.WhichOneof("value"))
         for pair in pairs
@@ -47,12 +47,13 @@ def attributes_of(pairs: Any) -> dict[str, Any]:
 
 
 def read_message(body: bytes, form: str) -> ExportTraceServiceRequest:
-    """A message in the binary form, or in JSON as Triton's releases up to 2.51 send it."""
+    """A message in the binary format, or in the JSON format that Triton's releases up to 2.51
+    send."""
     if form != "application/json":
         return ExportTraceServiceRequest.FromString(body)
 
     def with_bytes(json_object: dict[str, Any]) -> dict[str, Any]:
-        """The numbers of spans are hexadecimal, unlike other bytes in JSON."""
+        """Unlike other bytes in JSON, span IDs are hexadecimal."""
         for key in ("traceId", "spanId", "parentSpanId"):
             if key in json_object:
                 number = bytes.fromhex(json_object[key])
@@ -85,7 +86,7 @@ def spans_in(message: ExportTraceServiceRequest) -> Iterator[Span]:
 
 
 class Collector:
-    """The spans that were received, in batches, and the headers that came with them."""
+    """The spans that were received, in batches, and the headers that were sent with them."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -97,7 +98,7 @@ class Collector:
         return [span for batch in list(self.batches) for span in batch]
 
     def wait_for(self, count: int) -> list[Span]:
-        """Waits until this number of spans is there."""
+        """Waits until this number of spans has arrived."""
         enough = lambda: len(self.spans()) >= count  # noqa: E731
         wait_until(enough, SPAN_SECONDS_MAX, f"{count} spans are received")
         return self.spans()
@@ -105,7 +106,7 @@ class Collector:
 
 @contextlib.contextmanager
 def collecting(status: int = 200, tls: ssl.SSLContext | None = None) -> Iterator[Collector]:
-    """A collector that responds with this status, and may speak TLS."""
+    """A collector that responds with this status, and may use TLS."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:  # noqa: N802

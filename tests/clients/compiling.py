@@ -20,9 +20,9 @@ FLAGS = ["-std=gnu11", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
 def compile_library(
     source: pathlib.Path, library: pathlib.Path, *options: str, include: pathlib.Path | None = None
 ) -> pathlib.Path:
-    """Compiles one source with one command, without a warning.
+    """Compiles one source with one command, without warnings.
 
-    `include` holds Triton's headers; `options` follow the flags of every library.
+    `include` contains Triton's headers; `options` are added to the flags of every library.
     """
     library.parent.mkdir(parents=True, exist_ok=True)
     includes = [f"-I{include or ROOT / 'include'}", f"-I{ROOT / 'examples' / 'backends'}"]
@@ -32,7 +32,7 @@ def compile_library(
 
 
 def build_examples(source: pathlib.Path, build: pathlib.Path) -> None:
-    """Builds a folder of examples with CMake, as its CMakeLists.txt says."""
+    """Builds a directory of examples with CMake, using its CMakeLists.txt."""
     program = pathlib.Path(cmake.CMAKE_BIN_DIR) / "cmake"
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={pathlib.Path(ninja.BIN_DIR) / 'ninja'}"]
     for step in (["-S", source, "-B", build, *generator], ["--build", build]):

@@ -1,4 +1,4 @@
-"""Fixtures: the program under test, the model repository, running servers."""
+"""Fixtures: the program under test, the model repository, and running servers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begins with the longest files, and skips tests that Triton can't pass."""
+    """Starts with the longest files, and skips tests that Triton can't pass."""
     last = len(LONGEST_FIRST)
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: order.get(item.path.stem, last))
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Shows what the servers printed during a failed test."""
+    """Shows the servers' output during a failed test."""
     outcome = yield
     report = outcome.get_result()
     for server, seen in _servers.items():
@@ -86,7 +86,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def find_onnxruntime_library() -> pathlib.Path | None:
-    """Finds the shared library that the Python package carries."""
+    """Finds the shared library in the Python package."""
     specification = importlib.util.find_spec("onnxruntime")
     if specification is None or specification.origin is None:
         return None
@@ -113,7 +113,7 @@ OWN_MODELS = ("token_counter", "onnx_identity_bf16")
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory, program: Program) -> pathlib.Path:
-    """The example models and the models for tests; for Triton, those that it loads."""
+    """The example models and the test models; for Triton, those that it can load."""
     repository = tmp_path_factory.mktemp("models")
     for makers in (make_models.EXAMPLES, make_models.TEST_MODELS):
         names = [name for name in makers if not (program.is_triton and name in OWN_MODELS)]
@@ -125,7 +125,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, program: Program) -> pathli
 def start_server(
     program: Program, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartServer]:
-    """Starts servers; each is a context manager that stops its server."""
+    """Starts servers. Each is a context manager that stops its server."""
     logs = tmp_path_factory.mktemp("logs")
     numbers = itertools.count()
 
@@ -150,7 +150,7 @@ def start_server(
 
 @pytest.fixture(scope="session")
 def server(start_server: StartServer, models: pathlib.Path) -> Iterator[Server]:
-    """The server that most tests share. It has to survive them all and exit with 0."""
+    """The server that most tests share. It has to survive all tests and exit with 0."""
     with start_server(models) as running:
         yield running.wait_until_ready()
     # Triton stops waiting for idle connections of clients.
@@ -180,6 +180,6 @@ def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transp
 
 @pytest.fixture
 def stream(server: Server) -> Iterator[GrpcStream]:
-    """A stream, which decoupled models need."""
+    """A stream, which decoupled models require."""
     with GrpcStream(server) as one:
         yield one

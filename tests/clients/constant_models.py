@@ -38,7 +38,7 @@ def replace_file(path: pathlib.Path, content: bytes) -> None:
 def write_model(
     repository: pathlib.Path, name: str, value: int, versions: Sequence[int] = (1,), config: str = ""
 ) -> None:
-    """Writes versions that add `value`, and a configuration if there is one."""
+    """Writes versions that add `value`, and a configuration if one is given."""
     for version in versions:
         replace_file(repository / name / str(version) / "model.onnx", constant_model(value))
     if config:

@@ -1,4 +1,4 @@
-"""Virtual environments of single tests, kept in .cache from one run to the next."""
+"""Virtual environments for individual tests, which are kept in .cache between runs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ INSTALL_SECONDS_MAX = 600
 
 
 def environment(name: str, *requirements: str) -> pathlib.Path:
-    """The interpreter of an environment with these packages; skips where there are none."""
+    """The interpreter of an environment with these packages. The test is skipped if they
+    aren't available."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     key = hashlib.sha256("\n".join([version, *requirements]).encode()).hexdigest()[:8]
     folder = ROOT / ".cache" / f"venv-{name}-{key}"
     python = folder / "bin" / "python"
-    # Tests that run side by side wait for the one that makes it.
+    # Tests that run in parallel wait for the one that creates it.
     with _lock(folder):
         mark = folder / "complete"
         if not mark.exists():
@@ -58,7 +59,7 @@ def _make(folder: pathlib.Path, requirements: tuple[str, ...]) -> None:
 
 
 def run(python: pathlib.Path, *arguments: object, **variables: str) -> tuple[int, str]:
-    """Exit status and output of a command of an environment."""
+    """The exit status and output of a command in an environment."""
     result = subprocess.run(
         [python, *map(str, arguments)],
         capture_output=True,

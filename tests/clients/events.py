@@ -1,6 +1,6 @@
-"""A model that writes down what happens to it, and can be held in each step.
+"""A model that records what happens to it, and can be held at each step.
 
-Its backend is compiled for the model, for Galatea and for Triton alike.
+Its backend is compiled for the model, both for Galatea and for Triton.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ output {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }}
 class EventModel:
     """Writes such a model with its backend, which returns its inputs.
 
-    `source` is more C code of the backend. It can define EXECUTE: an expression that
+    `source` is additional C code for the backend. It can define EXECUTE: an expression that
     executes `requests`, whose number is `count`.
     """
 
@@ -123,7 +123,8 @@ class EventModel:
         self.folder = repository / name
         (self.folder / "1").mkdir(parents=True)
         self.configure(more)
-        # Elsewhere: other files in the model's folder would mean another model.
+        # The source is elsewhere, because additional files in the model's directory would make it
+        # a different model.
         self._notes = repository.with_name(f"{repository.name}_events_of_{name}")
         self._notes.mkdir()
         program = self._notes / "backend.c"
@@ -132,14 +133,15 @@ class EventModel:
         compile_library(program, self.folder / f"libtriton_{name}.so")
 
     def configure(self, more: str) -> None:
-        """Replaces the configuration's last part."""
+        """Replaces the last part of the configuration."""
         config = CONFIG.format(
             name=self._backend, max_batch_size=self._max_batch_size, more=more
         )
         (self.folder / "config.pbtxt").write_text(config)
 
     def timed(self, name: str) -> list[tuple[int, str]]:
-        """When this happened, by the clock of all processes, and to which instance."""
+        """The times at which this happened, by the clock that all processes share, and the
+        instances to which it happened."""
         file = self._notes / "events"
         lines = file.read_text(errors="surrogateescape").split("\n")[:-1] if file.exists() else []
         parts = [line.split(" ", 2) for line in lines]
@@ -150,7 +152,7 @@ class EventModel:
         return [what for _, what in self.timed(name)]
 
     def wait_for(self, name: str, count: int = 1) -> None:
-        """Waits until this has happened so often."""
+        """Waits until this has happened this number of times."""
         wait_until(lambda: len(self.events(name)) >= count, WAIT_SECONDS_MAX, name)
 
     @contextlib.contextmanager

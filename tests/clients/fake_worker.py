@@ -1,7 +1,7 @@
-"""A worker of a Python model that keeps to the protocol until it shall not.
+"""A worker of a Python model that follows the protocol until it is told not to.
 
-It is started in the interpreter's place: `write_interpreter` writes the program. The file
-`way` beside it says what the fake worker does wrong; without the file it is good.
+It is started instead of the interpreter: `write_interpreter` writes the program. The file `way`
+next to it specifies what the fake worker does wrong; without the file, it does nothing wrong.
 """
 
 import array
@@ -27,13 +27,13 @@ def text(value: str) -> bytes:
 
 
 def tensor(name: str, datatype: int, shape: list[int], place: bytes) -> bytes:
-    """A tensor with its place."""
+    """A tensor with its location."""
     dims = struct.pack(f"<I{len(shape)}q", len(shape), *shape)
     return text(name) + bytes((datatype,)) + dims + place
 
 
 def inline(content: bytes) -> bytes:
-    """Content in the frame."""
+    """Content within the frame."""
     return b"\0" + struct.pack("<I", len(content)) + content
 
 
@@ -52,7 +52,7 @@ def response(outputs: list[bytes], parameters: str = "") -> bytes:
 
 
 def result(key: int, body: bytes, flags: int = 1) -> bytes:
-    """What became of a request."""
+    """The result of a request."""
     return struct.pack("<QI", key, flags) + body
 
 
@@ -68,7 +68,7 @@ def frame(kind: int, payload: bytes = b"") -> bytes:
 
 
 def wrong_results(key: int) -> dict[str, bytes]:
-    """Payloads of RESULT that no worker sends, by what is wrong."""
+    """RESULT payloads that no worker sends, by what is wrong with them."""
     good = response([GOOD])
     one = lambda output: results(result(key, response([output])))  # noqa: E731
     return {
@@ -94,7 +94,7 @@ def wrong_results(key: int) -> dict[str, bytes]:
 
 
 def wrong_tensors() -> dict[str, bytes]:
-    """Outputs whose content isn't what they say: only their request fails."""
+    """Outputs whose content doesn't match their description: only their own request fails."""
     place = lambda kind, offset, length: struct.pack("<BQQ", kind, offset, length)  # noqa: E731
     return {
         "too_short": tensor("OUT", INT32, [2], inline(bytes(4))),
@@ -124,7 +124,7 @@ class Fake:
         self.folder = folder
 
     def exactly(self, count: int) -> bytes:
-        """This number of bytes of the socket of executions."""
+        """Reads this number of bytes from the socket for executions."""
         data = bytearray()
         while len(data) < count:
             chunk = self.a.recv(count - len(data))
@@ -140,7 +140,7 @@ class Fake:
         return body[0], body[1:]
 
     def way(self, *states: str) -> str:
-        """What goes wrong in this state; it goes wrong once."""
+        """Returns what goes wrong in this state. It goes wrong once."""
         path = self.folder / "way"
         try:
             found = path.read_text()
@@ -152,7 +152,7 @@ class Fake:
         return found
 
     def run(self) -> None:
-        """Speaks to the server."""
+        """Communicates with the server."""
         way = self.way("hello", "initialize")
         self.misbehave(way, "hello")
         hello = {"protocol": 1, "python": "3.9.0", "pid": os.getpid()}
@@ -170,7 +170,7 @@ class Fake:
                 return
 
     def misbehave(self, way: str, state: str) -> None:
-        """Does what `way` says, if it is meant for this state."""
+        """Follows `way`, if it applies to this state."""
         wanted, _, what = way.partition(":")
         if wanted != state:
             return
@@ -201,7 +201,7 @@ class Fake:
         time.sleep(3600)  # the server ends it
 
     def execute(self, payload: bytes) -> None:
-        """Answers the requests of a batch."""
+        """Responds to the requests in a batch."""
         (count,) = struct.unpack_from("<I", payload)
         assert count == 1
         (key,) = struct.unpack_from("<Q", payload, 4)
@@ -215,7 +215,7 @@ class Fake:
             body = response([wrong_tensors()[what]])
             self.results.sendall(frame(RESULT, results(result(key, body))))
         elif way.startswith("sent:"):
-            # The sender answers; the result says so.
+            # The sender sends the response, and the result states this.
             body = response([wrong_tensors()[what]])
             self.b.sendall(frame(B_RESPONSE, struct.pack("<QI", key, 1) + body))
             self.results.sendall(frame(RESULT, results(result(key, b"\0"), sent=1)))
@@ -234,7 +234,7 @@ class Fake:
             self.b.sendall(frame(B_READY, struct.pack("<QB", 3, 1)))
             time.sleep(3600)
         elif way == "beside:promised":
-            # It claims frames that it never sends.
+            # It announces frames that it never sends.
             self.results.sendall(frame(RESULT, results(result(key, response([GOOD])), sent=1 << 40)))
         elif way == "execute_twice":
             self.results.sendall(frame(RESULT, good) * 2)
@@ -243,7 +243,7 @@ class Fake:
 
 
 def write_interpreter(folder: pathlib.Path) -> pathlib.Path:
-    """A program that is started as an interpreter is, and is a fake worker."""
+    """A program that is started as an interpreter, but is a fake worker."""
     program = folder / "interpreter"
     here = pathlib.Path(__file__).resolve()
     program.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(here.parent)!r})\n"

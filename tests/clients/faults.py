@@ -1,4 +1,4 @@
-"""A machine that fails: full disks, no descriptors left, a clock that is set."""
+"""Failures of a machine: full disks, no free descriptors, and a clock that is set."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ int clock_gettime(clockid_t clock, struct timespec* time) {
 
 
 def small_disk(folder: pathlib.Path, size: str) -> Sequence[str]:
-    """The launcher of a server in which this folder is a disk of this size.
+    """A launcher for a server that sees this directory as a disk of this size.
 
-    The test is skipped where the system allows no such disk.
+    The test is skipped if the system doesn't allow such a disk.
     """
     folder.mkdir(parents=True, exist_ok=True)
     launcher = [sys.executable, "-c", SMALL_DISK, str(folder), size]
@@ -78,15 +78,15 @@ def small_disk(folder: pathlib.Path, size: str) -> Sequence[str]:
 
 
 def seen_by(server: Server, path: pathlib.Path) -> pathlib.Path:
-    """The path as the server's process sees it, with its disks."""
+    """The path as seen by the server's process, with its disks."""
     return pathlib.Path(f"/proc/{server.process.pid}/root{path}")
 
 
 class Clock:
-    """The time of day of a server that is started with this environment."""
+    """The time of day for a server that is started with this environment."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """The clock of this machine, until it is set."""
+        """The machine's clock, until it is set."""
         self._file = folder / "offset"
         self._file.write_bytes(bytes(8))
         source = folder / "clock.c"
@@ -95,13 +95,13 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(library), "CLOCK_OFFSET": str(self._file)}
 
     def step(self, seconds: int) -> None:
-        """Sets the clock this many seconds ahead of that of this machine."""
+        """Sets the clock this many seconds ahead of the machine's."""
         with self._file.open("r+b") as file:
             file.write(struct.pack("<q", seconds * 10**9))
 
 
 class Descriptors:
-    """How many descriptors a server may have, which others can change while it runs."""
+    """The number of descriptors that a server may have, which can be changed while it runs."""
 
     def __init__(self, server: Server) -> None:
         """The limits that it was started with."""
@@ -113,10 +113,10 @@ class Descriptors:
         return sorted(map(int, os.listdir(f"/proc/{self._pid}/fd")))
 
     def exhaust(self) -> None:
-        """Allows none but those that are in use, and the gaps between them."""
+        """Allows only those that are in use, and the gaps between them."""
         limit = (self.open()[-1] + 1, self._before[1])
         resource.prlimit(self._pid, resource.RLIMIT_NOFILE, limit)
 
     def restore(self) -> None:
-        """Allows what was allowed before."""
+        """Restores the previous limit."""
         resource.prlimit(self._pid, resource.RLIMIT_NOFILE, self._before)

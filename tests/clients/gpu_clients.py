@@ -1,4 +1,4 @@
-"""A client with memory of GPUs, which it shares with the server.
+"""A client with GPU memory, which it shares with the server.
 
 The driver in tests/devices stands in for NVIDIA's, in the server and in the test.
 """
@@ -21,7 +21,7 @@ SIZE = 4096
 
 
 class Client:
-    """The driver in the test's own process: that in a folder, or the machine's."""
+    """The driver in the test's own process: either the one in a directory, or the machine's."""
 
     def __init__(self, library: pathlib.Path | None) -> None:
         name = "libcuda.so.1"
@@ -48,7 +48,7 @@ class Client:
 
 
 class Memory:
-    """Memory of a GPU that the test allocates."""
+    """GPU memory that the test allocates."""
 
     def __init__(self, client: Client, device: int, byte_size: int = SIZE) -> None:
         self.client, self.device, self.byte_size = client, device, byte_size
@@ -75,7 +75,7 @@ class Memory:
         self._copy(to, ctypes.c_uint64(ctypes.addressof(buffer)), len(content))
 
     def get(self, byte_size: int, offset: int = 0) -> bytes:
-        """What the memory contains."""
+        """The contents of the memory."""
         buffer = ctypes.create_string_buffer(byte_size)
         source = ctypes.c_uint64(self.address.value + offset)
         self._copy(ctypes.c_uint64(ctypes.addressof(buffer)), source, byte_size)

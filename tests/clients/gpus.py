@@ -1,4 +1,4 @@
-"""A server with GPUs that are made up: the driver in tests/devices stands in for NVIDIA's."""
+"""A server with simulated GPUs: the driver in tests/devices stands in for NVIDIA's."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ def build_driver(folder: pathlib.Path) -> pathlib.Path:
 
 @dataclasses.dataclass(frozen=True)
 class StandIn:
-    """What one process with the stand-in reports."""
+    """The report of one process that uses the stand-in."""
 
     libraries: pathlib.Path
     reports: pathlib.Path
 
     def environment(self, **variables: str) -> dict[str, str]:
-        """The variables of a process that finds the stand-in; see tests/devices/README.md."""
+        """The variables with which a process finds the stand-in; see
+        tests/devices/README.md."""
         self.reports.mkdir(parents=True, exist_ok=True)
         return {
             "LD_LIBRARY_PATH": str(self.libraries),
@@ -43,16 +44,17 @@ class StandIn:
         }
 
     def lose(self, gpu: int) -> None:
-        """Lets a GPU be lost from now on."""
+        """Makes a GPU unavailable from now on."""
         (self.reports / f"lost-{gpu}").touch()
 
     def violations(self) -> list[str]:
-        """The rules that the process broke, and what it left behind."""
+        """The rules that the process broke, and the resources that it didn't release."""
         path = self.reports / "violations"
         return path.read_text().splitlines() if path.exists() else []
 
     def calls(self) -> dict[str, int]:
-        """How often the process called each function; complete after its end."""
+        """The number of the process's calls of each function, which is complete once the
+        process has ended."""
         counts: dict[str, int] = {}
         for line in (self.reports / "calls").read_text().splitlines():
             name, count = line.split()
@@ -84,6 +86,6 @@ class Gpus:
         return f"--onnxruntime-library={self.library}"
 
     def sessions(self) -> list[str]:
-        """The lines of the sessions so far."""
+        """The lines that the sessions have written so far."""
         lines = (self.driver.reports / "onnxruntime").read_text().splitlines()
         return [line for line in lines if line.startswith("session ")]

@@ -37,7 +37,7 @@ output {{ name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] }}
 
 
 class Latch:
-    """Writes such a model with its backend; opens the latch at the end."""
+    """Writes such a model with its backend, and opens the latch at the end."""
 
     def __init__(
         self, repository: pathlib.Path, name: str, more: str = "", max_batch_size: int = 0

@@ -1,11 +1,11 @@
-"""Calls of the module that Python models import, with arguments that fit and that don't.
+"""Calls of the module that Python models import, with valid and invalid arguments.
 
     python module_cases.py FILE COMMAND...
 
-records in FILE what Triton says to them. COMMAND starts it; ports and the repository are added.
-Some calls end the process of Triton's stub or damage the memory that it shares with Triton, which
-then may end, too. So Triton is started anew behind each failure, and a call that fails alone is
-left out.
+records Triton's reactions in FILE. COMMAND starts Triton; the ports and the repository are added to
+it. Some calls end the process of Triton's stub or damage the memory that it shares with Triton,
+which may then end too. Triton is therefore restarted after each failure, and a call that fails on
+its own is left out.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ SINGLE = (
 
 
 def _given(arguments: list[str], changed: int, value: str) -> list[str]:
-    """The arguments, one of which has another value."""
+    """The arguments, with a different value for one of them."""
     result = list(arguments)
     name, _, _ = arguments[changed].rpartition("=")
     result[changed] = f"{name}={value}" if name.isidentifier() else value
@@ -199,13 +199,13 @@ def _given(arguments: list[str], changed: int, value: str) -> list[str]:
 
 
 def _positional(argument: str) -> str:
-    """An argument without its name."""
+    """The arguments without the name of one of them."""
     name, _, value = argument.partition("=")
     return value if name.isidentifier() else argument
 
 
 def _counts(name: str, arguments: list[str]) -> list[str]:
-    """Calls with too few and too many arguments, and with names that aren't there."""
+    """Calls with too few and too many arguments, and with nonexistent names."""
     positional = [_positional(one) for one in arguments]
     return [
         f"{name}()",
@@ -239,7 +239,7 @@ HEAD = re.compile(r"builtins\.TypeError: .*?\n\nInvoked with: ", re.DOTALL)
 def ask(
     url: str, model: str, renew: Callable[[], None] | None = None
 ) -> dict[str, str | None]:
-    """What a model says to all expressions; `renew` mends the server behind a failure."""
+    """A model's reactions to all expressions; `renew` restores the server after a failure."""
     if renew is None:
         renew = functools.partial(_load_again, url, model)
     every = expressions()
@@ -263,7 +263,7 @@ def _load_again(url: str, model: str) -> None:
 def _ask_some(
     url: str, model: str, some: list[str], renew: Callable[[], None]
 ) -> dict[str, str | None]:
-    """What a model says; None for an expression that ends its process."""
+    """A model's reaction; None for an expression that ends its process."""
     tensor = {"name": "IN", "datatype": "BYTES", "shape": [1], "data": [json.dumps(some)]}
     try:
         reply = _post(f"{url}/v2/models/{model}/infer", {"inputs": [tensor]})
@@ -280,7 +280,7 @@ def _ask_some(
 
 
 def pack(results: dict[str, str | None]) -> dict[str, object]:
-    """Results with each beginning of a refusal once."""
+    """The results, in which each beginning of a refusal occurs once."""
     heads: list[str] = []
     packed: dict[str, object] = {}
     for expression, text in results.items():
@@ -297,7 +297,7 @@ def pack(results: dict[str, str | None]) -> dict[str, object]:
 
 
 def to_lines(packed: dict[str, object]) -> str:
-    """A golden with a line for each expression."""
+    """A golden file with a line for each expression."""
     show = functools.partial(json.dumps, ensure_ascii=False)
     heads = ",\n".join(map(show, packed["heads"]))
     results = ",\n".join(f"{show(one)}: {show(text)}" for one, text in packed["results"].items())
@@ -314,7 +314,7 @@ def unpack(golden: dict[str, object]) -> dict[str, str]:
 
 
 class _Triton:
-    """A server with the model `probe`, always at the same ports."""
+    """A server with the model `probe`, always on the same ports."""
 
     def __init__(self, command: list[str], repository: pathlib.Path) -> None:
         write_model(repository, "probe", CONFIG, "probe")
@@ -339,7 +339,7 @@ class _Triton:
         return False
 
     def end(self) -> None:
-        """Ends it, and the processes of models that it leaves behind when it crashes."""
+        """Ends it, including the model processes that it leaves behind when it crashes."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -350,7 +350,7 @@ class _Triton:
 
 
 def record(file: pathlib.Path, command: list[str]) -> None:
-    """Writes what Triton says to all expressions."""
+    """Writes Triton's reactions to all expressions."""
     with tempfile.TemporaryDirectory() as folder:
         triton = _Triton(command, pathlib.Path(folder))
         try:

@@ -1,4 +1,4 @@
-"""The paths of docs/openapi.yaml, for the tests that go through all of them."""
+"""The paths in docs/openapi.yaml, for tests that go through all of them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _CATEGORIES_OF_TAGS = {
 
 
 def path_of(template: str) -> str:
-    """A path with names."""
+    """A path with names in place of its parameters."""
     return template.format(**NAMES)
 
 
 def operations(template: str) -> dict[str, dict[str, Any]]:
-    """The operations of a path by their methods."""
+    """The operations of a path, by method."""
     return {name: one for name, one in DOCUMENT["paths"][template].items() if name in METHODS}
 
 
@@ -49,5 +49,5 @@ def category_of(template: str) -> str:
 
 
 def is_own(template: str) -> bool:
-    """Whether Triton lacks a path."""
+    """Returns true if Triton lacks the path."""
     return any("Triton does not have it" in one["summary"] for one in operations(template).values())

@@ -1,4 +1,4 @@
-"""Models that OpenVINO's own package writes, with their configurations and requests."""
+"""Models written by OpenVINO's own package, with their configurations and requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ELEMENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class OpenVinoModel:
-    """A model, its configuration, and the requests that it is asked."""
+    """A model, its configuration, and the requests that are sent to it."""
 
     write: Callable[[pathlib.Path], None]
     requests: Sequence[Tensors]
@@ -48,7 +48,7 @@ class OpenVinoModel:
     compute: Callable[[Tensors], Tensors] | None = None
 
     def expected(self, path: pathlib.Path) -> list[Tensors]:
-        """What OpenVINO's own package computes for each request, in turn."""
+        """The results of OpenVINO's own package for each request in turn."""
         if self.compute is not None:
             return [self.compute(request) for request in self.requests]
         core = openvino.Core()
@@ -79,7 +79,7 @@ def named(name: str, node: openvino.Node, index: int = 0) -> openvino.Output:
 def saved(
     outputs: Sequence[openvino.Output], inputs: Sequence[openvino.Node], layout: str = ""
 ) -> Callable[[pathlib.Path], None]:
-    """Writes a model with these outputs, each tensor with the layout."""
+    """Writes a model with these outputs. Each tensor has the layout."""
     results = [opset15.result(output) for output in outputs]
     model = openvino.Model(results, list(inputs), "model")
     if layout:
@@ -101,7 +101,7 @@ def rows(*shapes: tuple[int, ...], name: str = "x") -> list[Tensors]:
 
 
 def perceptron() -> OpenVinoModel:
-    """Layouts say that it takes batches, so that no configuration is needed."""
+    """Layouts declare that it supports batches, so no configuration is needed."""
     x = parameter("x", [-1, 8])
     hidden = opset15.relu(opset15.matmul(x, weights(8, 16), False, False))
     y = opset15.softmax(opset15.matmul(hidden, weights(16, 4), False, False), 1)
@@ -109,7 +109,7 @@ def perceptron() -> OpenVinoModel:
 
 
 def convolution() -> OpenVinoModel:
-    """The batch dimension of its file is fixed, as most exports have it."""
+    """The batch dimension in its file is fixed, as in most exports."""
     x = parameter("x", [1, 3, 8, 8])
     convolved = opset15.convolution(x, weights(5, 3, 3, 3), [1, 1], [1, 1], [1, 1], [1, 1])
     y = opset15.reduce_mean(opset15.relu(convolved), numpy.array([2, 3]), False)
@@ -132,7 +132,7 @@ def elements() -> OpenVinoModel:
 
 
 def several_outputs() -> OpenVinoModel:
-    """The largest numbers of each row, where they are, and how many there are."""
+    """The largest numbers in each row, their positions, and their count."""
     x = parameter("x", [-1, 6])
     top = opset15.topk(x, opset15.constant(2), 1, "max", "value", "i64")
     count = opset15.reduce_sum(x, numpy.array([1]), True)
@@ -165,7 +165,7 @@ def shapes_by_contents() -> OpenVinoModel:
 
 
 def state() -> OpenVinoModel:
-    """It adds every request to what it has kept."""
+    """It adds every request to the sum that it keeps."""
     info = VariableInfo()
     info.data_shape = openvino.PartialShape([1, 2])
     info.data_type = Type.f32
@@ -198,7 +198,7 @@ def without_names() -> OpenVinoModel:
 
 
 def onnx_file() -> OpenVinoModel:
-    """A file of ONNX."""
+    """An ONNX file."""
     tensor = helper.make_tensor_value_info
     graph = helper.make_graph(
         [
@@ -218,20 +218,20 @@ def onnx_file() -> OpenVinoModel:
 
 
 def frozen_graph() -> OpenVinoModel:
-    """A frozen graph of TensorFlow."""
+    """A frozen TensorFlow graph."""
     config = 'backend: "openvino" default_model_filename: "model.pb" max_batch_size: 4'
     requests = rows((1, 3), (4, 3), name="x:0")
     return OpenVinoModel(frozen_relu, requests, config, "model.pb")
 
 
 def saved_model() -> OpenVinoModel:
-    """A directory that TensorFlow would write."""
+    """A directory like those that TensorFlow writes."""
     config = 'backend: "openvino" default_model_filename: "model.saved_model" max_batch_size: 4'
     return OpenVinoModel(saved_model_relu, rows((1, 3), (4, 3)), config, "model.saved_model")
 
 
 def lite_file() -> OpenVinoModel:
-    """A file of TensorFlow Lite."""
+    """A TensorFlow Lite file."""
     config = 'backend: "openvino" default_model_filename: "model.tflite" max_batch_size: 4'
     return OpenVinoModel(lite_relu, rows((1, 3), (4, 3)), config, "model.tflite")
 
@@ -256,7 +256,7 @@ output { name: "y" data_type: TYPE_FP64 dims: [ 4 ] }
 
 
 def converted() -> OpenVinoModel:
-    """The configuration has other datatypes than the model, as Triton allows."""
+    """The configuration has different data types from the model, as Triton allows."""
     x = parameter("x", [-1, 4])
     y = opset15.relu(x)
     request = {"x": numpy.array([[-1, 0, 5, 70000]], numpy.int32)}
@@ -278,7 +278,7 @@ parameters { key: "RESHAPE_IO_LAYERS" value { string_value: "yes" } }
 
 
 def reshaped() -> OpenVinoModel:
-    """The configuration gives the input another size."""
+    """The configuration gives the input a different size."""
     x = parameter("x", [1, 4])
     y = opset15.relu(x)
     write = saved([named("y", y)], [x])
@@ -286,7 +286,7 @@ def reshaped() -> OpenVinoModel:
 
 
 def hard_coded_batch() -> OpenVinoModel:
-    """Its batch dimension cannot vary, as its file names the size in the middle."""
+    """Its batch dimension can't vary, because its file names the size in the middle."""
     x = parameter("x", [4, 2, 3])
     flat = opset15.reshape(x, numpy.array([4, 6]), False)
     y = opset15.add(flat, opset15.constant(numpy.ones((4, 1), numpy.float32)))
@@ -314,7 +314,7 @@ dynamic_batching { }
 
 
 def ragged() -> OpenVinoModel:
-    """The sum of each request, whatever its length."""
+    """The sum of each request, regardless of its length."""
     x, ends = parameter("x", [-1]), parameter("ends", [-1], Type.i32)
     zero = opset15.constant(numpy.zeros(1, numpy.float32))
     sums = opset15.concat([zero, opset15.cum_sum(x, numpy.array(0))], 0)

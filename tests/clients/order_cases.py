@@ -1,10 +1,10 @@
-"""Orders in which models in Python send and return responses.
+"""Orders in which Python models send and return responses.
 
     python order_cases.py FILE COMMAND...
 
-records what Triton does in each order that FILE doesn't have. COMMAND starts it; ports and the
-repository are added. Some orders end it only now and then: the answer is that of an attempt that
-Triton outlives, if there is one.
+records Triton's behaviour for each order that FILE doesn't contain. COMMAND starts Triton; the
+ports and the repository are added to it. Some orders make Triton end only occasionally. In this
+case, the recorded behaviour is from an attempt that Triton survives, if there is one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CRASH, HANG = "crash", "hang"
 
 
 def orders() -> Iterator[str]:
-    """Every order of up to two sends before the return, and others of each kind."""
+    """Every order of up to two sends before the return, and some other orders of each kind."""
     for count in range(3):
         for letters in itertools.product(LETTERS, repeat=count):
             for returned in RETURNS if count < 2 else ["none", "one", "raise"]:
@@ -70,7 +70,8 @@ def _request(model: str, text: str) -> service_pb2.ModelInferRequest:
 def responses(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, model: str, text: str, seconds_max: float
 ) -> list[list[object]] | None:
-    """The values, the mark of the last one and the error of each response; None if they don't end."""
+    """The values, the marker of the last one and the error of each response; None if the
+    responses don't end."""
     found: list[list[object]] = []
     requests = iter([_request(model, text)])
     try:
@@ -91,14 +92,15 @@ def ask(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, model: str, order: str,
     seconds_max: float = SECONDS_MAX,
 ) -> object:
-    """The responses to an order, or that they don't end; and what the sends have raised."""
+    """The responses for an order, or the fact that they don't end, and the exceptions that the
+    sends raised."""
     found = responses(stub, model, order, seconds_max)
     raised = responses(stub, model, "?", seconds_max)
     return [HANG if found is None else found, HANG if raised is None else raised[0][2]]
 
 
 class _Triton:
-    """A server that is started again when it has crashed."""
+    """A server that is restarted after a crash."""
 
     def __init__(self, command: list[str], repository: pathlib.Path) -> None:
         self.command = [*command, f"--model-repository={repository}", "--model-control-mode=explicit"]
@@ -117,7 +119,7 @@ class _Triton:
         wait_until(self.is_live, 60, "Triton is live")
 
     def end(self) -> None:
-        """Ends it, and the processes of models that it leaves behind when it crashes."""
+        """Ends it, including the model processes that it leaves behind when it crashes."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -128,13 +130,13 @@ class _Triton:
         return False
 
     def is_absent(self, model: str) -> bool:
-        """Whether a model is unloaded."""
+        """Returns true if the model is unloaded."""
         index = self.stub.RepositoryIndex(service_pb2.RepositoryIndexRequest())
         return all(one.state != "READY" and "UNLOADING" not in one.state
                    for one in index.models if one.name == model)
 
     def has_crashed(self) -> bool:
-        """Whether it doesn't answer any more; then it is started again."""
+        """Returns true if it no longer responds; it is then restarted."""
         if self.is_live():
             return False
         self.process.wait(20)
@@ -143,7 +145,7 @@ class _Triton:
         return True
 
     def ask(self, model: str, config: str, order: str) -> object:
-        """The answer that Triton outlives, or that it crashes."""
+        """The behaviour in an attempt that Triton survives, or the fact that it crashes."""
         for attempt in range(ATTEMPTS):
             answer = self.ask_once(f"{model}_{attempt}", config, order)
             if answer != CRASH:
@@ -151,7 +153,7 @@ class _Triton:
         return answer
 
     def ask_once(self, model: str, config: str, order: str) -> object:
-        """The answer of a model of its own: an order may block it for good."""
+        """The behaviour of a separate model, because an order may block a model permanently."""
         write_model(self.repository, model, config, "orders")
         load = service_pb2.RepositoryModelLoadRequest(model_name=model)
         self.stub.RepositoryModelLoad(load, timeout=60)
@@ -159,7 +161,7 @@ class _Triton:
             answer = ask(self.stub, model, order)
             unload = service_pb2.RepositoryModelUnloadRequest(model_name=model)
             self.stub.RepositoryModelUnload(unload, timeout=60)
-            # The crash may follow the answer, and some models are never unloaded.
+            # The crash may come after the response, and some models are never unloaded.
             with contextlib.suppress(AssertionError):
                 wait_until(functools.partial(self.is_absent, model), 3, "it is unloaded")
             is_stuck = not self.is_absent(model)
@@ -174,7 +176,7 @@ class _Triton:
 
 
 def record(file: pathlib.Path, command: list[str]) -> None:
-    """Writes the answers of all orders."""
+    """Writes the behaviour for all orders."""
     answers: dict[str, dict[str, object]] = {kind: {} for kind in KINDS}
     if file.exists():
         answers |= json.loads(file.read_text())

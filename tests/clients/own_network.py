@@ -1,4 +1,4 @@
-"""A network of its own, for clients that know no other ports than Triton's."""
+"""A separate network, for clients that support only Triton's ports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTERFACE_IS_UP = 1
 
 
 def raise_loopback() -> None:
-    """Starts the interface `lo` of a new network."""
+    """Starts the `lo` interface of a new network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         form = "16sh14x"
         request = fcntl.ioctl(one, GET_FLAGS, struct.pack(form, b"lo", 0))
@@ -29,7 +29,7 @@ def raise_loopback() -> None:
 
 
 def skip_unless_free() -> None:
-    """Without the right to make a network, the machine's ports have to be free."""
+    """Without permission to create a network, the machine's ports have to be free."""
     for port in STANDARD_PORTS:
         with socket.socket() as one:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,7 +41,8 @@ def skip_unless_free() -> None:
 
 @contextlib.contextmanager
 def own_network() -> Iterator[None]:
-    """This thread, and the processes that it starts, have Triton's ports to themselves."""
+    """Gives this thread, and the processes that it starts, exclusive use of Triton's
+    ports."""
     library = ctypes.CDLL(None, use_errno=True)
     with open("/proc/thread-self/ns/net") as machine:
         if library.unshare(CLONE_NEWNET) != 0:

@@ -1,13 +1,13 @@
-"""Runs what a page of the documentation shows, from top to bottom, in an empty directory.
+"""Runs the examples on a documentation page, from top to bottom, in an empty directory.
 
-- `sh`: commands. `galatea --...` and `galatea serve ...` start a server, which serves until the next
-  one. Of `pip install`, the packages must be installed; the program under test is in the place of
-  our own.
-- `python`: a program; but if the words before it end with the name of a file, its contents. A file
-  that does not exist yet is written.
-- `json` and `text` behind one of them: what it prints. Behind a server, lines of its log. Text may
-  leave out something with `...`.
-- `pbtxt`: a configuration with the name of its file before it. The model gets a version 1.
+- `sh`: commands. `galatea --...` and `galatea serve ...` start a server, which runs until the next
+  one starts. The packages of `pip install` must already be installed; the program under test
+  replaces our own.
+- `python`: a program. If the words before it end with a file name, the block is the file's
+  contents. A file that doesn't exist yet is written.
+- `json` and `text` after one of them: its output. After a server, they contain lines of its log.
+  Text may omit parts with `...`.
+- `pbtxt`: a configuration, preceded by the name of its file. The model gets a version 1.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Served:
             )
 
     def log(self) -> str:
-        """What it has printed."""
+        """Its output so far."""
         return self._log_path.read_text()
 
     def stop(self) -> None:
@@ -69,10 +69,10 @@ class Served:
 
 
 class Reader:
-    """Does what a page says."""
+    """Executes a page."""
 
     def __init__(self, program: Program, start: StartServer, folder: pathlib.Path) -> None:
-        """Nothing is done yet."""
+        """Nothing has been executed yet."""
         self._program = program
         self._start = start
         self._folder = folder / "work"
@@ -80,7 +80,7 @@ class Reader:
         self._programs = folder / "programs"
         self._programs.mkdir()
         (self._programs / "galatea").symlink_to(program.path)
-        # Not a link: a virtual environment is found beside the program.
+        # It isn't a link, because a virtual environment is found next to the program.
         python = self._programs / "python3"
         python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
         python.chmod(0o755)
@@ -92,7 +92,7 @@ class Reader:
         self._printed: str | None = None
 
     def read(self, page: str) -> int:
-        """Does everything on a page; returns the number of its blocks."""
+        """Executes everything on a page, and returns the number of its blocks."""
         text = (ROOT / "docs" / page).read_text()
         blocks = list(BLOCK.finditer(text))
         with self._servers:
@@ -109,7 +109,7 @@ class Reader:
         return len(blocks)
 
     def link(self, name: str, target: pathlib.Path, variables: Mapping[str, str]) -> None:
-        """Offers a program to the page's commands, with the variables that it needs."""
+        """Makes a program available to the page's commands, with the variables that it needs."""
         (self._programs / name).symlink_to(target)
         self._variables |= {key: one for key, one in variables.items() if key != "PATH"}
 
@@ -146,7 +146,7 @@ class Reader:
         self._printed = done.stdout
 
     def _serve(self, flags: list[str]) -> None:
-        """Starts a server after the last one has ended."""
+        """Starts a server once the previous one has ended."""
         self._servers.close()
         if flags[0] == "serve":
             self._serve_files(flags[1:])
@@ -173,7 +173,7 @@ class Reader:
         self._printed = None
 
     def _with_ports(self, text: str) -> str:
-        """The ports of the running server in place of the usual ones."""
+        """Replaces the usual ports with those of the running server."""
         if self._server is None:
             return text
         one = self._server
@@ -198,7 +198,7 @@ class Reader:
         path.write_text(text)
 
     def _named_file(self, before: str) -> pathlib.Path | None:
-        """The file that the words right before a block name."""
+        """The file named by the words right before a block."""
         named = FILE.search(before.strip().rsplit("\n\n", 1)[-1])
         return self._folder / named[1] if named else None
 

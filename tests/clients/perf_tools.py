@@ -1,4 +1,4 @@
-"""Where Triton's load generators are, and how they start."""
+"""The locations of Triton's load generators, and how they are started."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SECONDS_MAX = 300.0
 
 
 def find(name: str, variable: str) -> pathlib.Path:
-    """The program of that name: in the variable, beside Python, or on the path.
+    """The program with this name: from the variable, next to Python, or on the path.
 
-    Without it the test is skipped.
+    If it doesn't exist, the test is skipped.
     """
     beside = pathlib.Path(sys.executable).parent / name
     places = os.pathsep.join([str(beside.parent), os.environ["PATH"]])
@@ -28,7 +28,7 @@ def find(name: str, variable: str) -> pathlib.Path:
 
 
 def perf_analyzer() -> pathlib.Path:
-    """perf_analyzer, if it starts: it needs libb64 from the system."""
+    """perf_analyzer, if it can start: it needs the system's libb64."""
     program = find("perf_analyzer", "GALATEA_PERF_ANALYZER")
     try:
         result = run([program, "--version"])
@@ -40,9 +40,10 @@ def perf_analyzer() -> pathlib.Path:
 
 
 def environment(analyzer: pathlib.Path) -> dict[str, str]:
-    """The variables for perf_analyzer and for programs that start it from the path.
+    """The variables for perf_analyzer, and for programs that start it from the path.
 
-    It links to CUDA's runtime, also without a GPU: a library in the Python package beside it.
+    Even without a GPU, it links to CUDA's runtime library, which is in the Python package next
+    to it.
     """
     libraries = analyzer.parent.parent.glob("lib/python*/site-packages/nvidia/cuda_runtime/lib")
     places = [*map(str, libraries), os.environ.get("LD_LIBRARY_PATH", "")]
@@ -58,7 +59,7 @@ def run(
     variables: dict[str, str] | None = None,
     folder: pathlib.Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end, and returns what it printed."""
+    """Runs a program until it ends, and returns its output."""
     words = list(map(str, command))
     known = variables or environment(pathlib.Path(words[0]))
     return subprocess.run(

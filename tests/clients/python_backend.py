@@ -1,7 +1,7 @@
-"""Triton's own Python backend in a backend directory, and models for it.
+"""Triton's own Python backend in a backend directory, with models for it.
 
-Skipped unless GALATEA_TRITON_PACKAGES names the folder into which the Python
-packages nvidia-pytriton and numpy 1 were installed; docs/backends.md says how.
+Skipped unless GALATEA_TRITON_PACKAGES names the directory into which the Python packages
+nvidia-pytriton and numpy 1 were installed; see docs/backends.md.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ END_SECONDS_MAX = 30
 
 
 def install_backend(folder: pathlib.Path) -> pathlib.Path:
-    """The directory of backends, in a folder that has what the backend's libraries
-    look for relative to their own place."""
+    """The backend directory, within a directory that contains what the backend's libraries
+    look for relative to their own location."""
     package = PACKAGES / "pytriton" / "tritonserver"
     backends = folder / "pytriton" / "tritonserver" / "backends"
     shutil.copytree(package / "backends" / "python", backends / "python")
@@ -50,7 +50,8 @@ def install_backend(folder: pathlib.Path) -> pathlib.Path:
 def write_model(
     repository: pathlib.Path, name: str, config: str, python: str | None, backend: str = "python"
 ) -> None:
-    """Writes a model with a file of python_models; `config` is the rest of its configuration."""
+    """Writes a model with a file from python_models; `config` is the rest of its
+    configuration."""
     version = repository / name / "1"
     version.mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(f'backend: "{backend}"\n{config}')
@@ -91,7 +92,7 @@ class PythonServer:
         self.prefix = f"galatea_test_{os.getpid()}_"
 
     def skip_if_own(self, reason: str) -> None:
-        """Skips the rest of a test that concerns Triton's library."""
+        """Skips the rest of a test that applies to Triton's library."""
         if self.is_own:
             pytest.skip(f"Galatea's own backend: {reason}")
 
@@ -119,7 +120,7 @@ class PythonServer:
         )
 
     def regions(self) -> list[str]:
-        """Shared memory of the backend that exists."""
+        """The backend's existing shared memory."""
         folder = pathlib.Path("/dev/shm")
         return sorted(one.name for one in folder.iterdir() if one.name.startswith(self.prefix))
 
@@ -130,7 +131,7 @@ def start_python(
     start_server: Callable[..., object],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PythonServer]:
-    """Starts servers with the backend; at the end their processes and memory must be gone."""
+    """Starts servers with the backend. At the end, their processes and memory must be gone."""
     if request.param == OWN and request.config.getoption("--triton") and not OWN_LIBRARY:
         pytest.skip("Triton lacks Galatea's own backend")
     backends = tmp_path_factory.mktemp("python")
@@ -149,7 +150,7 @@ WORKER_MODEL = 3
 
 
 def processes(place: int, beginning: str) -> dict[int, list[str]]:
-    """The stubs one of whose arguments begins with this."""
+    """The stubs that have an argument beginning with this text."""
     found = {}
     for folder in pathlib.Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -169,7 +170,8 @@ def argument(number: int, place: int) -> str:
 
 
 def _python_processes() -> dict[int, tuple[int, list[str]]]:
-    """The processes that run as Galatea's backend begins them: parents and arguments."""
+    """The processes that were started in the way of Galatea's backend, with their parents and
+    arguments."""
     found = {}
     for folder in pathlib.Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -180,14 +182,14 @@ def _python_processes() -> dict[int, tuple[int, list[str]]]:
         except OSError:
             continue
         is_worker = len(arguments) > WORKER_MODEL and arguments[1] == "-c"
-        # A process that has ended is there until the server has seen it.
+        # A process that has ended continues to exist until the server has noticed it.
         if is_worker and status[0] != "Z":
             found[int(folder.name)] = (int(status[1]), arguments)
     return found
 
 
 def templates(server: Server) -> list[int]:
-    """The processes of Galatea's own backend that fork workers, the oldest first."""
+    """The processes of Galatea's own backend that fork workers, oldest first."""
     found = {}
     for number, (parent, arguments) in _python_processes().items():
         if arguments[WORKER_MODEL] == "" and arguments[WORKER_MODEL + 2 : WORKER_MODEL + 3] == [
@@ -199,7 +201,7 @@ def templates(server: Server) -> list[int]:
 
 
 def workers(server: Server) -> dict[int, str]:
-    """The processes of Galatea's own backend, and their models."""
+    """The processes of Galatea's own backend, with their models."""
     parents = [server.process.pid, *templates(server)]
     return {
         number: arguments[WORKER_MODEL]
@@ -209,7 +211,7 @@ def workers(server: Server) -> dict[int, str]:
 
 
 def children(server: Server, model: str = "") -> list[int]:
-    """The processes of a server's models, or those of one model."""
+    """The processes of a server's models, or of a single model."""
     own = processes(PARENT, str(server.process.pid))
     stubs = [
         number

@@ -1,7 +1,7 @@
 """A crowd of clients of Python models: many cancel, and some requests kill their worker.
 
-Each request is entered into a ledger, and what became of it: exactly one of a response, an error
-or the client's own cancellation.
+Each request is entered in a ledger with its result, which is exactly one of a response, an error or
+the client's own cancellation.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Request:
 
 
 class Ledger:
-    """What became of each request."""
+    """The results of all requests."""
 
     def __init__(self) -> None:
         self.outcomes: dict[int, str] = {}
@@ -89,18 +89,18 @@ class Ledger:
         )
 
     def enter(self, request: Request, outcome: str) -> None:
-        """Enters an outcome; a request has one."""
+        """Enters a result; each request has exactly one."""
         assert request.number not in self.outcomes, f"{request} is answered twice"
         self.outcomes[request.number] = outcome
         self.by_model[request.model][outcome] += 1
 
     def count(self, outcome: str) -> int:
-        """How many requests ended so."""
+        """The number of requests with this result."""
         return sum(counts[outcome] for counts in self.by_model.values())
 
 
 def plans(count: int, seed: int) -> Iterator[Request]:
-    """The requests of a seed."""
+    """The requests for a seed."""
     draw = random.Random(seed)
     models = [name for name in MODELS if name != "callee"]
     for number in range(count):
@@ -128,7 +128,7 @@ class Crowd:
         self._next = 0.0
 
     async def run(self, requests: Iterator[Request], clients: int) -> None:
-        """Sends all requests, this many at once."""
+        """Sends all requests, with this many at a time."""
         options = [("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(self.server.grpc_url, options=options) as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -162,13 +162,13 @@ class Crowd:
 
 
 def check_error(request: Request, text: str) -> str:
-    """An error that the request may meet."""
+    """An error that the request may receive."""
     assert any(expected in text for expected in EXPECTED_ERRORS), f"{request}: {text}"
     return ERROR
 
 
 class HttpConnection:
-    """A connection that is kept until its client cancels by closing it."""
+    """A connection that is kept until its client cancels a request by closing it."""
 
     def __init__(self, server: Server) -> None:
         self._port = server.http_port
@@ -182,7 +182,7 @@ class HttpConnection:
             self._writer = None
 
     async def send(self, request: Request) -> str:
-        """Sends a request; returns what became of it."""
+        """Sends a request, and returns its result."""
         if self._writer is None:
             opened = await asyncio.open_connection("127.0.0.1", self._port)
             self._reader, self._writer = opened
@@ -205,7 +205,7 @@ class HttpConnection:
         ).encode()
         message = head + document
         if request.patience == 0 and request.number % 2:
-            # The client leaves before the request is whole.
+            # The client disconnects before the request is complete.
             self._writer.write(message[: request.number % len(message)])
             await self._writer.drain()
             self.close()
@@ -250,12 +250,12 @@ def message_of(request: Request) -> service_pb2.ModelInferRequest:
 
 
 def check_response(request: Request, response: service_pb2.ModelInferResponse) -> None:
-    """The response is that of the request."""
+    """Checks that the response belongs to the request."""
     assert response.raw_output_contents[0] == struct.pack("<i", request.number), response
 
 
 async def unary(stub: Any, request: Request) -> str:
-    """A call of its own for the request."""
+    """Uses a separate call for the request."""
     call = stub.ModelInfer(message_of(request))
     try:
         async with asyncio.timeout(request.patience):
@@ -270,7 +270,7 @@ async def unary(stub: Any, request: Request) -> str:
 
 
 async def stream(stub: Any, request: Request) -> str:
-    """A stream of its own for the request."""
+    """Uses a separate stream for the request."""
     message = message_of(request)
     message.parameters["triton_enable_empty_final_response"].bool_param = True
     call = stub.ModelStreamInfer()
@@ -286,7 +286,7 @@ async def stream(stub: Any, request: Request) -> str:
 
 
 def check_stream(request: Request, answers: list[service_pb2.ModelStreamInferResponse]) -> str:
-    """The answers are responses and then the end, or an error."""
+    """The stream receives responses and then the end, or an error."""
     assert answers, f"{request} is not answered"
     *before, last = answers
     assert not any(answer.error_message for answer in before), answers
@@ -304,7 +304,7 @@ def check_stream(request: Request, answers: list[service_pb2.ModelStreamInferRes
 
 @dataclasses.dataclass(frozen=True)
 class Belongings:
-    """What a server has while nothing happens."""
+    """The resources that a server uses while idle."""
 
     descriptors: collections.Counter[str]
     children: int
@@ -312,7 +312,7 @@ class Belongings:
 
     @classmethod
     def of(cls, server: Server) -> Belongings:
-        """What it has now."""
+        """The resources that it uses now."""
         folder = pathlib.Path(f"/proc/{server.process.pid}")
         descriptors: collections.Counter[str] = collections.Counter()
         for one in (folder / "fd").iterdir():
@@ -326,7 +326,7 @@ class Belongings:
         return cls(descriptors, count_children(server.process.pid), mappings)
 
     def more_than(self, before: Belongings) -> dict[str, int]:
-        """What it has more than before."""
+        """The resources that it uses in addition to the earlier ones."""
         more = dict(self.descriptors - before.descriptors)
         more.update(self.mappings - before.mappings)
         if self.children != before.children:
@@ -335,7 +335,8 @@ class Belongings:
 
 
 def count_children(parent: int) -> int:
-    """The processes that another one has started, also those that have ended and stay."""
+    """The processes that another process has started, including those that have ended but still
+    exist."""
     found = 0
     for folder in pathlib.Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -345,9 +346,9 @@ def count_children(parent: int) -> int:
 
 
 def send_crowd(server: Server, count: int, seed: int, clients: int) -> tuple[Ledger, float]:
-    """Sends a crowd's requests; returns what became of them, and how long it took."""
+    """Sends a crowd's requests, and returns their results and the duration."""
     ledger = Ledger()
     begun = time.monotonic()
-    # One iterator for all clients: each takes the next request.
+    # All clients share one iterator, from which each takes the next request.
     asyncio.run(Crowd(server, ledger).run(plans(count, seed), clients))
     return ledger, time.monotonic() - begun

@@ -18,7 +18,7 @@ class Connection:
         self._reader = self._socket.makefile("rb")
 
     def __enter__(self) -> Connection:
-        """Used as a context manager, so that tests leave no connection open."""
+        """It is used as a context manager so that tests don't leave any connection open."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -27,11 +27,12 @@ class Connection:
         self._socket.close()
 
     def send(self, *parts: bytes) -> None:
-        """Sends bytes as they are."""
+        """Sends bytes unchanged."""
         self._socket.sendall(b"".join(parts))
 
     def send_while_accepted(self, parts: Iterable[bytes]) -> bool:
-        """Sends until done or until the server closes; returns whether all was sent."""
+        """Sends until all bytes are sent or the server closes the connection; returns true if
+        all were sent."""
         try:
             for part in parts:
                 self._socket.sendall(part)
@@ -51,7 +52,8 @@ class Connection:
         return head
 
     def read_response(self) -> tuple[int, bytes] | None:
-        """Reads a response with a Content-Length; None if the server has closed."""
+        """Reads a response with a Content-Length; returns None if the server has closed the
+        connection."""
         try:
             status_line = self._reader.readline()
             if not status_line:
@@ -66,11 +68,11 @@ class Connection:
             return None
 
     def has_something_to_read(self) -> bool:
-        """Whether the server has sent something, or closed."""
+        """Returns true if the server has sent something or closed the connection."""
         return bool(select.select([self._socket], [], [], 0)[0])
 
     def is_closed_by_server(self) -> bool:
-        """Whether the server has closed the connection."""
+        """Returns true if the server has closed the connection."""
         try:
             return self._reader.read(1) == b""
         except ConnectionResetError:

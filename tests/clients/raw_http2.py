@@ -1,4 +1,4 @@
-"""HTTP/2 connections, frame by frame, for clients that behave as no library does."""
+"""HTTP/2 connections, frame by frame, for clients that behave in ways that libraries don't."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Frame:
 
 
 class Http2Connection:
-    """A connection whose client does only what a test tells it."""
+    """A connection whose client only does what a test requests."""
 
     def __init__(self, server: Server) -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.grpc_port), TIMEOUT_SECONDS)
@@ -51,7 +51,7 @@ class Http2Connection:
         self._socket.sendall(b"".join(parts))
 
     def call(self, path: str, message: bytes | None) -> int:
-        """Begins a call, with a message if it is whole; returns its stream."""
+        """Starts a call, with a message if it is complete, and returns its stream."""
         stream = self._next_stream
         self._next_stream += 2
         self.send(frame(HEADERS, END_HEADERS, stream, request_head(path)))
@@ -61,7 +61,7 @@ class Http2Connection:
         return stream
 
     def frames(self) -> Iterator[Frame]:
-        """The frames of the server until it closes the connection."""
+        """The server's frames until it closes the connection."""
         while True:
             length = int.from_bytes(self._unread[:3])
             if len(self._unread) < 9 or len(self._unread) < 9 + length:
@@ -77,18 +77,18 @@ class Http2Connection:
             yield Frame(head[3], head[4], int.from_bytes(head[5:]), payload)
 
     def read_until(self, predicate: Callable[[Frame], bool]) -> Frame:
-        """The next frame for which the predicate holds; others are skipped."""
+        """The next frame that satisfies the predicate; other frames are skipped."""
         for one in self.frames():
             if predicate(one):
                 return one
         raise ConnectionError("the server closed the connection")
 
     def read_end(self) -> list[Frame]:
-        """The frames that are left, when the server has closed the connection."""
+        """The remaining frames, after the server has closed the connection."""
         return list(self.frames())
 
     def has_something_to_read(self) -> bool:
-        """Whether the server has sent something more, or closed."""
+        """Returns true if the server has sent more, or closed the connection."""
         return bool(select.select([self._socket], [], [], 0)[0])
 
     def close(self) -> None:
@@ -114,22 +114,22 @@ def ping() -> bytes:
 
 
 def is_ping(one: Frame) -> bool:
-    """Whether a frame is a ping of the server."""
+    """Returns true if the frame is a ping from the server."""
     return one.kind == PING and not one.flags & ACK
 
 
 def is_goaway(one: Frame) -> bool:
-    """Whether a frame announces the end of the connection."""
+    """Returns true if the frame announces the end of the connection."""
     return one.kind == GOAWAY
 
 
 def is_end_of(stream: int) -> Callable[[Frame], bool]:
-    """Whether a frame ends the response on a stream."""
+    """Returns true if the frame ends the response on a stream."""
     return lambda one: one.stream == stream and one.kind in (HEADERS, DATA) and bool(one.flags & 1)
 
 
 def request_head(path: str) -> bytes:
-    """The compressed head of a call, without any compression."""
+    """The encoded header block of a call, without any compression."""
     headers = {
         ":method": "POST",
         ":scheme": "http",

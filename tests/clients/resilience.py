@@ -1,4 +1,5 @@
-"""What every test of hostile input ends with: the server lives, serves and is no larger."""
+"""The final checks of every test with hostile input: the server runs, serves and hasn't
+grown."""
 
 from __future__ import annotations
 
@@ -45,12 +46,12 @@ def peak_kilobytes(server: Server) -> int:
 
 
 def reset_peak(server: Server) -> None:
-    """Makes the kernel measure the largest resident memory anew."""
+    """Makes the kernel restart its measurement of the largest resident memory."""
     pathlib.Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
 
 
 def check_serving(server: Server) -> None:
-    """The process lives and answers a good request."""
+    """The process is running, and responds to a good request."""
     assert server.process.poll() is None, server.log()[-4000:]
     reply = server.infer(GOOD_MODEL, GOOD_REQUEST)
     assert reply.status == 200, reply
@@ -61,7 +62,7 @@ def check_serving(server: Server) -> None:
 def unharmed(
     server: Server, peak_mebibytes: int | None = None, kept_mebibytes: int = KEPT_MEBIBYTES
 ) -> Iterator[None]:
-    """Whatever is done inside leaves the server alive, serving and near its old size.
+    """Checks that after the block the server is still running, serving and near its old size.
 
     With `peak_mebibytes`, its memory doesn't grow by more than that in between.
     """
@@ -81,7 +82,7 @@ def unharmed(
 
 @contextlib.contextmanager
 def grpc_stub(server: Server) -> Iterator[service_pb2_grpc.GRPCInferenceServiceStub]:
-    """The generated client, which sends any message."""
+    """The generated client, which can send any message."""
     options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
     with grpc.insecure_channel(server.grpc_url, options=options) as channel:
         yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -125,7 +126,7 @@ LEFT_KILOBYTES = 16 * 1024
 def repeat(
     server: Server, attempt: Callable[[], object], peak_mebibytes: int | None = None
 ) -> None:
-    """Repeats a hostile request. The server lives, serves, and its memory stays flat.
+    """Repeats a hostile request. The server runs and serves, and its memory doesn't grow.
 
     With `peak_mebibytes`, its memory doesn't grow by more than that in between.
     """

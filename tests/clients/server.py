@@ -52,7 +52,7 @@ class Reply:
     def check_refused(self) -> str:
         """Checks the status of a bad request, and returns the error.
 
-        As in Triton, a text that is no JSON and a member of a wrong type are internal errors.
+        As in Triton, text that isn't JSON and members of a wrong type are internal errors.
         """
         text = self.error()
         is_json = "failed to parse the request JSON buffer" in text or "attempt to " in text
@@ -71,8 +71,8 @@ class Reply:
 def _ports_of_this_process() -> Iterator[int]:
     """Ports below those that the system gives to clients, in turn.
 
-    Tests that run side by side have ports of their own, so that none takes the port that
-    another one's server is about to open.
+    Tests that run in parallel have separate ports, so that none takes a port that another test's
+    server is about to open.
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = PORT_MIN + worker % PORT_SHARES * PORTS_OF_A_SHARE
@@ -95,12 +95,12 @@ def _is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports without a listener at the moment."""
+    """Ports that have no listener at the moment."""
     return list(itertools.islice(filter(_is_free, _ports), count))
 
 
 def wait_until(condition: Callable[[], bool], seconds_max: float, what: str) -> None:
-    """Polls `condition`; fails when it takes longer than `seconds_max`."""
+    """Polls `condition`, and fails if it takes longer than `seconds_max`."""
     deadline = time.monotonic() + seconds_max
     while not condition():
         if time.monotonic() > deadline:
@@ -110,7 +110,7 @@ def wait_until(condition: Callable[[], bool], seconds_max: float, what: str) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """How the server under test is started."""
+    """The way in which the server under test is started."""
 
     path: pathlib.Path
     onnxruntime_library: pathlib.Path | None
@@ -137,10 +137,10 @@ class Server:
         launcher: Sequence[str] = (),
         ports: Sequence[int] | None = None,
     ) -> None:
-        """Starts the process with additional variables; it is not ready yet.
+        """Starts the process with additional variables. It isn't ready yet.
 
-        `launcher` is a command that becomes the server, such as `setpriv`. `ports` are those
-        of HTTP, gRPC and metrics; any free ones unless they are given.
+        `launcher` is a command that becomes the server, such as `setpriv`. `ports` are the HTTP,
+        gRPC and metrics ports; free ports are used by default.
         """
         self.http_port, self.grpc_port, self.metrics_port = ports or free_ports(3)
         self.log_path = log_path
@@ -166,7 +166,7 @@ class Server:
 
     @property
     def http_url(self) -> str:
-        """Where the HTTP endpoint listens, as the client library takes it."""
+        """The address of the HTTP endpoint, in the form that the client library expects."""
         return f"127.0.0.1:{self.http_port}"
 
     @property
@@ -175,29 +175,29 @@ class Server:
         return f"127.0.0.1:{self.grpc_port}"
 
     def log(self) -> str:
-        """Everything that the server has printed."""
+        """All output of the server so far."""
         return self.log_path.read_text(errors="replace")
 
     def is_live(self) -> bool:
-        """Whether the health endpoint answers 200."""
+        """Returns true if the health endpoint's status is 200."""
         try:
             return self.get("/v2/health/live").status == 200
         except OSError:
             return False
 
     def is_ready(self) -> bool:
-        """Whether all models are ready."""
+        """Returns true if all models are ready."""
         try:
             return self.get("/v2/health/ready").status == 200
         except OSError:
             return False
 
     def wait_until_ready(self, seconds_max: float = START_SECONDS_MAX) -> Server:
-        """Waits for the models and fails early if the process ends."""
+        """Waits for the models, and fails early if the process ends."""
         return self._wait_until(self.is_ready, "the server is ready", seconds_max)
 
     def wait_until_live(self) -> Server:
-        """Waits for the endpoint only, for servers with a model that can't load."""
+        """Waits only for the endpoint, for servers with a model that can't load."""
         return self._wait_until(self.is_live, "the server is live")
 
     def _wait_until(
@@ -220,7 +220,7 @@ class Server:
         return self.process.wait(STOP_SECONDS_MAX)
 
     def stop(self) -> int:
-        """Stops the server as an orchestrator does; kills it if it doesn't end."""
+        """Stops the server as an orchestrator does, and kills it if it doesn't end."""
         if self.process.poll() is None:
             self.terminate()
         try:
@@ -238,7 +238,7 @@ class Server:
         headers: Mapping[str, str] | None = None,
         port: int | None = None,
     ) -> Reply:
-        """Sends one request on a connection of its own."""
+        """Sends one request on a separate connection."""
         connection = http.client.HTTPConnection(
             "127.0.0.1", port or self.http_port, timeout=REQUEST_SECONDS_MAX
         )
@@ -289,7 +289,8 @@ class Server:
         return reply.json()
 
     def is_executing(self, model: str) -> bool:
-        """Whether an instance of the model is busy, which no counter shows before the end."""
+        """Returns true if an instance of the model is busy, which no counter shows until the
+        end of the execution."""
         return any(instance["state"] == "busy" for instance in self.scheduler(model)["instances"])
 
     def metrics(self) -> str:

@@ -1,4 +1,4 @@
-"""Clients that share memory: objects, regions, and inferences over each protocol."""
+"""Clients that share memory: their objects, regions, and inferences over each protocol."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Object:
     """A shared memory object."""
 
     def __init__(self, byte_size: int) -> None:
-        """Makes an object of zeros."""
+        """Creates an object filled with zeros."""
         self.key = f"/galatea_test_{uuid.uuid4().hex}"
         self.path = pathlib.Path("/dev/shm") / self.key[1:]
         self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -44,7 +44,7 @@ class Object:
         assert os.pwrite(self.file, content, offset) == len(content)
 
     def get(self, byte_size: int, offset: int = 0) -> bytes:
-        """What the object contains."""
+        """The contents of the object."""
         return os.pread(self.file, byte_size, offset)
 
     def close(self) -> None:
@@ -82,9 +82,9 @@ def infer(
     inputs: dict[str, np.ndarray | tuple[str, list[int], str, int, int]],
     outputs: dict[str, tuple[str, int, int] | None],
 ) -> Any:
-    """An inference. A tuple is a place: region, byte size and offset.
+    """An inference. A tuple is a location: the region, the byte size and the offset.
 
-    An input in a region also has a shape and a type before that.
+    An input in a region also has a shape and a type before these.
     """
     kind = tritonclient.http if protocol.startswith("http") else tritonclient.grpc
     tensors, wanted = [], []

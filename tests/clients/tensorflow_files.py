@@ -1,4 +1,5 @@
-"""Files of a tiny model in TensorFlow's formats, written without TensorFlow: y = relu(x).
+"""Files of a tiny model in TensorFlow's formats, which computes y = relu(x). They are written
+without TensorFlow.
 
 The shape of x is [-1, 3].
 """
@@ -15,7 +16,7 @@ VARIABLE = (1 << 64) - 1
 
 
 def varint(number: int) -> bytes:
-    """A number as protocol buffers write it."""
+    """A number in the encoding of protocol buffers."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -48,7 +49,7 @@ def node(name: str, operation: str, inputs: tuple[str, ...], **attributes: bytes
 
 
 def graph() -> bytes:
-    """The graph alone."""
+    """Only the graph."""
     placeholder = node("x", "Placeholder", (), dtype=field(6, FLOAT), shape=field(7, SHAPE))
     return placeholder + node("y", "Relu", ("x",), T=field(6, FLOAT)) + field(4, field(1, 1205))
 
@@ -73,10 +74,10 @@ def saved_model_relu(folder: pathlib.Path) -> None:
 
 
 class FlatBuffer:
-    """The format of TensorFlow Lite: tables whose fields have fixed places, and offsets."""
+    """The TensorFlow Lite format: tables whose fields have fixed positions, and offsets."""
 
     def __init__(self, identifier: bytes, root: dict[int, Any]) -> None:
-        """Writes the root and all that it refers to."""
+        """Writes the root and everything that it refers to."""
         self.data = bytearray(struct.pack("<I", 0) + identifier)
         self._refer(0, root)
 
@@ -89,7 +90,7 @@ class FlatBuffer:
         return len(self.data)
 
     def _put(self, value: Any) -> int:
-        """Appends a text, a list, or a table of fields by their numbers; returns its place."""
+        """Appends a text, a list, or a table of fields by number, and returns its position."""
         place = self._align()
         if isinstance(value, str):
             self.data += struct.pack("<I", len(value)) + value.encode() + b"\0"

@@ -1,4 +1,4 @@
-"""A program on a terminal, as a person sees it."""
+"""A program on a terminal, as a user sees it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Terminal:
         os.write(self._main, keys.encode())
 
     def read_until(self, text: str) -> str:
-        """Everything that was shown, once this is among it."""
+        """All output so far, once it contains this text."""
         deadline = time.monotonic() + SECONDS_MAX
         while text not in self.text:
             assert time.monotonic() < deadline, self.text
@@ -48,7 +48,7 @@ class Terminal:
         return self.text
 
     def close(self) -> int:
-        """Ends the process; its exit code."""
+        """Waits until the process ends, and returns its exit code."""
         if self.process.poll() is None:
             self.process.terminate()
         code = self.process.wait(SECONDS_MAX)

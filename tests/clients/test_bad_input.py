@@ -71,7 +71,7 @@ def good_request() -> dict[str, Any]:
 
 
 def changed(**fields: Any) -> dict[str, Any]:
-    """The request with fields of its first input replaced, or removed if None."""
+    """The request with fields of its first input replaced, or removed if the value is None."""
     request = good_request()
     for name, value in fields.items():
         if value is None:
@@ -88,7 +88,7 @@ def with_inputs(*names: str) -> dict[str, Any]:
 
 
 def with_rows(*rows: int) -> dict[str, Any]:
-    """The request with as many rows in each input."""
+    """The request with this number of rows in each input."""
     request = good_request()
     for tensor, count in zip(request["inputs"], rows, strict=True):
         tensor.update(shape=[count, 16], data=ROW * count)
@@ -194,7 +194,7 @@ def test_duplicate_outputs(server: Server) -> None:
 
 # row: HTTP-22 HTTP-28
 def test_messages_name_the_request(server: Server) -> None:
-    """Errors of admission carry the client's id."""
+    """Errors during admission contain the client's ID."""
     reply = server.infer("simple", {"inputs": []})
     assert reply.error().startswith("[request id: <id_unknown>] ")
     reply = server.infer("simple", {"id": "a7", "inputs": []})
@@ -294,7 +294,7 @@ def test_number_syntax_beyond_json(server: Server, model: str, datatype: str, te
 )
 # row: HTTP-13
 def test_numbers_outside_of_their_datatype(server: Server, number: Any, expected: Any) -> None:
-    """Numbers of up to 64 bits are truncated; larger ones are refused."""
+    """Numbers of up to 64 bits are truncated; larger numbers are refused."""
     tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "INT32", "data": [number]}
     check_element(server, server.infer("identity_int32", {"inputs": [tensor]}), expected)
 
@@ -312,7 +312,7 @@ def test_deep_nesting(
     tail = b"}]}" if is_closed else b""
     head = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"INT32","data":'
     too_deep = "JSON nesting depth exceeds maximum allowed limit (100)"
-    # An object of 101 levels is read before it is found not to be a request.
+    # An object with 101 levels is parsed completely before it turns out not to be a request.
     no_request = "non-existing object member 'inputs'" if is_closed else "Missing a comma or '}'"
     for body, text in (
         (nested, no_request if opening != b"[" and depth == 101 else too_deep),
@@ -440,7 +440,7 @@ def test_body_over_the_limit(server: Server) -> None:
 @pytest.mark.galatea_only
 # row: HTTP-21
 def test_raw_body_over_the_limit(server: Server) -> None:
-    """The limit applies to tensors, too."""
+    """The limit applies to tensors too."""
     body = bytes(64 * MEBIBYTE + 4)
     reply = server.infer("identity_fp32", body, headers={HEADER_LENGTH: "0"})
     assert reply.status == 400
@@ -477,7 +477,7 @@ def test_compressed_bodies_that_inflate(server: Server, compress: Any) -> None:
     "body", [b"", b"nonsense", gzip.compress(b"{}", mtime=0)[:-9], zlib.compress(b"{}")[:-4]]
 )
 def test_broken_compressed_bodies(server: Server, coding: str, body: bytes) -> None:
-    """Bytes that don't inflate are a client error, each time."""
+    """Bytes that can't be inflated are always a client error."""
     for _ in range(20):
         reply = server.infer("simple", body, headers={"Content-Encoding": coding})
         assert reply.status in (400, 500)
@@ -485,7 +485,7 @@ def test_broken_compressed_bodies(server: Server, coding: str, body: bytes) -> N
 
 @pytest.mark.galatea_only
 def test_a_million_tiny_chunks(server: Server) -> None:
-    """Each chunk of a body costs something; their number has a limit."""
+    """Each chunk of a body has a cost, so their number is limited."""
     head = get(INFER, "Transfer-Encoding: chunked").replace(b"GET", b"POST", 1)
     block = b"1\r\nA\r\n" * 10_000
     with Connection(server) as connection:
@@ -520,7 +520,7 @@ def test_a_million_tiny_chunks(server: Server) -> None:
     ],
 )
 def test_requests_that_are_not_http(server: Server, request_bytes: bytes) -> None:
-    """Refused or ignored; the connection ends, the server doesn't."""
+    """The request is refused or ignored. The connection ends, but the server doesn't."""
     with Connection(server) as connection:
         connection.send_while_accepted([request_bytes])
         try:
@@ -546,7 +546,7 @@ def test_requests_that_are_not_http(server: Server, request_bytes: bytes) -> Non
     ],
 )
 def test_model_names_are_only_names(server: Server, name: str) -> None:
-    """No name reaches a file, a shell or a log line."""
+    """No name reaches a file, a shell or a line of the log."""
     for method, operation in (("GET", ""), ("GET", "/config"), ("POST", "/infer")):
         body = b"{}" if method == "POST" else None
         status = server.request(method, f"/v2/models/{name}{operation}", body).status
@@ -591,7 +591,8 @@ ALL_CLASSES = ("BYTES", [f"{2 * number}:{number}" for number in reversed(ROW)])
 def test_unusual_class_counts(
     server: Server, count: Any, expected: tuple[str, list] | None
 ) -> None:
-    """0 requests no classes, too many request all, and 32 bits count; the rest is refused."""
+    """0 requests no classes, a number that is too large requests all, and 32 bits count; other
+    values are refused."""
     output = {"name": "OUTPUT0", "parameters": {"classification": count}}
     reply = server.infer("simple", {**good_request(), "outputs": [output]})
     if server.is_triton:
@@ -643,7 +644,7 @@ def test_datatypes_without_classification(server: Server, model: str) -> None:
 def test_management_is_closed(
     server: Server, tmp_path: pathlib.Path, path: str, body: bytes, status: int
 ) -> None:
-    """Destinations, repository and shared memory are fixed at start."""
+    """Destinations, the repository and shared memory are fixed at startup."""
     target = tmp_path / "written"
     body = body.replace(b"GALATEA_TEST_FILE", str(target).encode())
     reply = server.request("POST", path, body)
@@ -662,7 +663,7 @@ def test_unregistered_shared_memory(server: Server) -> None:
 
 
 def test_truncated_requests(server: Server) -> None:
-    """A body that ends before its length, at every kind of place."""
+    """Bodies that end before their stated length, at every kind of position."""
     text = binary_request((64, 64))
     request = post(INFER, text + b"\x00" * 128, f"{HEADER_LENGTH}: {len(text)}")
     for cut in range(1, len(request), 37):
@@ -674,7 +675,7 @@ def test_truncated_requests(server: Server) -> None:
 
 
 def resident_bytes(server: Server) -> int:
-    """The memory that the server's process holds."""
+    """The memory that the server's process uses."""
     status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
     return int(line.split()[1]) * 1024
@@ -697,7 +698,7 @@ def test_refusals_leave_no_memory_behind(server: Server) -> None:
         with Connection(server) as connection:
             connection.send(post(INFER, bytes(MEBIBYTE))[: MEBIBYTE // 2])
 
-    # The first rounds fill caches of the allocator and the threads.
+    # The first rounds fill the caches of the allocator and the threads.
     for _ in range(20):
         send_all()
     before = resident_bytes(server)

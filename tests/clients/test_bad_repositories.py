@@ -1,4 +1,5 @@
-"""Repositories with invalid models: each has one clear reason, and the others serve."""
+"""Tests of repositories with invalid models: each has one clear reason, and the other models are
+served."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def directories(*names: str) -> Callable[[pathlib.Path], None]:
 
 
 def link(place: str, target: str) -> Callable[[pathlib.Path], None]:
-    """A symbolic link in the directory, or in its place if `place` is empty."""
+    """A symbolic link in the directory, or instead of the directory if `place` is empty."""
 
     def make(model: pathlib.Path) -> None:
         path = model / place if place else model
@@ -198,7 +199,7 @@ def bad_server(start_server: StartServer, bad_repository: pathlib.Path) -> Serve
 
 
 def added_value_or_none(server: Server) -> int | None:
-    """The value that the good model adds, once it serves."""
+    """The value that the good model adds, once it is served."""
     ready = server.get("/v2/models/good/ready").status == 200
     return added_value(server, "good") if ready else None
 
@@ -206,7 +207,7 @@ def added_value_or_none(server: Server) -> int | None:
 @pytest.mark.galatea_only
 @pytest.mark.parametrize("name", BAD_MODELS)
 def test_a_bad_model_has_one_reason(bad_server: Server, name: str) -> None:
-    """It is in the log. The index has it too if the server knows the model."""
+    """It is in the log. The index contains it too if the server knows the model."""
     bad = BAD_MODELS[name]
     shown = bad.shown or name
     entries = bad_server.request("POST", "/v2/repository/index", b"").json()
@@ -252,8 +253,8 @@ def test_good_models_serve_despite_bad_ones(bad_server: Server) -> None:
 def without_root_capabilities() -> list[str]:
     """A command that starts another one without root's right to read every file.
 
-    It keeps the user root but drops the capabilities that bypass permissions, so that
-    the program and its libraries may be where only root can read them.
+    It keeps the root user but drops the capabilities that bypass permissions, because the program
+    and its libraries may be where only root can read them.
     """
     if os.geteuid() != 0:
         return []
@@ -264,7 +265,7 @@ def without_root_capabilities() -> list[str]:
 
 
 def test_unreadable_files(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """A file that the server's user may not read is its model's error."""
+    """If the server's user may not read a file, its model fails with an error."""
     write_model(tmp_path, "good", 7)
     write_model(tmp_path, "closed_model", 1)
     (tmp_path / "closed_model" / "1" / "model.onnx").chmod(0)
@@ -321,7 +322,7 @@ def test_one_bad_model_among_two_hundred(
 def test_links_into_the_kernel_or_back_up_end_no_walk(
     program: Program, start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Everything on the machine is behind such links, many times over."""
+    """Such links lead to every file on the machine, many times over."""
     repository = tmp_path / "models"
     write_model(repository, "good", 7)
     for name, target in {

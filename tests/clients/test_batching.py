@@ -1,4 +1,4 @@
-"""Dynamic batching, proven by statistics."""
+"""Tests of dynamic batching, verified by statistics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ MODELS = ["onnx_slow", "onnx_two_variables", "identity_int32", "onnx_identity_in
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A separate server, because cancelled requests of other tests would be counted here."""
+    """This uses a separate server, because cancelled requests from other tests would be counted
+    here."""
     repository = tmp_path_factory.mktemp("batching")
     make_models.write_models(repository, make_models.TEST_MODELS, MODELS)
     with start_server(repository) as running:
@@ -56,7 +57,7 @@ def at_once(server: Server, model: str, requests: list[list[client.InferInput]])
 
 
 def growth(after: dict[str, Any], before: dict[str, Any], name: str) -> int:
-    """How much a counter grew."""
+    """The increase of a counter."""
     return after[name] - before[name]
 
 
@@ -73,7 +74,7 @@ def settled_statistics(
 
 
 def batch_counts(statistics: dict[str, Any]) -> dict[int, int]:
-    """How often each batch size was executed."""
+    """The number of executions for each batch size."""
     return {
         entry["batch_size"]: entry["compute_infer"]["count"] for entry in statistics["batch_stats"]
     }
@@ -81,7 +82,7 @@ def batch_counts(statistics: dict[str, Any]) -> dict[int, int]:
 
 # row: DYN-02
 def test_requests_that_wait_share_batches(server: Server) -> None:
-    """Requests gather in the queue while the only instance is busy."""
+    """Requests accumulate in the queue while the only instance is busy."""
     before = server.statistics("onnx_slow")
     # Each takes longer than the client needs to send another.
     numbers = [BUSY_ROUNDS, *range(50, 50 + REQUEST_COUNT)]
@@ -126,7 +127,7 @@ def test_only_equal_shapes_share_a_batch(server: Server) -> None:
 
 # row: CFG-05 DYN-03
 def test_requests_that_are_batches_themselves(server: Server) -> None:
-    """A batch of the server is made of whole requests and stays within the limit."""
+    """The server's batches consist of complete requests, and stay within the limit."""
     requests = []
     for number in range(12):
         rows = number % 5 + 1

@@ -1,4 +1,4 @@
-"""`galatea bench`: the throughput and the latency of a model, at a glance."""
+"""Tests of `galatea bench`, which shows a model's throughput and latency at a glance."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def command(program: Program, *arguments: object) -> list[str]:
 
 
 def starting(program: Program, *arguments: object) -> list[str]:
-    """The command line for a server that is started."""
+    """The command line that starts a server."""
     first, *flags = program.command([])
     return [first, "bench", *flags, *map(str, arguments)]
 
 
 def run(line: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs it to its end."""
+    """Runs it until it ends."""
     return subprocess.run(
         line, capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
         env={**os.environ, **variables},
@@ -57,7 +57,7 @@ def results(line: list[str]) -> dict[str, Any]:
 def test_variable_dimensions_that_are_made_up_are_told(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """A model of texts is measured with one word otherwise, and seems to be fast."""
+    """Otherwise, a text model would be measured with a single word, and would seem fast."""
     identity(tmp_path, "free", "", "[ 3, -1 ]")
     own = starting(program, "--duration=1", "--concurrency=1", tmp_path)
     done = run(own)
@@ -76,7 +76,7 @@ def model(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def check_row(row: dict[str, Any]) -> None:
-    """What holds for each row without errors."""
+    """Checks that apply to each row without errors."""
     latency = row["latency_ms"]
     assert row["errors"] == 0 and row["failures"] == {}
     assert row["responses"] > 0
@@ -85,7 +85,7 @@ def check_row(row: dict[str, Any]) -> None:
 
 
 def test_a_server_is_started_for_a_file(program: Program, model: pathlib.Path) -> None:
-    """By both protocols, and nothing of it is left."""
+    """Both protocols are measured, and no trace of it remains."""
     folder = model.parent / "temporary"
     folder.mkdir()
     done = run([*starting(program, *QUICK, model), "--json", "--batch=4"], TMPDIR=str(folder))
@@ -111,7 +111,7 @@ def test_a_server_is_started_for_a_file(program: Program, model: pathlib.Path) -
 def test_a_forest(
     program: Program, tmp_path: pathlib.Path, golden: str, name: str, features: int
 ) -> None:
-    """The sizes follow from the file, so that none is made up."""
+    """The sizes come from the file, so none is made up."""
     shutil.copy(FORESTS / golden, tmp_path / name)
     document = results(starting(program, *QUICK, tmp_path / name, "--batch=4"))
     assert document["model"] == pathlib.Path(name).stem and document["assumed"] == []
@@ -127,7 +127,7 @@ def test_a_forest(
 def test_a_running_server(
     program: Program, start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Its own counters say the same; the model is named, since there are several."""
+    """The server's own counters agree; the model is named because there are several."""
     for name in ("a", "b"):
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "1" / "model.onnx").write_bytes(constant_model(1))
@@ -145,7 +145,7 @@ def test_a_running_server(
     for row in document["results"]:
         check_row(row)
         assert row["server_cpu_seconds"] > 0
-    # Requests of the warmup, and those that end too late, are not counted.
+    # Warmup requests, and requests that end too late, are not counted.
     assert served >= sum(row["responses"] for row in document["results"])
 
 
@@ -176,7 +176,7 @@ def test_shapes(program: Program, tmp_path: pathlib.Path) -> None:
 
 
 def test_sequences(program: Program, tmp_path: pathlib.Path) -> None:
-    """Each request begins and ends a sequence."""
+    """Each request starts and ends a sequence."""
     identity(tmp_path, "sequence", "sequence_batching { }")
     line = starting(program, "--duration=1", "--concurrency=4", tmp_path)
     for row in results(line)["results"]:
@@ -186,7 +186,7 @@ def test_sequences(program: Program, tmp_path: pathlib.Path) -> None:
 def test_failed_requests_are_counted_with_their_reasons(
     program: Program, start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """They end the command with 1."""
+    """They make the command end with 1."""
     identity(tmp_path, "full", "dynamic_batching { max_queue_delay_microseconds: 5000000 "
              "preferred_batch_size: 8 default_queue_policy { max_queue_size: 1 } }")
     with start_server(tmp_path) as server:
@@ -210,7 +210,7 @@ def test_a_decoupled_model_is_refused(program: Program, tmp_path: pathlib.Path) 
 
 
 def test_what_can_not_be_measured(program: Program, tmp_path: pathlib.Path) -> None:
-    """Each error names what is wrong."""
+    """Each error states what is wrong."""
     (tmp_path / "bad.onnx").write_text("hello")
     done = run(starting(program, tmp_path / "bad.onnx"))
     assert done.returncode == 1
@@ -253,7 +253,7 @@ def test_the_table_and_no_bar_away_from_terminals(program: Program, model: pathl
 
 
 def test_a_bar_while_it_runs_on_a_terminal(program: Program, model: pathlib.Path) -> None:
-    """It is gone when the table is there."""
+    """The progress line is gone once the table is printed."""
     line = starting(program, *QUICK, "--protocol=http", model)
     terminal = Terminal(line, {"TERM": "xterm", "NO_COLOR": ""})
     terminal.read_until("http, 1 connections")
@@ -277,7 +277,7 @@ def children(process: int) -> list[int]:
 def test_the_server_ends_with_the_command(
     program: Program, model: pathlib.Path, number: signal.Signals
 ) -> None:
-    """Even if the command is killed."""
+    """This holds even if the command is killed."""
     line = starting(program, "--duration=600", "--concurrency=1", model)
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     threading.Thread(target=process.wait, daemon=True).start()

@@ -1,6 +1,8 @@
-"""Object stores that stall, refuse, or change while they are read, and full disks for copies.
+"""Tests of object stores that stall, refuse, or change during a read, and of full disks for
+copies.
 
-docs/testing.md lists these tests with those of test_buckets.py. They need `moto_server`, too.
+docs/testing.md lists these tests together with those in test_buckets.py. They need `moto_server`
+too.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ SECONDS_MAX = 60
 def test_a_store_that_stalls_delays_its_model_alone(
     start_server: StartServer, store: S3, copies: pathlib.Path  # noqa: F811
 ) -> None:
-    """Others serve and load meanwhile; the load ends well when the store goes on."""
+    """Other models serve and load in the meantime. The load completes once the store
+    continues."""
     for name in ("first", "second"):
         store.put(f"stall/{name}/1/model.onnx", constant_model(4))
     with proxy(store) as between:
@@ -55,7 +58,7 @@ def test_a_store_that_stalls_delays_its_model_alone(
 def test_a_stalled_store_does_not_hold_the_end(
     start_server: StartServer, store: S3, copies: pathlib.Path  # noqa: F811
 ) -> None:
-    """A server that is told to end while it waits for the store ends, and leaves no copy."""
+    """A server that is stopped while it waits for the store ends, and leaves no copy."""
     store.put("held/m/1/model.onnx", constant_model(4))
     with proxy(store) as between:
         address, environment = url(between.port, "held"), surroundings(copies)
@@ -82,7 +85,7 @@ def ignore_end(server: object) -> None:
 def test_a_store_that_is_busy_is_asked_again(
     start_server: StartServer, store: S3, copies: pathlib.Path  # noqa: F811
 ) -> None:
-    """503 is no reason to give up at once."""
+    """503 is not a reason to give up immediately."""
     store.put("busy/m/1/model.onnx", constant_model(6))
     with proxy(store) as between:
         address, environment = url(between.port, "busy"), surroundings(copies)
@@ -97,7 +100,8 @@ def test_a_store_that_is_busy_is_asked_again(
 def test_a_store_that_refuses_keeps_what_serves(
     start_server: StartServer, store: S3, copies: pathlib.Path  # noqa: F811
 ) -> None:
-    """Polls that are forbidden are told with the reason; later ones see what has changed."""
+    """Polls that fail because access is forbidden are logged with the reason, and later polls
+    see what has changed."""
     store.put("refuse/m/1/model.onnx", constant_model(1))
     with proxy(store) as between:
         address, environment = url(between.port, "refuse"), surroundings(copies)
@@ -116,7 +120,8 @@ def test_a_store_that_refuses_keeps_what_serves(
 def test_an_object_that_changes_while_it_is_read(
     start_server: StartServer, store: S3, copies: pathlib.Path  # noqa: F811
 ) -> None:
-    """No copy is made of two objects; a load after the change gets the new one whole."""
+    """A copy never combines two versions of an object; a load after the change gets the
+    complete new one."""
     path = "change/m/1/weights"
     old, new = (bytes([number]) * (40 << 20) for number in (1, 2))
     store.put("change/m/config.pbtxt", IDENTITY)
@@ -137,7 +142,8 @@ def test_an_object_that_changes_while_it_is_read(
 def test_a_full_disk_under_the_copies(
     start_server: StartServer, store: S3, tmp_path: pathlib.Path  # noqa: F811
 ) -> None:
-    """A load tells what it lacked, leaves nothing, and others serve and load."""
+    """A load that fails for lack of space says so and leaves nothing behind, and other models
+    serve and load."""
     for name in ("small", "other"):
         store.put(f"full/{name}/1/model.onnx", constant_model(8))
     store.put("full/large/config.pbtxt", IDENTITY)
@@ -155,7 +161,7 @@ def test_a_full_disk_under_the_copies(
             assert "/disk' has " in reply.error()
             assert "bytes left, and 4194304 are needed" in reply.error()
             assert added_value(server, "small") == 8
-        # A configuration may stay of the model that failed.
+        # The configuration of the model that failed may remain.
         few = lambda: len(list(seen_by(server, disk).iterdir())) <= 2  # noqa: E731
         wait_until(few, SECONDS_MAX, "failed loads leave nothing")
         assert load(server, "other").status == 200

@@ -1,7 +1,7 @@
-"""Model repositories in buckets, in servers of their protocols.
+"""Tests of model repositories in buckets, with servers that implement the stores' protocols.
 
-They need `moto_server` (tests/buckets.txt). Those of Azure and Google need Azurite and
-fake-gcs-server, whose places `GALATEA_AZURITE_BLOB` and `GALATEA_FAKE_GCS_SERVER` say.
+They need `moto_server` (tests/buckets.txt). Those for Azure and Google need Azurite and
+fake-gcs-server, whose locations are in `GALATEA_AZURITE_BLOB` and `GALATEA_FAKE_GCS_SERVER`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 4 ] } ]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    """A server of S3 for all tests, each with a folder of its own."""
+    """One S3 server for all tests, each with its own directory."""
     with moto(tmp_path_factory.mktemp("moto")) as running:
         yield running
 
 
 @pytest.fixture
 def copies(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Where copies are made."""
+    """The directory for copies."""
     folder = tmp_path / "copies"
     folder.mkdir()
     return folder
@@ -56,7 +56,7 @@ def surroundings(copies: pathlib.Path, **more: str) -> dict[str, str]:
 
 
 def url(port: int, folder: str) -> Any:
-    """The address of a folder of the bucket."""
+    """The address of a directory in the bucket."""
     return f"s3://127.0.0.1:{port}/{BUCKET}/{folder}"
 
 
@@ -75,7 +75,7 @@ def objects(asked: list[str], folder: str) -> list[str]:
 def test_a_repository_serves_and_follows_its_bucket(
     start_server: StartServer, store: S3, copies: pathlib.Path
 ) -> None:
-    """Polls see objects that were replaced, also within the second, added and removed."""
+    """Polls notice objects that were replaced (even within the same second), added or removed."""
     store.put("poll/add/1/model.onnx", constant_model(1))
     store.put("poll/add/2/model.onnx", constant_model(2))
     policy = b"version_policy: { all: {} }"
@@ -99,7 +99,7 @@ def test_a_repository_serves_and_follows_its_bucket(
             wait_until(is_there, 60, "a new model serves")
             store.delete("poll/other/1/model.onnx")
             wait_until(lambda: not is_there(), 60, "the model is gone")
-            # The first version of the other model did not change: it keeps the copy before.
+            # The first version of the other model didn't change, so it keeps its earlier copy.
             wait_until(lambda: len(list(copies.iterdir())) == 2, 60, "old copies are removed")
     assert list(copies.iterdir()) == [], "nothing is left"
 
@@ -107,7 +107,7 @@ def test_a_repository_serves_and_follows_its_bucket(
 def test_a_load_reads_only_its_model(
     start_server: StartServer, store: S3, copies: pathlib.Path
 ) -> None:
-    """In explicit mode the names are listed, and a copy lives as long as its model."""
+    """In explicit mode, only the names are listed, and a copy exists as long as its model."""
     for name in ("a", "b"):
         store.put(f"explicit/{name}/1/model.onnx", constant_model(7))
         store.put(f"explicit/{name}/labels.txt", b"x")
@@ -133,7 +133,7 @@ def test_a_load_reads_only_its_model(
 def test_a_connection_that_breaks_is_continued(
     start_server: StartServer, store: S3, copies: pathlib.Path
 ) -> None:
-    """A long object goes on where it broke, and arrives whole."""
+    """The transfer of a long object resumes where it broke off, and completes."""
     weights = bytes(range(256)) * (40 << 12)
     store.put("long/m/config.pbtxt", IDENTITY)
     store.put("long/m/1/weights", weights)
@@ -153,9 +153,10 @@ def test_a_connection_that_breaks_is_continued(
 def test_many_models_wait_for_the_store_together(
     start_server: StartServer, store: S3, copies: pathlib.Path
 ) -> None:
-    """105 models behind 20 ms: few lists, one request for each object, many at a time.
+    """105 models behind a delay of 20 ms: few lists, one request for each object, and many at a
+    time.
 
-    More at a time than threads load models, too."""
+    The number at a time may exceed the number of threads that load models."""
     names = [f"m{number}" for number in range(105)]
     for name in names:
         store.put(f"many/{name}/config.pbtxt", IDENTITY)
@@ -185,7 +186,7 @@ def test_many_models_wait_for_the_store_together(
 def test_a_name_that_is_no_path_concerns_its_model_alone(
     start_server: StartServer, store: S3, copies: pathlib.Path
 ) -> None:
-    """A writer of one model's folder can't stop the others."""
+    """A user who writes to one model's directory can't stop the other models."""
     for name in ("a", "b"):
         store.put(f"names/{name}/config.pbtxt", IDENTITY)
         store.put(f"names/{name}/1/weights", b"w")
@@ -205,25 +206,25 @@ class Roles(http.server.BaseHTTPRequestHandler):
     """The servers that give Amazon's machines, containers and clusters their roles."""
 
     def credential(self, key: str) -> dict[str, str]:
-        """Keys as they are given for an hour."""
+        """Keys like those that are issued for an hour."""
         end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
         expiration = end.strftime("%Y-%m-%dT%H:%M:%SZ")
         keys = {"AccessKeyId": key, "SecretAccessKey": "s", "Token": "t"}
         return {**keys, "Expiration": expiration, "Code": "Success"}
 
     def answer(self, text: str | None) -> None:
-        """Answers with a text; with 403 without one."""
+        """Responds with a text, or with 403 if there is none."""
         self.send_response(403 if text is None else 200)
         self.send_header("Content-Length", str(len(text or "")))
         self.end_headers()
         self.wfile.write((text or "").encode())
 
     def do_PUT(self) -> None:
-        """A session of the metadata."""
+        """A session with the metadata service."""
         self.answer("session" if self.path == "/latest/api/token" else None)
 
     def do_GET(self) -> None:
-        """The metadata of machines and the credentials of pods."""
+        """The metadata of machines, and the credentials of pods."""
         role = "/latest/meta-data/iam/security-credentials/"
         in_session = self.headers["X-aws-ec2-metadata-token"] == "session"
         if self.path == role and in_session:
@@ -236,7 +237,7 @@ class Roles(http.server.BaseHTTPRequestHandler):
             self.answer(None)
 
     def do_POST(self) -> None:
-        """The service that gives roles for tokens."""
+        """The service that issues roles for tokens."""
         asked = self.path + self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
         if "WebIdentityToken=identity" not in asked or "AssumeRoleWithWebIdentity" not in asked:
             self.answer(None)
@@ -251,12 +252,12 @@ class Roles(http.server.BaseHTTPRequestHandler):
         )
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture(scope="module")
 def roles() -> Iterator[int]:
-    """The port of a server that gives roles."""
+    """The port of a server that issues roles."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Roles) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
@@ -294,7 +295,7 @@ def test_roles_of_machines_and_clusters(
     key: str,
     variables: dict[str, str],
 ) -> None:
-    """Without keys, requests bear those that the role gives."""
+    """Without configured keys, requests use the keys from the role."""
     store.put("roles/m/config.pbtxt", IDENTITY)
     store.put("roles/m/1/w", b"w")
     token = tmp_path / "token"
@@ -313,7 +314,7 @@ def test_roles_of_machines_and_clusters(
 def test_credentials_of_the_longest_prefix(
     start_server: StartServer, store: S3, copies: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """TRITON_CLOUD_CREDENTIAL_PATH wins over variables."""
+    """TRITON_CLOUD_CREDENTIAL_PATH takes precedence over the variables."""
     store.put("keys/m/config.pbtxt", IDENTITY)
     store.put("keys/m/1/w", b"w")
     with proxy(store) as between:
@@ -345,7 +346,8 @@ def test_credentials_of_the_longest_prefix(
 def test_a_start_that_fails_says_what_to_mend(
     program: Program, store: S3, address: str, expected: str
 ) -> None:
-    """One text for each of endpoint, DNS, TLS, bucket and folder; Triton's where it has one."""
+    """There is a separate text for each of endpoint, DNS, TLS, bucket and directory, which is
+    Triton's if it has one."""
     places = {"port": store.port, "closed": free_ports(1)[0]}
     done = start(program, address.format(**places), KEYS)
     assert done.returncode == 1
@@ -355,7 +357,7 @@ def test_a_start_that_fails_says_what_to_mend(
 
 
 def test_refused_credentials_are_told(program: Program, tmp_path: pathlib.Path) -> None:
-    """Keys that the server does not know, and a file without a match."""
+    """Keys that the server doesn't know, and a file without a match."""
     with moto(tmp_path) as store:
         store.demand_known_keys()
         done = start(program, url(store.port, ""), KEYS)
@@ -385,7 +387,7 @@ def start(
 def test_a_store_that_goes_away_keeps_what_serves(
     start_server: StartServer, store: S3, copies: pathlib.Path
 ) -> None:
-    """Polls fail with a line in the log; the models go on."""
+    """Polls fail with a line in the log, and the models continue."""
     store.put("away/add/1/model.onnx", constant_model(3))
     with proxy(store) as between:
         address, environment = url(between.port, "away"), surroundings(copies)

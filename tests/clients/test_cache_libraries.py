@@ -187,7 +187,7 @@ TRITONSERVER_Error* TRITONCACHE_CacheLookup(
 
 
 def build(directory: pathlib.Path, name: str, **parts: str) -> pathlib.Path:
-    """Compiles a cache of these parts; the other parts are those of the valid cache."""
+    """Compiles a cache from these parts; the other parts are those of the valid cache."""
     library = directory / name / f"libtritoncache_{name}.so"
     library.parent.mkdir(parents=True)
     source = library.with_suffix(".c")
@@ -258,7 +258,7 @@ def full(rows: int, columns: int) -> Tensors:
 
 @pytest.mark.parametrize(
     "transport",
-    # Triton answers "response output count mismatch" to hits on a stream.
+    # On a stream, Triton responds to hits with "response output count mismatch".
     [
         pytest.param(name, marks=[pytest.mark.galatea_only] if "stream" in name else [])
         for name in TRANSPORTS
@@ -286,7 +286,7 @@ def test_hits_equal_the_responses_of_the_model(
 def test_an_empty_response_is_cached(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path
 ) -> None:
-    """Tensors without elements; Triton keeps no such response."""
+    """Tensors without elements. Triton keeps no such response."""
     with serving(start_server, models, caches, "example_fifo,entries=100") as server:
         with contextlib.closing(Grpc(server)) as connection:
             for _ in range(2):
@@ -434,7 +434,7 @@ def test_a_cache_that_outlives_the_server_and_a_backend_that_changes(
 def test_libraries_are_not_torn_down_while_in_use(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """An orderly shutdown runs their exit handlers; reaching the exit timeout doesn't."""
+    """An orderly shutdown runs their exit handlers, but reaching the exit timeout doesn't."""
     destructor = 'static __attribute__((destructor)) void gone(void) { SAY("is torn down"); }\n'
     folder = tmp_path / "caches"
     build(folder, "torn", start=PARTS["start"] + destructor)
@@ -480,7 +480,7 @@ def test_the_entry_of_another_key_is_not_used(
 def test_a_bad_lookup_is_a_miss(
     start_server: StartServer, models: pathlib.Path, caches: pathlib.Path, name: str
 ) -> None:
-    """The model executes, and the log warns at the 1st, 2nd, 4th and 8th time."""
+    """The model executes, and the log has a warning the 1st, 2nd, 4th and 8th time."""
     with serving(start_server, models, caches, f"{name},x=y") as server:
         for _ in range(10):
             assert infer(server, 1, 2, 3) == [1, 2, 3]
@@ -564,7 +564,7 @@ def test_a_server_without_its_cache_does_not_start(
 def test_the_version_of_the_interface_is_checked_by_the_cache(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """The example, built for an interface of the future, refuses this server."""
+    """The example, built for a future interface, refuses this server."""
     include = tmp_path / "include" / "triton" / "core"
     shutil.copytree(ROOT / "include" / "triton" / "core", include)
     header = include / "tritoncache.h"
@@ -596,7 +596,7 @@ def test_two_caches_are_refused(
 def test_a_library_wins_over_the_built_in_cache(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """A library in the directory is used."""
+    """A library in the cache directory is used."""
     library = build(tmp_path, "local")
     with serving(start_server, models, tmp_path, "local,size=7") as server:
         for _ in range(2):
@@ -613,7 +613,7 @@ def test_a_library_wins_over_the_built_in_cache(
 @pytest.mark.skipif(not PACKAGES, reason="needs Triton's packages in GALATEA_TRITON_PACKAGES")
 # row: XAPI-01
 def test_tritons_local_cache(start_server: StartServer, models: pathlib.Path) -> None:
-    """Unmodified: hits, evictions, and its gauges among our metrics."""
+    """The unmodified library works: hits, evictions, and its gauges among our metrics."""
     directory = pathlib.Path(PACKAGES or "") / "pytriton" / "tritonserver" / "caches"
     assert (directory / "local" / "libtritoncache_local.so").is_file()
     with serving(start_server, models, directory, "local,size=10000") as server:
@@ -622,7 +622,7 @@ def test_tritons_local_cache(start_server: StartServer, models: pathlib.Path) ->
             found = re.search(rf"^nv_cache_{name} (\S+)$", server.metrics(), re.MULTILINE)
             return float(found[1]) if found else -1
 
-        # Room for two of three responses; the last one is larger than the cache.
+        # There is room for two of three responses, and the last one is larger than the cache.
         for value, hits in ((1, 0), (2, 0), (1, 1), (3, 1), (1, 2), (2, 2)):
             assert infer(server, *[value] * 1000) == [value] * 1000
             assert counts(server)[0] == hits, value

@@ -1,4 +1,4 @@
-"""`galatea check`: a repository is checked without a server."""
+"""Tests of `galatea check`, which checks a repository without a server."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def errors(program: Program, *repositories_and_flags: object) -> dict[str, list[
 
 
 def test_check_accepts_a_good_repository(program: Program, tmp_path: pathlib.Path) -> None:
-    """The repository has the example models, an ensemble, and an ensemble of that."""
+    """The repository contains the example models, an ensemble, and an ensemble of this ensemble."""
     make_models.write_models(tmp_path, make_models.EXAMPLES)
     write(tmp_path, "id", IDENTITY)
     write(tmp_path, "inner", ENSEMBLE.format(model="id", key="INPUT0"))
@@ -132,7 +132,7 @@ def test_syntax_errors_come_with_suggestions(program: Program, tmp_path: pathlib
 def test_models_that_would_not_load(
     program: Program, tmp_path: pathlib.Path, config: str, version: str | None, reason: str
 ) -> None:
-    """Each case has one error; the model beside it is valid."""
+    """Each case has one error, and the model next to it is valid."""
     write(tmp_path, "model", config, version)
     write(tmp_path, "good", IDENTITY)
     found = errors(program, tmp_path)
@@ -144,7 +144,7 @@ MISNAMED = "found {0}, expected model.{1}, or set default_model_filename"
 
 
 def test_a_file_of_another_name_is_pointed_out(program: Program, tmp_path: pathlib.Path) -> None:
-    """With and without a configuration; the file that was expected is named."""
+    """With and without a configuration. The expected file is named."""
     cases = {
         "bare": (None, "scale.onnx"),
         "onnx": ('backend: "onnxruntime"', "scale.onnx"),
@@ -167,7 +167,7 @@ def test_a_file_of_another_name_is_pointed_out(program: Program, tmp_path: pathl
 
 
 def test_an_unknown_backend_has_advice(program: Program, tmp_path: pathlib.Path) -> None:
-    """A name that was probably meant, and what has to be installed."""
+    """The message suggests the intended name, and what has to be installed."""
     backends = tmp_path / "backends"
     for name in ("onxruntime", "tensorrt"):
         write(tmp_path / "r", name, f'backend: "{name}"')
@@ -225,7 +225,7 @@ def test_resources_of_the_rate_limiter(program: Program, tmp_path: pathlib.Path)
 def test_versions_that_steps_of_ensembles_name(
     program: Program, start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """A missing version is reported with its step, as by the server."""
+    """A missing version is reported with its step, as the server does."""
 
     def pinned(model: str, version: int, key: str = "INPUT0") -> str:
         config = ENSEMBLE.format(model=model, key=key)
@@ -240,9 +240,9 @@ def test_versions_that_steps_of_ensembles_name(
     assert not any(errors(program, tmp_path).values())
 
     write(tmp_path, "absent", pinned("part", 7))
-    # It has a directory, but is not to be loaded.
+    # The version has a directory, but isn't to be loaded.
     write(tmp_path, "left_out", pinned("part", 2))
-    # Nor can an ensemble use one that doesn't load.
+    # An ensemble can't use a model that doesn't load either.
     outer = ENSEMBLE.format(model="absent", key="IN").replace("OUTPUT0", "OUT")
     write(tmp_path, "outer", outer)
     write(tmp_path, "several", pinned("part", 9, "NONE"))
@@ -295,7 +295,7 @@ def test_several_repositories_and_flags(program: Program, tmp_path: pathlib.Path
 
 
 def test_models_of_one_name_in_namespaces(program: Program, tmp_path: pathlib.Path) -> None:
-    """An ensemble uses the model of its own repository, or else the only one of that name."""
+    """An ensemble uses the model in its own repository, or else the only one of that name."""
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
     of_part = ENSEMBLE.format(model="part", key="INPUT0")
     write(one, "part", IDENTITY)
@@ -313,7 +313,7 @@ def test_models_of_one_name_in_namespaces(program: Program, tmp_path: pathlib.Pa
     write(three, "of_any", of_part)
     write(two, "of_other", of_part)
     write(three, "a::b", IDENTITY)
-    # A model that can't be read is no model: the ensembles use the only other one.
+    # A model that can't be read doesn't count as a model, so the ensembles use the only other one.
     write(two, "only", IDENTITY.replace("8", "-8"))
     write(two, "of_bad", ENSEMBLE.format(model="only", key="INPUT0"))
     found = errors(program, one, two, three, flag)
@@ -336,7 +336,7 @@ def test_models_of_one_name_in_namespaces(program: Program, tmp_path: pathlib.Pa
 def test_repositories_that_cannot_be_checked(
     program: Program, arguments: list[str], code: int
 ) -> None:
-    """A message on the error stream, and no success."""
+    """There is a message on the error stream, and no success."""
     done = check(program, *arguments)
     assert done.returncode == code
     assert done.stderr.strip()
@@ -345,7 +345,7 @@ def test_repositories_that_cannot_be_checked(
 def test_files_and_directories_of_models_are_checked(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """They are named as they were given, not as the server would see them."""
+    """Files are named as they were given, not as the server would see them."""
     good, bad, python = tmp_path / "good.onnx", tmp_path / "bad one.onnx", tmp_path / "words.py"
     good.write_bytes(constant_model(1))
     bad.write_text("hello")
@@ -366,7 +366,7 @@ def test_files_and_directories_of_models_are_checked(
 
 
 def test_files_of_forests_are_checked(program: Program, tmp_path: pathlib.Path) -> None:
-    """They are named as they were given, alone, in a directory and in a repository."""
+    """They are named as they were given: alone, in a directory and in a repository."""
     folder, models = tmp_path / "files", tmp_path / "models"
     folder.mkdir()
     given = {
@@ -403,7 +403,7 @@ def test_files_of_forests_are_checked(program: Program, tmp_path: pathlib.Path) 
 
 
 def test_a_repository_is_only_its_models(program: Program, tmp_path: pathlib.Path) -> None:
-    """Its server leaves files beside them alone. An empty one is as good as others."""
+    """The server ignores other files in a repository. An empty repository is valid too."""
     write(tmp_path / "r", "id", IDENTITY)
     (tmp_path / "r" / "id.onnx").write_bytes(constant_model(1))
     assert errors(program, tmp_path / "r") == {"id": []}
@@ -412,7 +412,8 @@ def test_a_repository_is_only_its_models(program: Program, tmp_path: pathlib.Pat
 
 
 def test_what_a_user_of_triton_would_want_to_know(program: Program, tmp_path: pathlib.Path) -> None:
-    """Backends with their libraries, what has no effect, and what differs for these models."""
+    """The report includes backends with their libraries, settings without effect, and
+    differences for these models."""
     write(tmp_path, "ordered", IDENTITY + "dynamic_batching { preserve_ordering: true }")
     write(tmp_path, "ignored", IDENTITY + "optimization { eager_batching: true }")
     make_models.write_models(tmp_path, make_models.EXAMPLES)

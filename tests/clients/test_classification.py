@@ -1,4 +1,4 @@
-"""Outputs as classes: the largest values, their places and their labels."""
+"""Tests of outputs as classes: the largest values, their positions and their labels."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LABEL_BYTES_MAX = 1 << 26
 def write(
     repository: pathlib.Path, name: str, config: str, files: Mapping[str, str] | None = None
 ) -> None:
-    """A model with other files, but without model files."""
+    """A model with additional files, but without model files."""
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(config)
     for path, text in (files or {}).items():
@@ -64,7 +64,7 @@ def write(
 def server(
     program: Program, start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """Models with labels and without, and the example of images."""
+    """Models with and without labels, and the image example."""
     repository = tmp_path_factory.mktemp("classes")
     write(repository, "labelled", CONFIG, {"labels.txt": LABELS})
     write(repository, "plain", PLAIN)
@@ -134,7 +134,7 @@ def test_the_asyncio_clients(server: Server) -> None:
 def test_an_ensemble_passes_on_the_labels_of_its_step(
     transport: Transport,
 ) -> None:
-    """Neither the ensemble nor the ensemble around it has a label file."""
+    """Neither the ensemble nor the ensemble that contains it has a label file."""
     random = numpy.random.default_rng(7)
     shape = (2, ensembles.CHANNELS, ensembles.IMAGE_SIZE, ensembles.IMAGE_SIZE)
     pixels = random.integers(0, 256, shape)
@@ -153,7 +153,7 @@ def test_an_ensemble_passes_on_the_labels_of_its_step(
 
 
 def test_one_output_of_several_has_classes(transport: Transport) -> None:
-    """The others stay as they are."""
+    """The other outputs are unchanged."""
     texts = numpy.array([[b" ".join([b"0"] * 3 * ensembles.IMAGE_SIZE**2)]])
     plain = transport.infer("image_pipeline", {"TEXT": texts})
     wanted = {"REGIONS": 0, "CLASSES": 2}
@@ -189,7 +189,7 @@ def test_the_cache_keeps_outputs_and_not_their_classes(server: Server) -> None:
 @pytest.mark.galatea_only
 # row: CLS-05
 def test_too_large_an_output(transport: Transport) -> None:
-    """A million elements are enough, as in later releases of Triton."""
+    """A million elements are enough, as in later Triton releases."""
     values = numpy.zeros((1, ELEMENTS_MAX + 1), numpy.float32)
     with pytest.raises(InferenceServerException, match="classification output tensor too large"):
         transport.infer("plain", {"INPUT0": values}, outputs={"OUTPUT0": 1})
@@ -211,7 +211,7 @@ def failure(start_server: StartServer, repository: pathlib.Path) -> str:
 
 # row: CFG-13
 def test_a_missing_label_file(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Fails the load and is named."""
+    """The file makes the load fail, and is named."""
     write(tmp_path, "m", CONFIG)
     log = failure(start_server, tmp_path)
     lines = [line for line in log.splitlines() if line.startswith("E")]
@@ -231,7 +231,7 @@ def test_a_missing_label_file(start_server: StartServer, tmp_path: pathlib.Path)
 def test_a_label_file_outside_the_model_is_not_read(
     start_server: StartServer, tmp_path: pathlib.Path, name: str, reason: str
 ) -> None:
-    """Nothing outside of the model's directory is read."""
+    """Nothing outside the model's directory is read."""
     repository = tmp_path / "repository"
     write(repository, "m", CONFIG.replace("labels.txt", name))
     log = failure(start_server, repository)
@@ -250,7 +250,7 @@ def test_an_endless_label_file(start_server: StartServer, tmp_path: pathlib.Path
 
 @pytest.mark.galatea_only
 def test_check_reads_label_files(program: Program, tmp_path: pathlib.Path) -> None:
-    """The check serves nothing."""
+    """The check doesn't serve anything."""
     write(tmp_path, "good", CONFIG, {"labels.txt": LABELS})
     write(tmp_path, "bad", CONFIG)
     command = program.command([])
@@ -289,7 +289,8 @@ ensemble_scheduling { step [ {
 
 
 def test_a_load_reads_new_labels(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Labels come from the repository or with the load request; ensembles follow."""
+    """Labels come from the repository or with the load request, and ensembles use the new
+    labels."""
     write(tmp_path, "m", CONFIG, {"labels.txt": "first"})
     write(tmp_path, "e", ENSEMBLE)
     flags = ("--model-control-mode=explicit", "--load-model=e")

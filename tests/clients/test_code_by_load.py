@@ -1,4 +1,5 @@
-"""Code that comes with a request to load: as in Triton, unless a flag forbids it."""
+"""Tests of code that comes with a load request: it is accepted, as in Triton, unless a flag
+forbids it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class TritonPythonModel:
 def load(
     server: Server, model: str, config: dict[str, Any] | None, **files: bytes
 ) -> Reply:
-    """Loads a model; `__` in the name of a file stands for `/`, `_` behind it for a dot."""
+    """Loads a model. In the name of a file, `__` stands for `/`, and a `_` after it stands
+    for a dot."""
     parameters: dict[str, str] = {}
     if config is not None:
         parameters["config"] = json.dumps(config)
@@ -51,7 +53,7 @@ def load(
 def refused(
     server: Server, model: str, config: dict[str, Any], reason: str, **files: bytes
 ) -> None:
-    """A load that fails with Triton's answer, and says in the log which code was refused."""
+    """A load that fails with Triton's error, and logs which code was refused."""
     before = len(server.log())
     reply = load(server, model, config, **files)
     expected = f"failed to load '{model}', failed to poll from model repository"
@@ -62,7 +64,7 @@ def refused(
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A model in Python, and one that is data."""
+    """A Python model, and a model that consists of data."""
     made = tmp_path_factory.mktemp("models")
     write_model(made, "own", IN_AND_OUT, "echo")
     (made / "own" / "1" / "other.py").write_text(CODE.format(trace=str(made / "other_trace")))
@@ -72,13 +74,13 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def strict(start_server: StartServer, repository: pathlib.Path) -> Iterator[Server]:
-    """A server whose loads may not bring code."""
+    """A server that doesn't allow load requests to bring code."""
     with start_server(repository, EXPLICIT, FORBIDDEN, interpreter_flag()) as server:
         yield server.wait_until_ready()
 
 
 def code(repository: pathlib.Path) -> bytes:
-    """A model that leaves a trace."""
+    """A model that leaves a trace when its code runs."""
     return CODE.format(trace=str(repository / "trace")).encode()
 
 

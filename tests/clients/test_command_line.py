@@ -1,4 +1,4 @@
-"""The command line."""
+"""Tests of the command line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ RUN_SECONDS_MAX = 60
 
 
 def run(program: Program, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command line that ends by itself."""
+    """Runs a command that ends by itself."""
     return subprocess.run(
         program.command(flags), capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False
     )
 
 
 def test_help(program: Program) -> None:
-    """Every flag that the README names is in the help."""
+    """The help lists every flag that the README names."""
     done = run(program, "--help")
     text = done.stdout + done.stderr
     assert done.returncode == 0 or program.is_triton
@@ -35,7 +35,7 @@ def test_help(program: Program) -> None:
 @pytest.mark.galatea_only
 # row: DEP-08
 def test_the_program_may_have_tritons_name(program: Program, tmp_path: pathlib.Path) -> None:
-    """A link with the name of Triton's program does what the program does."""
+    """A link with the name of Triton's program behaves like the program."""
     link = tmp_path / "tritonserver"
     link.symlink_to(program.path)
     renamed = dataclasses.replace(program, path=link)
@@ -63,14 +63,15 @@ def test_the_program_may_have_tritons_name(program: Program, tmp_path: pathlib.P
 
 @pytest.mark.galatea_only
 def test_the_version_names_the_commit(program: Program) -> None:
-    """On a second line: scripts read the first. A build without git has none."""
+    """It is on the second line, because scripts read the first. A build without git has no
+    commit."""
     first, *rest = run(program, "--version").stdout.splitlines()
     assert re.fullmatch(r"galatea \d+\.\d+\.\d+", first)
     assert len(rest) <= 1 and all(re.fullmatch("commit [0-9a-f]{12}", line) for line in rest)
 
 
 def is_ready(port: int) -> bool:
-    """Whether a server on this port is ready."""
+    """Returns true if a server on this port is ready."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=RUN_SECONDS_MAX)
     try:
         connection.request("GET", "/v2/health/ready")
@@ -101,7 +102,8 @@ def is_ready(port: int) -> bool:
 )
 # row: CLI-07
 def test_bad_flags(program: Program, tmp_path: pathlib.Path, flag: str, reason: str) -> None:
-    """The exit code is 1. Behind the error is what the flag takes, not what all do."""
+    """The exit code is 1. After the error, the command prints what the flag accepts, not all
+    flags."""
     done = run(program, f"--model-repository={tmp_path}", flag)
     assert done.returncode == 1
     name = flag.split("=")[0]
@@ -117,7 +119,7 @@ def test_bad_flags(program: Program, tmp_path: pathlib.Path, flag: str, reason: 
 
 # row: CLI-01
 def test_unknown_flags_print_the_usage(program: Program, tmp_path: pathlib.Path) -> None:
-    """The usage helps after a typing error."""
+    """The usage text helps after a typing error."""
     done = run(program, f"--model-repository={tmp_path}", "--modell-repository=x")
     assert done.returncode == 1
     text = done.stdout + done.stderr
@@ -129,7 +131,7 @@ def test_unknown_flags_print_the_usage(program: Program, tmp_path: pathlib.Path)
 
 @pytest.mark.galatea_only
 def test_units_of_the_cache_are_not_read(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """As in Triton; a line at the start says so."""
+    """As in Triton; a line at startup says so."""
     with start_server(tmp_path, "--cache-config=local,size=4096KB") as server:
         server.wait_until_ready()
         line = "'--cache-config=local,size=4096KB' means 4096 bytes: 'KB' is not read"
@@ -179,7 +181,7 @@ def test_endpoints_can_be_left_out(
 
 
 def test_a_port_in_use(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """The second server ends and says why."""
+    """The second server ends, and logs the reason."""
     with start_server(tmp_path) as first:
         first.wait_until_ready()
         with start_server(tmp_path, f"--http-port={first.http_port}") as second:
@@ -194,7 +196,7 @@ def test_a_port_in_use(start_server: StartServer, tmp_path: pathlib.Path) -> Non
 def test_servers_share_a_port_if_all_agree(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Both serve it, and the one that is left alone serves on."""
+    """Both serve the port, and when one ends, the other continues."""
     flags = ("--reuse-http-port=true", "--reuse-grpc-port=true")
     http_port, grpc_port, *metrics_ports = free_ports(4)
     first_ports = (http_port, grpc_port, metrics_ports[0])
@@ -207,7 +209,7 @@ def test_servers_share_a_port_if_all_agree(
             first.terminate()
             assert first.wait_for_exit() == 0
             second.wait_until_ready()
-            # Without the flag the port is taken.
+            # Without the flag, the port is already in use.
             with start_server(tmp_path, ports=(http_port, *free_ports(2))) as third:
                 assert third.wait_for_exit() == 1
                 assert "already in use" in third.log()
@@ -228,7 +230,7 @@ def test_servers_share_a_port_if_all_agree(
 def test_the_deprecated_flag_for_complete_configurations(
     start_server: StartServer, tmp_path: pathlib.Path, flags: list[str], is_overridden: bool
 ) -> None:
-    """Its warnings come before the log, without a log line's head."""
+    """Its warnings come before the log, without a log line's prefix."""
     deprecated = (
         "Warning: '--strict-model-config' has been deprecated! Please use "
         "'--disable-auto-complete-config' instead."
@@ -309,14 +311,14 @@ def test_a_log_file_that_can_not_be_written(
 def test_wrong_cache_settings(
     program: Program, tmp_path: pathlib.Path, setting: str, reason: str
 ) -> None:
-    """The error is Triton's."""
+    """The error is the same as Triton's."""
     done = run(program, f"--model-repository={tmp_path}", f"--cache-config=local,{setting}")
     assert done.returncode == 1
     assert f"error: creating server: {reason}" in done.stdout + done.stderr
 
 
 def test_an_unknown_setting_of_a_host_policy(program: Program, tmp_path: pathlib.Path) -> None:
-    """It is found behind the command line's form, and so without the usage text."""
+    """The check comes after the parsing of the command line, so there is no usage text."""
     done = run(program, f"--model-repository={tmp_path}", "--host-policy=a,gpus=1")
     assert done.returncode == 1
     text = done.stdout + done.stderr
@@ -337,7 +339,7 @@ def test_two_caches(program: Program, tmp_path: pathlib.Path) -> None:
 def test_an_address_that_stands_for_nothing(
     program: Program, tmp_path: pathlib.Path, endpoint: str
 ) -> None:
-    """Triton listens at an address that cannot be reached."""
+    """Triton listens on an address that can't be reached."""
     done = run(program, f"--model-repository={tmp_path}", f"--{endpoint}-address=no.such.host")
     assert done.returncode == 1
     assert "can't listen at no.such.host:" in done.stdout + done.stderr
@@ -346,7 +348,7 @@ def test_an_address_that_stands_for_nothing(
 def test_unknown_cache_settings_are_ignored(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Settings that the local cache does not know."""
+    """Settings that the local cache doesn't have."""
     flags = ("--cache-config=local,size=1048576x", "--cache-config=local,other=1")
     with start_server(tmp_path, *flags) as server:
         server.wait_until_ready()

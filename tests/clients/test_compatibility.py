@@ -1,4 +1,4 @@
-"""docs/compatibility.md agrees with its table and with the marks at the tests."""
+"""Checks that docs/compatibility.md agrees with its table and with the marks on the tests."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import compatibility  # noqa: E402
 
 
 def test_every_row_has_what_its_state_needs() -> None:
-    """Tests, a note, or a section of the page of differences."""
+    """Each row has tests, a note, or a section of the page of differences."""
     assert compatibility.mistakes() == []
 
 
 def test_the_page_is_up_to_date() -> None:
-    """`python tests/compatibility.py` writes it."""
+    """`python tests/compatibility.py` writes the page."""
     assert compatibility.PAGE.read_text() == compatibility.page()
 
 
 def test_a_mark_must_be_above_a_test() -> None:
-    """So a test that is renamed takes its mark along, and one that is removed leaves none."""
+    """As a result, a renamed test keeps its mark, and a removed test leaves none."""
     lines = ["#[test]", "// row: CLS-01", "fn classes() {"]
     assert compatibility.marked(lines, 1, "a.rs") == "classes"
     far = [*[""] * 12, "// row: CLS-01", "fn helper() {"]

@@ -1,4 +1,4 @@
-"""`galatea completions SHELL`, in the shells themselves."""
+"""Tests of `galatea completions SHELL` in the shells themselves."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def script(program: Program, shell: str) -> str:
 
 
 def run(shell: str, text: str, cwd: pathlib.Path) -> list[str]:
-    """What a program of a shell prints."""
+    """The output of a program in a shell."""
     done = subprocess.run(
         [shell, *(["--norc"] if shell.endswith("bash") else []), "-c", text], cwd=cwd,
         capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
@@ -63,7 +63,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def check(offered: list[str], expected: set[str], typed: str) -> None:
-    """Compares what is offered."""
+    """Compares the offered completions."""
     unwanted = {one[1:] for one in expected if one[0] == "-" and one[1] != "-"}
     offered = [one.rstrip("/") for one in offered]
     assert expected - {f"-{one}" for one in unwanted} <= set(offered), (typed, offered)
@@ -88,7 +88,7 @@ def test_in_bash(program: Program, folder: pathlib.Path, typed: str) -> None:
 
 
 def test_values_behind_an_equals_sign_in_bash(program: Program, folder: pathlib.Path) -> None:
-    """Bash takes it for a word of its own."""
+    """Bash treats it as a separate word."""
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("needs bash")
@@ -130,7 +130,7 @@ def test_zsh_reads_the_script(program: Program, folder: pathlib.Path) -> None:
 
 
 def test_zsh_offers_commands_and_flags(program: Program, folder: pathlib.Path) -> None:
-    """A zsh on a terminal lists them, as a person sees it."""
+    """A zsh on a terminal lists them, as a user sees it."""
     zsh = shutil.which("zsh")
     if zsh is None:
         pytest.skip("needs zsh")
@@ -156,7 +156,7 @@ def test_zsh_offers_commands_and_flags(program: Program, folder: pathlib.Path) -
     (["tcsh"], "there are completions for bash, zsh and fish, not for 'tcsh'"),
 ])
 def test_other_shells(program: Program, arguments: list[str], reason: str) -> None:
-    """The error names those that there are."""
+    """The error lists the supported ones."""
     done = subprocess.run(
         [str(program.path), "completions", *arguments], capture_output=True, text=True,
         timeout=SECONDS_MAX, check=False,

@@ -1,5 +1,5 @@
-"""Compressed requests and responses over HTTP. The choice of a coding and damaged bodies are
-cases of tests/differential."""
+"""Tests of compressed requests and responses over HTTP. The choice of an encoding and
+damaged bodies are tested in tests/differential."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def test_client_library(
 
 @pytest.mark.parametrize("coding", CODINGS)
 def test_headers(server: Server, coding: str) -> None:
-    """A compressed response says so; the length of its JSON is that of the inflated body."""
+    """A compressed response is marked as such, and the length of its JSON is that of the
+    inflated body."""
     request = {
         "inputs": [{"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}],
         "outputs": [{"name": "OUTPUT0", "parameters": {"binary_data": True}}],
@@ -71,7 +72,7 @@ def test_headers(server: Server, coding: str) -> None:
 @pytest.mark.galatea_only
 # row: HTTP-19
 def test_limit(start_server: StartServer, models: pathlib.Path) -> None:
-    """`--http-max-input-size` bounds what is inflated, to the byte."""
+    """`--http-max-input-size` limits the inflated size, to the byte."""
     request = b'{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1]}]}'
     with start_server(models, "--http-max-input-size=1000000") as server:
         server.wait_until_ready()

@@ -1,4 +1,5 @@
-"""docs/configuration_reference.md has every field of the format as the server reads it."""
+"""Checks that docs/configuration_reference.md has every field of the format as the
+server reads it."""
 
 from __future__ import annotations
 
@@ -13,27 +14,27 @@ import configuration_reference as reference  # noqa: E402
 
 
 def test_every_field_has_a_meaning() -> None:
-    """And no meaning is without its field."""
+    """No meaning exists without its field."""
     assert reference.mistakes() == []
 
 
 def test_the_page_is_up_to_date() -> None:
-    """`python tests/configuration_reference.py` writes it."""
+    """`python tests/configuration_reference.py` writes the page."""
     assert reference.PAGE.read_text() == reference.page()
 
 
 def test_what_is_refused_and_what_has_no_effect_is_found() -> None:
-    """The table of the server is read to its end."""
+    """The server's table is read to its end."""
     found = reference.limits(reference.schema())
     ignored = reference.WITHOUT_EFFECT.read_text().count("IgnoredSetting {\n        name: ")
     assert ignored == 9
     assert sum("effect" in text for text in found.values()) == ignored - 1
-    # Those of TensorRT for inputs and outputs, and profiles.
+    # The fields for TensorRT's inputs, outputs and profiles.
     assert sum("Refused" in text for text in found.values()) == 5
 
 
 def test_defaults(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Those that the server completes, as it shows them."""
+    """The fields that the server completes, as it displays them."""
     for name, scheduler in (
         ("direct", "sequence_batching { direct { } }"),
         ("dynamic", "dynamic_batching { } instance_group { } instance_group { }"),

@@ -1,4 +1,4 @@
-"""Persistent connections, pipelining, and clients that disconnect."""
+"""Tests of persistent connections, pipelining, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def slow_request(rounds: int) -> bytes:
 
 # row: HTTP-27
 def test_a_connection_serves_many_requests(server: Server) -> None:
-    """HTTP/1.1 connections stay open, errors included."""
+    """HTTP/1.1 connections stay open, even after errors."""
     with Connection(server) as connection:
         for _ in range(3):
             connection.send(get("/v2/health/live"))
@@ -93,15 +93,16 @@ def test_a_busy_model_does_not_block_other_connections(server: Server) -> None:
     rounds = BUSY_ROUNDS
     with contextlib.ExitStack() as stack:
         others = [stack.enter_context(Connection(server)) for _ in range(8)]
-        # If the machine is busy, the model may finish before all requests are sent. If
-        # connections are blocked, they are blocked by a longer execution, too.
+        # If the machine is busy, the model may finish before all requests have been sent. If
+        # connections are blocked, a longer execution blocks them too.
         while not all_complete_while_busy(server, others, rounds):
             assert rounds < 100 * BUSY_ROUNDS, "no client gets a response while the model works"
             rounds *= 3
 
 
 def all_complete_while_busy(server: Server, others: list[Connection], rounds: int) -> bool:
-    """Whether a request of this many rounds runs while all the others are sent and completed."""
+    """Returns true if a request with this many rounds runs while all the others are sent and
+    completed."""
     before = server.statistics("onnx_slow")["inference_count"]
     with Connection(server) as busy:
         busy.send(post("/v2/models/onnx_slow/infer", slow_request(rounds)))
@@ -116,7 +117,7 @@ def all_complete_while_busy(server: Server, others: list[Connection], rounds: in
 
 
 def has_started(server: Server, before: int) -> bool:
-    """Whether the model executes the request, or has executed it already."""
+    """Returns true if the model is executing the request, or has already executed it."""
     is_over = server.statistics("onnx_slow")["inference_count"] > before
     return is_over or server.is_executing("onnx_slow")
 

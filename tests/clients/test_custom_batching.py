@@ -1,7 +1,7 @@
 """Batching strategies in libraries: the examples, and small ones that break their contract.
 
-TRITONSERVER_DELAY_SCHEDULER holds the scheduler back until N requests wait, so
-that each test knows the candidates of the strategy.
+TRITONSERVER_DELAY_SCHEDULER holds the scheduler back until N requests are waiting, so each test
+knows the strategy's candidates.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatchFinalize(void* userp) {
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A folder of strategies: the examples, and those of this file."""
+    """A directory of strategies: the examples, and those in this file."""
     folder = tmp_path_factory.mktemp("strategies")
     for name in ("volume", "single"):
         compile_library(EXAMPLES / f"{name}_batching.c", folder / f"{name}.so")
@@ -167,14 +167,14 @@ def write_whole_batch(repository: pathlib.Path, settings: str) -> pathlib.Path:
 def held(
     start_server: StartServer, repository: pathlib.Path, waiting: int, *flags: str
 ) -> Iterator[Server]:
-    """A server that executes nothing before this many requests wait."""
+    """A server that executes nothing until this many requests are waiting."""
     environment = {"TRITONSERVER_DELAY_SCHEDULER": str(waiting)}
     with start_server(repository, *flags, environment=environment) as running:
         yield running.wait_until_ready()
 
 
 def rows(*values: int) -> dict[str, numpy.ndarray]:
-    """A request of these rows, each of four bytes."""
+    """A request with these rows of four bytes each."""
     return {"INPUT0": numpy.array(values, numpy.int32).reshape(-1, 1)}
 
 
@@ -193,7 +193,7 @@ def batches(server: Server, requests: Sequence[Sequence[int]]) -> list[list[int]
 
 
 def executed(server: Server) -> dict[int, int]:
-    """How many batches of each size the statistics count."""
+    """The number of batches of each size in the statistics."""
     counted = server.get("/v2/models/model/stats").json()["model_stats"][0]["batch_stats"]
     return {one["batch_size"]: one["compute_infer"]["count"] for one in counted}
 
@@ -202,7 +202,7 @@ def executed(server: Server) -> dict[int, int]:
 def test_a_batch_has_a_volume(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """Requests join up to this many bytes."""
+    """Requests join until the batch has this many bytes."""
     settings = "dynamic_batching { }\n" + parameter("MAX_BATCH_VOLUME_BYTES", "12")
     model = write_whole_batch(tmp_path, settings)
     shutil.copy(libraries / "volume.so", model / "1" / LIBRARY)
@@ -230,7 +230,7 @@ def test_a_request_over_the_volume_executes_alone(
 def test_other_batch_limits_still_apply(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """The largest batch is 8 rows, although the strategy would accept more."""
+    """The maximum batch size is 8 rows, although the strategy would accept more."""
     settings = "dynamic_batching { }\n" + parameter("MAX_BATCH_VOLUME_BYTES", "4000")
     model = write_whole_batch(tmp_path, settings)
     shutil.copy(libraries / "volume.so", model / LIBRARY)
@@ -243,22 +243,23 @@ def test_other_batch_limits_still_apply(
 
 
 def in_version(model: pathlib.Path, backends: pathlib.Path) -> tuple[pathlib.Path, str]:
-    """Beside the model's file."""
+    """The library is next to the model's file."""
     return model / "1" / LIBRARY, ""
 
 
 def in_model(model: pathlib.Path, backends: pathlib.Path) -> tuple[pathlib.Path, str]:
-    """Beside the configuration."""
+    """The library is next to the configuration."""
     return model / LIBRARY, ""
 
 
 def in_backend(model: pathlib.Path, backends: pathlib.Path) -> tuple[pathlib.Path, str]:
-    """For all models of a backend."""
+    """The library applies to all models of a backend."""
     return backends / "onnxruntime" / LIBRARY, ""
 
 
 def named(model: pathlib.Path, backends: pathlib.Path) -> tuple[pathlib.Path, str]:
-    """In the model's directory under the configured name; the default name is not used."""
+    """The library is in the model's directory under the configured name, and the default name
+    isn't used."""
     return model / "libraries" / "own.so", "libraries/own.so"
 
 
@@ -276,7 +277,7 @@ def test_where_strategies_are_found(
     libraries: pathlib.Path,
     place: Callable[[pathlib.Path, pathlib.Path], tuple[pathlib.Path, str]],
 ) -> None:
-    """The library in this place limits every batch to one request."""
+    """The library in this location limits every batch to one request."""
     repository, backends = tmp_path / "models", tmp_path / "backends"
     library, path = place(repository / "model", backends)
     settings = "dynamic_batching { }\n" + (parameter(PATH_PARAMETER, path) if path else "")
@@ -388,7 +389,7 @@ def test_strategies_without_effect(
     library: str,
     settings: str,
 ) -> None:
-    """A library without the functions, and a strategy without the dynamic batcher."""
+    """A library that lacks the functions, and a strategy without the dynamic batcher."""
     model = write_whole_batch(tmp_path, settings)
     shutil.copy(libraries / f"{library}.so", model / LIBRARY)
     with held(start_server, tmp_path, 3) as server:
@@ -400,7 +401,7 @@ def test_strategies_without_effect(
 def test_a_compiled_backend_may_have_a_strategy(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """Beside its library, for all its models."""
+    """The library is next to the backend's, for all its models."""
     repository, backends = tmp_path / "models", tmp_path / "backends"
     source = ROOT / "examples" / "backends" / "identity.c"
     folder = backends / "example_identity"
@@ -431,7 +432,7 @@ def test_a_compiled_backend_may_have_a_strategy(
 
 
 def is_loaded(server: Server) -> bool:
-    """Whether the model responds."""
+    """Returns true if the model responds."""
     return server.get("/v2/models/model/ready").status == 200
 
 
@@ -439,7 +440,7 @@ def is_loaded(server: Server) -> bool:
 def test_a_replaced_strategy(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """Loading a model again opens its library again."""
+    """When a model is loaded again, its library is opened again."""
     settings = "dynamic_batching { }\n" + parameter("MAX_BATCH_VOLUME_BYTES", "4000")
     model = write_whole_batch(tmp_path, settings)
     shutil.copy(libraries / "single.so", model / LIBRARY)

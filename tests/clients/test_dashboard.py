@@ -1,4 +1,5 @@
-"""The dashboard: what its stream tells, whom it refuses, and that it holds nothing up."""
+"""Tests of the dashboard: the contents of its stream, whom it refuses, and that it doesn't delay
+anything."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def server(start_server: StartServer, events: dict[str, EventModel]) -> Iterator
 
 @contextlib.contextmanager
 def sending(server: Server, model: EventModel, name: str, count: int = 1) -> Iterator[None]:
-    """Sends requests side by side; all must have succeeded at the end of the block."""
+    """Sends requests in parallel, all of which must have succeeded at the end of the block."""
     codes: list[int] = []
 
     def send() -> None:
@@ -114,7 +115,7 @@ def test_the_stream_begins_with_what_is_allowed(server: Server) -> None:
 def test_the_last_minutes_are_known_when_a_page_is_opened(
     server: Server, events: dict[str, EventModel]
 ) -> None:
-    """Samples are taken also without a watcher, and each new one is told."""
+    """Samples are taken even if nobody is watching, and each new one is sent."""
     with sending(server, events["first"], "first", 3):
         pass
 
@@ -136,7 +137,7 @@ def test_the_last_minutes_are_known_when_a_page_is_opened(
 
 
 def test_latencies_are_counted_by_their_size(server: Server, events: dict[str, EventModel]) -> None:
-    """For the page alone: the metrics have no family more."""
+    """The samples are only for the page: the metrics have no additional family."""
     with sending(server, events["second"], "second"):
         pass
     with Watcher(server) as watcher:
@@ -251,7 +252,8 @@ def test_the_page_says_nothing_of_the_server(server: Server) -> None:
 def test_only_the_names_of_the_server_are_answered(
     start_server: StartServer, tmp_path: pathlib.Path, path: str
 ) -> None:
-    """A site whose name leads here can't read the page or the stream; added names can."""
+    """A site whose name resolves to this server can't read the page or the stream, but added
+    names can."""
     with start_server(tmp_path, FLAG, "--dashboard-host=models.example") as server:
         server.wait_until_ready()
 
@@ -271,7 +273,7 @@ def test_only_the_names_of_the_server_are_answered(
             assert status(host) == 403, host
             assert status("localhost", Origin=f"https://{host}") == 403, host
         assert status("localhost", Origin="null") == 403
-        # The endpoints of every client answer any name, as Triton's do.
+        # The endpoints for clients accept any host name, as Triton's do.
         connection = http.client.HTTPConnection("127.0.0.1", server.http_port)
         with contextlib.closing(connection):
             connection.request("GET", "/v2", headers={"Host": "site.example"})
@@ -282,7 +284,7 @@ def test_only_the_names_of_the_server_are_answered(
 def test_a_wrong_name_ends_the_start(
     start_server: StartServer, tmp_path: pathlib.Path, value: str
 ) -> None:
-    """The error says what a name is."""
+    """The error explains what a host name is."""
     with start_server(tmp_path, FLAG, f"--dashboard-host={value}") as server:
         assert server.wait_for_exit() == 1
         assert "expected a host name without scheme and port" in server.log()

@@ -1,4 +1,4 @@
-"""The page of the dashboard in a browser: what it shows, and what can be done with keys alone."""
+"""Tests of the dashboard's page in a browser: its contents, and its operation by keyboard alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ output { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ -1 ] }
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, EventModel]:
-    """Three models whose executions can be held, and two that are not loaded."""
+    """Three models whose executions can be held, and two that aren't loaded."""
     repository = tmp_path_factory.mktemp("page") / "models"
     held = {name: EventModel(repository, name, BATCHED, max_batch_size=4) for name in NAMES}
     for name, config in {
@@ -72,7 +72,7 @@ def server(start_server: StartServer, models: dict[str, EventModel]) -> Iterator
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """The browser of all tests."""
+    """The browser that all tests share."""
     with browsers.browser(tmp_path_factory.mktemp("browser")) as one:
         one.resize(1280, 900)
         one.prefer()
@@ -108,7 +108,7 @@ def seen(page: Browser, name: str) -> str:
 
 
 def wait_for_state(page: Browser, name: str, state: str) -> None:
-    """Waits until a model's row shows this."""
+    """Waits until a model's row shows this text."""
     script = f"""
       return [...document.querySelectorAll('tr.model')].some((one) =>
         one.querySelector('.name').textContent === {name!r}
@@ -118,7 +118,7 @@ def wait_for_state(page: Browser, name: str, state: str) -> None:
 
 
 def button(label: str) -> str:
-    """What is true of the focused element if it is this button."""
+    """The condition for the focused element to be this button."""
     return f"it.getAttribute('aria-label') === {label!r}"
 
 
@@ -132,7 +132,7 @@ def test_executions_of_models_side_by_side(
       return [0, 1, 2].map((at) =>
         [...paint.getImageData(box.width - 40, 20 + 54 * at + 26 + 5, 1, 1).data].join());
     """
-    # No bar is there, and the rows are drawn.
+    # No bar is there, and the rows have been drawn.
     drawn = f"const rows = (() => {{ {colors} }})(); return new Set(rows).size === 1 && rows;"
     idle = page.wait_for(f"{drawn.removesuffix('rows;')}!rows[0].endsWith(',0') && rows;")
     with contextlib.ExitStack() as stack:
@@ -157,12 +157,12 @@ def test_executions_of_models_side_by_side(
     page.wait_for("return document.querySelectorAll('#past path[d]').length === 6")
     assert page.run("return document.getElementById('gpus').hidden")
     page.wait_for("return document.getElementById('legend').textContent === 'instance_idle'")
-    # With the keyboard, an execution tells its numbers.
+    # With the keyboard, an execution shows its numbers.
     page.tab_to("it.id === 'timeline'")
     shown = "const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent"
 
     def is_told() -> bool:
-        # The next frame brings the execution.
+        # The next frame contains the execution.
         page.press("ArrowLeft")
         return bool(page.run(shown))
 
@@ -193,7 +193,7 @@ def test_loading_trying_and_unloading_by_keys_alone(page: Browser, server: Serve
         ["Shape (-1, -1)", "1, 1"],
         ["Data: JSON, nested or flat", "[0.5]"],
     ]
-    # The focus is in the first shape.
+    # The focus is on the first shape.
     page.press("Tab")
     page.press("Control", "a")
     page.type("<b>grüße</b>")
@@ -208,14 +208,14 @@ def test_loading_trying_and_unloading_by_keys_alone(page: Browser, server: Serve
     text = page.wait_for(result + "one.textContent")
     assert 'OUTPUT0 · BYTES [1, 1]\n["<b>grüße</b>"]' in text
     assert "OUTPUT1 · FP32 [1, 3]\n[0.5,0.5,0.5]" in text
-    # The same request as a command of a shell has the same response.
+    # The same request, sent as a shell command, has the same response.
     page.run("document.getElementById('try-curl').click()")
     command = page.wait_for(result + "/curl/.test(one.textContent) && one.textContent")
     if shutil.which("curl"):
         done = subprocess.run(["sh", "-c", command], check=True, capture_output=True)
         outputs = {one["name"]: one["data"] for one in json.loads(done.stdout)["outputs"]}
         assert outputs == {"OUTPUT0": ["<b>grüße</b>"], "OUTPUT1": [0.5, 0.5, 0.5]}
-    # An error of the server is shown as it is.
+    # An error from the server is shown unchanged.
     page.run("document.querySelector('#try-inputs input').focus()")
     page.press("Control", "a")
     page.type("1, 2")
@@ -243,7 +243,7 @@ def test_names_and_errors_are_text(page: Browser) -> None:
     notice = "const text = document.getElementById('notice').textContent; return "
     text = page.wait_for(notice + "text.includes('was not loaded') && text")
     assert "<img src=x onerror=document.title=2>" in text
-    # A name that no path can have has no buttons that work.
+    # For a name that can't be part of a path, the buttons don't work.
     script = """
       return [...document.querySelectorAll('button')]
         .find((one) => one.ariaLabel === arguments[0]).disabled
@@ -259,7 +259,7 @@ def test_nothing_leaves_the_machine_and_nothing_is_refused(page: Browser, server
     here = f"http://{server.http_url}/"
     assert {url for url in asked if not url.startswith((here, "data:", "about:"))} == set()
     assert f"{here}dashboard/events" in asked
-    # Such as what the policy of the page does not allow.
+    # For example, violations of the page's content policy.
     assert [entry["message"] for entry in page.log("browser")] == []
 
 
@@ -314,7 +314,7 @@ def test_it_fits_the_width(page: Browser, width: int) -> None:
             one.scrollWidth <= one.clientWidth + 1)
         """
         assert page.run(wide)
-        # Nothing of the table is cut off, its last buttons included.
+        # No part of the table is cut off, not even its last buttons.
         whole = """
           const wide = document.querySelector('.wide');
           const inside = wide.getBoundingClientRect();
@@ -386,13 +386,13 @@ def test_it_asks_for_the_key_of_a_restricted_server(
         session.press("Enter")
         session.wait_for(LIVE, "the page is live")
         wait_for_state(session, "first", "ready")
-        # The index is restricted too, and the key opens it.
+        # The index is restricted too, and the key gives access to it.
         session.wait_for("return document.querySelectorAll('.name').length === 6")
         session.open("about:blank")
 
 
 def test_numbers_are_computed_from_counters(page: Browser) -> None:
-    """The page's pure functions, alone."""
+    """Tests only the page's pure functions."""
     folder = pathlib.Path(__file__).parents[2] / "crates" / "dashboard" / "page"
     source = (folder / "format.js").read_text() + (folder / "model.js").read_text()
     script = """

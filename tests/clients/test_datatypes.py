@@ -1,4 +1,4 @@
-"""Every datatype, through each way that a tensor can travel."""
+"""Tests every data type, through each way in which a tensor can travel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from server import Server
 
 BACKENDS = ["identity", "onnx_identity"]
 
-# Extremes are included: they reveal a conversion to a narrower type.
+# Extreme values are included, because they reveal a conversion to a narrower type.
 VALUES: dict[str, numpy.ndarray] = {
     "BOOL": numpy.array([True, False, True]),
     "UINT8": numpy.array([0, 1, 2**8 - 1], numpy.uint8),
@@ -54,7 +54,7 @@ TYPED_CONTENTS = {
 
 
 def model_name(backend: str, datatype: str) -> str:
-    """The identity model of a datatype."""
+    """The identity model for a data type."""
     return f"{backend}_{datatype.lower()}"
 
 
@@ -111,7 +111,7 @@ def test_binary_over_http(
 @pytest.mark.parametrize("datatype", JSON_DATATYPES)
 # row: HTTP-13
 def test_json_over_http(server: Server, backend: str, datatype: str) -> None:
-    """JSON both ways, every value exact."""
+    """JSON in both directions, with every value exact."""
     data = json_values(VALUES[datatype])
     reply = server.infer(model_name(backend, datatype), json_input(datatype, data, [1, 3]))
     assert reply.status == 200, reply
@@ -148,7 +148,7 @@ def test_raw_over_grpc(
 def test_typed_contents_over_grpc(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, backend: str, datatype: str
 ) -> None:
-    """Requests with typed contents get raw contents, too."""
+    """Requests with typed contents get raw contents too."""
     request = grpc_request(model_name(backend, datatype), datatype, [1, 3])
     contents = getattr(request.inputs[0].contents, TYPED_CONTENTS[datatype])
     contents.extend(VALUES[datatype].tolist())
@@ -158,7 +158,7 @@ def test_typed_contents_over_grpc(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_bf16_binary_over_http(server: Server, backend: str) -> None:
-    """Binary is the only form that BF16 has on HTTP."""
+    """The binary form is the only form of BF16 over HTTP."""
     raw = bytes.fromhex("803f00c0")
     document = {
         "inputs": [
@@ -191,7 +191,7 @@ def test_half_floats_are_refused_in_json_requests(
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
 def test_half_floats_are_refused_in_json_responses(server: Server, datatype: str) -> None:
-    """A response that would need them in JSON is an error, too."""
+    """A response that would need them in JSON is an error too."""
     document = {
         "inputs": [
             {
@@ -213,7 +213,7 @@ def test_half_floats_are_refused_in_json_responses(server: Server, datatype: str
 def test_half_floats_have_no_typed_contents(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, datatype: str
 ) -> None:
-    """gRPC accepts them in raw form only."""
+    """gRPC accepts them only in raw form."""
     import grpc
 
     request = grpc_request(f"identity_{datatype.lower()}", datatype, [1, 1])
@@ -231,7 +231,7 @@ def test_special_floats_survive_the_binary_form(
     backend: str,
     value: str,
 ) -> None:
-    """The binary form has values that JSON lacks."""
+    """The binary form can represent values that JSON lacks."""
     values = numpy.array([[float(value)]], numpy.float32)
     tensor = tritonclient.http.InferInput("INPUT0", [1, 1], "FP32")
     tensor.set_data_from_numpy(values)
@@ -270,7 +270,7 @@ def test_tensors_without_elements(
 
 # row: CFG-07
 def test_scalar_output_gets_the_shape_of_its_dims(server: Server) -> None:
-    """The file's output is [batch]; the configuration says [batch, 1]."""
+    """The file's output is [batch], and the configuration's is [batch, 1]."""
     reply = server.infer("onnx_scalar", json_input("FP32", [[1, 2, 3], [4, 5, 6]], [2, 3]))
     assert reply.status == 200, reply
     (output,) = reply.json()["outputs"]
@@ -278,7 +278,7 @@ def test_scalar_output_gets_the_shape_of_its_dims(server: Server) -> None:
 
 
 def test_no_batch_dimension(server: Server) -> None:
-    """Without batches the shape is the configuration's."""
+    """Without batches, the shape is the one in the configuration."""
     data = [[1, 2, 3], [4, 5, 6]]
     reply = server.infer("onnx_no_batch", json_input("FP32", data, [2, 3]))
     (output,) = reply.json()["outputs"]
@@ -301,7 +301,7 @@ def test_strings_are_numbers_to_the_string_model(server: Server) -> None:
 
 
 def test_a_failing_model_returns_an_error_and_keeps_serving(server: Server) -> None:
-    """A string that is not a number fails in ONNX Runtime; the request gets the error."""
+    """A string that isn't a number fails in ONNX Runtime, and the request gets the error."""
     bad = {"shape": [1, 16], "datatype": "BYTES", "data": ["x"] * 16}
     document = {"inputs": [{"name": "INPUT0", **bad}, {"name": "INPUT1", **bad}]}
     reply = server.infer("simple_string", document)
@@ -329,7 +329,7 @@ def test_strings_with_nul(
 
 
 def test_long_strings_and_many(server: Server) -> None:
-    """Lengths beyond one byte, and more elements than a page."""
+    """Lengths that need more than one byte, and more elements than fit on a page."""
     values = ["x" * 70_000, *("y" * (number % 300) for number in range(5_000))]
     shape = [1, len(values)]
     reply = server.infer("string_identity", json_input("BYTES", values, shape))
@@ -339,7 +339,7 @@ def test_long_strings_and_many(server: Server) -> None:
 
 # row: HTTP-14
 def test_strings_need_not_be_text(http_client: tritonclient.http.InferenceServerClient) -> None:
-    """BYTES are bytes in the binary form."""
+    """In the binary form, BYTES elements are arbitrary bytes."""
     values = numpy.array([[bytes(range(256)), b"\xff\xfe"]], object)
     tensor = tritonclient.http.InferInput("INPUT0", [1, 2], "BYTES")
     tensor.set_data_from_numpy(values)
@@ -360,7 +360,7 @@ def test_json_escapes(server: Server) -> None:
 
 @pytest.mark.parametrize("library", [tritonclient.http.aio, tritonclient.grpc.aio])
 def test_asyncio_clients(server: Server, library: Any) -> None:
-    """The asynchronous clients of both protocols, many requests at once."""
+    """The asynchronous clients of both protocols, with many requests at once."""
     protocol = tritonclient.http if library is tritonclient.http.aio else tritonclient.grpc
     url = server.http_url if protocol is tritonclient.http else server.grpc_url
     values = numpy.arange(16, dtype=numpy.int32).reshape(1, 16)
@@ -381,6 +381,6 @@ def test_asyncio_clients(server: Server, library: Any) -> None:
 
 
 def test_datatype_names_match_the_client_library() -> None:
-    """The table above covers what the client library knows."""
+    """The table above covers everything that the client library supports."""
     assert {np_to_triton_dtype(values.dtype) for values in VALUES.values()} == set(VALUES)
     assert json.loads(json.dumps(json_values(VALUES["BYTES"]))) == json_values(VALUES["BYTES"])

@@ -1,4 +1,5 @@
-"""Models that are batched by deadlines: where a deadline comes from, and what is refused."""
+"""Tests of models that are batched by deadlines: where a deadline comes from, and which
+requests are refused."""
 
 from __future__ import annotations
 
@@ -60,18 +61,18 @@ def parameter(name: str, value: object) -> str:
 
 
 def objective(microseconds: object) -> str:
-    """What turns deadline batching on."""
+    """The setting that enables deadline batching."""
     return parameter("latency_objective_us", microseconds) + "dynamic_batching { }\n"
 
 
 def identity(more: str, delay_ms: int = 0) -> str:
-    """A model that returns its input after a time."""
+    """A model that returns its input after a delay."""
     delay = parameter("execute_delay_ms", delay_ms) if delay_ms else ""
     return IDENTITY.format(delay=delay, more=more)
 
 
 def write_models(folder: pathlib.Path) -> None:
-    """The models of this file. Requests to `slow` have no deadlines but their own."""
+    """The models for this file. Requests to `slow` have no deadlines except their own."""
     write(folder, "slow", identity(objective(0), SLOW_MS))
     write(folder, "objective", identity(objective(SHORT_MS * 1000), SLOW_MS))
     write(folder, "quick", identity(objective(LONG_MS * 1000)))
@@ -91,13 +92,13 @@ def write_models(folder: pathlib.Path) -> None:
 def server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server whose models know how long executions take."""
+    """A server whose models have learned how long executions take."""
     folder = tmp_path_factory.mktemp("deadlines")
     write_models(folder)
     with start_server(folder, interpreter_flag()) as running:
         running.wait_until_ready()
         for model in ("slow", "objective"):
-            # As long as nothing is known nothing is refused.
+            # As long as nothing is known, nothing is refused.
             assert ask(running, model).status == 200
         yield running
     assert running.process.returncode == 0
@@ -116,7 +117,7 @@ def ask(
 
 
 def check_text(text: str, model: str) -> None:
-    """The text of a refusal names the model, the deadline and what is predicted."""
+    """The text of a refusal names the model, the deadline and the prediction."""
     pattern = (
         rf"the request to model '{model}' would be answered too late: its deadline is "
         r"([\d.]+) ms after its arrival, and ([\d.]+) ms are predicted"
@@ -129,7 +130,7 @@ def check_text(text: str, model: str) -> None:
 
 
 def check_refused(reply: Reply, model: str = "slow") -> None:
-    """The response is a refusal, and tells when to try again."""
+    """The response is a refusal, and says when to try again."""
     assert reply.status == 503, reply
     check_text(reply.error(), model)
     milliseconds = int(reply.headers["retry-after-ms"])
@@ -137,7 +138,7 @@ def check_refused(reply: Reply, model: str = "slow") -> None:
     assert int(reply.headers["retry-after"]) == math.ceil(milliseconds / 1000)
 
 
-# Where deadlines come from.
+# The sources of deadlines.
 
 
 def test_the_envoy_header(server: Server) -> None:
@@ -157,13 +158,13 @@ def test_the_timeout_parameter(server: Server) -> None:
 
 
 def test_the_objective_of_the_model(server: Server) -> None:
-    """It is a deadline of each request."""
+    """It is a deadline for each request."""
     check_refused(ask(server, "objective"), "objective")
 
 
 @pytest.mark.parametrize("short", ["envoy", "request", "timeout"])
 def test_the_earliest_deadline_counts(server: Server, short: str) -> None:
-    """Whatever the others are."""
+    """This holds regardless of the others."""
     of = {one: SHORT_MS if one == short else LONG_MS for one in ("envoy", "request", "timeout")}
     headers = {
         "x-envoy-expected-rq-timeout-ms": str(of["envoy"]),
@@ -173,7 +174,7 @@ def test_the_earliest_deadline_counts(server: Server, short: str) -> None:
 
 
 def test_deadlines_that_are_kept(server: Server) -> None:
-    """Such requests are answered."""
+    """Such requests get a response."""
     headers = {"x-envoy-expected-rq-timeout-ms": str(LONG_MS), "request-timeout": "3600"}
     assert ask(server, "slow", headers, LONG_MS * 1000).status == 200
     assert ask(server, "quick").status == 200
@@ -187,7 +188,7 @@ def test_deadlines_that_are_kept(server: Server) -> None:
     ],
 )
 def test_headers_that_cannot_be_read(server: Server, header: str, value: str, unit: str) -> None:
-    """The error names the header, if the model looks at deadlines."""
+    """The error names the header if the model uses deadlines."""
     reply = ask(server, "slow", {header: value})
     assert reply.status == 400
     assert reply.error().endswith(f"the header '{header}' is not a number of {unit}")
@@ -208,7 +209,7 @@ def call(server: Server, timeout: float | None = None, **metadata: str) -> grpc.
 
 @pytest.mark.parametrize("source", ["grpc", "envoy", "request"])
 def test_deadlines_of_calls(server: Server, source: str) -> None:
-    """The deadline of gRPC and the same headers; the trailers tell when to try again."""
+    """gRPC's deadline and the same headers; the trailers say when to try again."""
     match source:
         case "grpc":
             failure = call(server, timeout=SHORT_MS / 1000)
@@ -224,7 +225,7 @@ def test_deadlines_of_calls(server: Server, source: str) -> None:
 
 
 def test_a_deadline_that_has_passed(server: Server) -> None:
-    """It is another status, as far as gRPC tells."""
+    """gRPC clients can tell it apart by its status."""
     failure = call(server, request_timeout="0")
     assert failure.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     check_text(failure.details(), "slow")
@@ -232,7 +233,7 @@ def test_a_deadline_that_has_passed(server: Server) -> None:
 
 
 def test_requests_of_streams(server: Server) -> None:
-    """A refusal is a message; the stream goes on."""
+    """A refusal is a message, and the stream continues."""
     with GrpcStream(server) as stream:
         tensor = {"INPUT0": numpy.array([[7]], numpy.int32)}
         stream.send("slow", tensor, timeout=SHORT_MS * 1000)
@@ -243,11 +244,12 @@ def test_requests_of_streams(server: Server) -> None:
         assert stream.receive()[1]["OUTPUT0"].tolist() == [[7]]
 
 
-# What requests lead to.
+# Requests that lead to other requests.
 
 
 def test_steps_of_ensembles(server: Server) -> None:
-    """The deadline of the ensemble's request is that of its steps, and so is its objective."""
+    """The deadline of the ensemble's request is also that of its steps, and the same is true of
+    its objective."""
     check_refused(ask(server, "chain", {"request-timeout": str(SHORT_MS / 1000)}))
     check_refused(ask(server, "chain", timeout_us=SHORT_MS * 1000))
     check_refused(ask(server, "limited_chain"))
@@ -255,7 +257,7 @@ def test_steps_of_ensembles(server: Server) -> None:
 
 
 def test_time_that_earlier_steps_took(server: Server) -> None:
-    """The second step keeps the deadline only without the first."""
+    """The second step can keep the deadline only without the first."""
     reply = ask(server, "late_chain", {"request-timeout": str((SLOW_MS + 500) / 1000)})
     assert reply.status == 503, reply
     assert "the request to model 'slow' would be answered too late" in reply.error()
@@ -263,7 +265,7 @@ def test_time_that_earlier_steps_took(server: Server) -> None:
 
 
 def test_calls_of_models(server: Server) -> None:
-    """A call of a Python model has the deadline of the request that it serves."""
+    """A Python model's call has the deadline of the request that the model serves."""
     reply = ask(server, "relay", {"request-timeout": str(SHORT_MS / 1000)})
     assert reply.status == 503
     check_text(reply.error(), "slow")
@@ -271,7 +273,7 @@ def test_calls_of_models(server: Server) -> None:
 
 
 def test_the_timeout_that_backends_see(server: Server) -> None:
-    """What is left until the deadline, if the model looks at deadlines."""
+    """The time left until the deadline, if the model uses deadlines."""
     headers = {"request-timeout": str(LONG_MS // 1000)}
 
     def seen(model: str, timeout_us: int = 0) -> int:
@@ -283,7 +285,7 @@ def test_the_timeout_that_backends_see(server: Server) -> None:
     assert seen("tells_nothing", 5_000_000) == 5_000_000
 
 
-# What can be seen, and what stays as it is.
+# The visible effects, and the behaviour that stays the same.
 
 
 def test_models_without_an_objective(server: Server) -> None:
@@ -294,14 +296,14 @@ def test_models_without_an_objective(server: Server) -> None:
 
 
 def counter(server: Server, name: str, model: str, reason: str) -> int:
-    """A counter by its reason."""
+    """A counter for a given reason."""
     labels = rf'(?=.*model="{model}")(?=.*reason="{reason}")'
     (value,) = re.findall(rf"^{name}{{{labels}.*}} (\d+)", server.metrics(), re.MULTILINE)
     return int(value)
 
 
 def test_refusals_are_counted(server: Server) -> None:
-    """By Triton's counter and by ours."""
+    """Both Triton's counter and ours count it."""
     names = [("nv_inference_request_failure", "REJECTED")]
     names.append(("galatea_inference_unexecuted_total", "too_late"))
     before = [counter(server, name, "objective", reason) for name, reason in names]
@@ -322,7 +324,7 @@ PADDED = parameter("batch_padding", "INPUT0=0") + parameter("batch_padding_outpu
 def test_warmups_teach_what_executions_cost(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The first request is judged; without samples nothing is known of it."""
+    """The first request is judged; without samples, nothing is known about it."""
     limit = objective(100_000)
     write(tmp_path, "cold", identity(limit, 300))
     write(tmp_path, "warm", identity(limit + WARMUP.format(count=1, dims=1), 300))
@@ -341,7 +343,7 @@ def test_warmups_teach_what_executions_cost(
 
 
 def test_spans_show_the_deadline(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """As microseconds from the arrival, if the model looks at deadlines."""
+    """It is given in microseconds from the arrival, if the model uses deadlines."""
     write(tmp_path, "quick", identity(objective(LONG_MS * 1000)))
     write(tmp_path, "plain", identity("dynamic_batching { }"))
     with collecting() as collector, start_server(tmp_path, *span_flags(collector)) as running:
@@ -354,7 +356,7 @@ def test_spans_show_the_deadline(start_server: StartServer, tmp_path: pathlib.Pa
 
 
 def test_priorities_and_limits_hold(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """A full queue refuses what could still be answered in time."""
+    """A full queue refuses requests that could still be served in time."""
     policy = "default_queue_policy { max_queue_size: 1 }"
     batching = f"dynamic_batching {{ {policy} }}"
     held = parameter("latency_objective_us", LONG_MS * 1000) + batching

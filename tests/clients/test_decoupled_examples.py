@@ -1,4 +1,5 @@
-"""Decoupled models as tests of Triton's clients know them: repeat_int32, square_int32."""
+"""Tests of decoupled models that the tests of Triton's clients use: repeat_int32 and
+square_int32."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ MODELS = {
 def server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server with the models over the example backends."""
+    """A server with the models for the example backends."""
     backends = tmp_path_factory.mktemp("backends")
     build_examples(EXAMPLES, backends)
     repository = tmp_path_factory.mktemp("decoupled_models")
@@ -61,7 +62,7 @@ def server(
 
 
 def write(repository: pathlib.Path, name: str, config: str) -> None:
-    """A model that consists of a configuration."""
+    """A model that consists of only a configuration."""
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(config)
 
@@ -88,14 +89,14 @@ def test_repeat(server: Server, values: list[int], delay: int, wait: int) -> Non
 
 # row: DEC-01
 def test_responses_of_several_requests_interleave(server: Server) -> None:
-    """One instance executes both; the later one overtakes."""
+    """One instance executes both, and the later one overtakes the earlier one."""
     stream = GrpcStream(server)
     stream.send("repeat_int32", repeat([1, 2], [0, 600_000], 0), request_id="slow")
     assert stream.receive()[0] == "slow"
     stream.send("repeat_int32", repeat([3], [0], 0), request_id="quick")
     name, response = stream.receive()
     assert (name, int(response["OUT"][0])) == ("quick", 3)
-    # The other response would take ten minutes more.
+    # The other response would take another ten minutes.
     stream.close(cancel=True)
 
 
@@ -111,7 +112,7 @@ def test_shapes_that_do_not_fit_are_refused(server: Server) -> None:
 @pytest.mark.parametrize("number", [-3, 0, 1, 50])
 # row: DEC-06
 def test_square(server: Server, model: str, shape: list[int], number: int) -> None:
-    """The number is the count and the value of the responses."""
+    """The number is both the count and the value of the responses."""
     responses = stream_all(server, model, {"IN": numpy.full(shape, number, numpy.int32)})
     assert [response["OUT"].tolist() for response in responses] == [
         numpy.full(shape, number).tolist()

@@ -1,4 +1,5 @@
-"""docs/schedulers.md: its settings are accepted, and the tests that it names exist."""
+"""Checks that the settings in docs/schedulers.md are accepted, and that the tests it names
+exist."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from conftest import ROOT, StartServer
 pytestmark = pytest.mark.galatea_only
 
 PAGE = (ROOT / "docs" / "schedulers.md").read_text()
-# Every second part lies between fences.
+# Every second part is between fences.
 BLOCKS = re.split(r"^```\w*\n", PAGE, flags=re.MULTILINE)[1::2]
 BEGINNINGS = ("backend", "dynamic_batching", "sequence_batching")
 SETTINGS = [block for block in BLOCKS if block.startswith(BEGINNINGS)]
@@ -25,7 +26,8 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
 
 
 def test_the_page_has_settings() -> None:
-    """Guards the next test: a change of the page's form must not leave it without settings."""
+    """This guards the next test: if the page's format changes, the test must not end up
+    without settings."""
     assert len(SETTINGS) == 4
 
 
@@ -47,7 +49,7 @@ def test_the_named_tests_exist(name: str) -> None:
 
 
 def test_users_read_of_no_doors() -> None:
-    """It is a word of the code: services of HTTP and gRPC. Paths may have it."""
+    """It is a word in the code: HTTP and gRPC services. Paths may contain it."""
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         if page.name not in ("glossary.md", "compatibility.md"):
             words = re.findall(r"\bdoors?\b", page.read_text(), re.IGNORECASE)

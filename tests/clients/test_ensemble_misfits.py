@@ -1,5 +1,6 @@
-"""Servers whose repository has an ensemble that doesn't fit. Responses to loads of such
-ensembles are compared with Triton's in tests/differential, suite `misfits`."""
+"""Tests of servers whose repository contains an ensemble that doesn't fit its models. The
+responses to loads of such ensembles are compared with Triton's in the suite `misfits` in
+tests/differential."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def step(model: str, source: str = "IN", target: str = "OUT") -> str:
 
 @pytest.fixture
 def repository(tmp_path: pathlib.Path) -> pathlib.Path:
-    """An ensemble that allows larger batches than its step, and one of that ensemble."""
+    """An ensemble that allows larger batches than its step, and an ensemble of that
+    ensemble."""
     models = {
         "wide": MODEL.format(batch=8),
         "narrow": MODEL.format(batch=4),
@@ -59,7 +61,7 @@ def write(root: pathlib.Path, name: str, text: str) -> None:
 
 
 def check_known(server: Server) -> None:
-    """The server is ready, and knows nothing but the names of the two ensembles."""
+    """The server is ready, and knows only the names of the two ensembles."""
     server.wait_until_ready()
     index = server.request("POST", "/v2/repository/index", b"").json()
     assert sorted(index, key=lambda entry: entry["name"]) == [
@@ -81,7 +83,7 @@ def check_known(server: Server) -> None:
 
 
 def test_the_server_ends(start_server: StartServer, repository: pathlib.Path) -> None:
-    """By default a server doesn't start without a model of its repository."""
+    """By default, a server doesn't start if a model in its repository is missing."""
     with start_server(repository) as server:
         assert server.wait_for_exit() == 1
         assert NARROW in server.log()
@@ -92,7 +94,7 @@ def test_the_server_ends(start_server: StartServer, repository: pathlib.Path) ->
 def test_the_server_is_ready_without_them(
     start_server: StartServer, repository: pathlib.Path, strict: str
 ) -> None:
-    """A model that never had a version keeps no server from being ready."""
+    """A model that never had a version doesn't prevent a server from being ready."""
     flags = ("--exit-on-error=false", f"--strict-readiness={strict}")
     with start_server(repository, *flags) as server:
         check_known(server)
@@ -101,7 +103,7 @@ def test_the_server_is_ready_without_them(
 def test_an_ensemble_loads_when_its_step_fits(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """In a polled repository, without another change of the ensembles."""
+    """This is in a polled repository, without another change to the ensembles."""
     flags = ("--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false")
     with start_server(repository, *flags) as server:
         check_known(server)
@@ -115,7 +117,7 @@ def test_an_ensemble_loads_when_its_step_fits(
 def test_an_endless_ensemble_fails_requests(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Triton loads an ensemble whose step makes its input, and runs it over and over."""
+    """Triton loads an ensemble whose step produces its own input, and executes it endlessly."""
     write(tmp_path, "wide", MODEL.format(batch=8))
     steps = ", ".join([step("wide", "IN", "IN"), step("wide", "IN", "OUT")])
     write(tmp_path, "endless", ENSEMBLE.format(steps=steps))

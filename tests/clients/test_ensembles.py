@@ -1,4 +1,4 @@
-"""Ensembles: models that consist of other models."""
+"""Tests of ensembles: models that consist of other models."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def infer(server: Server, model: str, tensors: dict[str, numpy.ndarray], **optio
 
 # row: ENS-01 ENS-04
 def test_a_chain(transport: Transport) -> None:
-    """Three times twice."""
+    """Multiplied by three, then by two."""
     outputs = transport.infer("eightfold", {"IN": NUMBERS})
     assert outputs["OUT"].tolist() == (8 * NUMBERS).tolist()
 
 
 # row: ENS-05 ENS-06
 def test_steps_that_join(transport: Transport) -> None:
-    """Two models get the same tensor, a third both results."""
+    """Two models get the same tensor, and a third gets both results."""
     outputs = transport.infer("fan", {"IN": NUMBERS})
     assert outputs["SUM"].tolist() == (NUMBERS * NUMBERS + 2 * NUMBERS).tolist()
 
@@ -77,21 +77,21 @@ def test_ensembles_of_ensembles(transport: Transport) -> None:
 
 
 def test_batches(transport: Transport) -> None:
-    """A batch stays one from step to step."""
+    """A batch remains one batch from step to step."""
     batch = numpy.arange(8, dtype=numpy.int32).reshape(4, 2)
     outputs = transport.infer("fan", {"IN": batch})
     assert outputs["SUM"].tolist() == (batch * batch + 2 * batch).tolist()
 
 
 def test_models_without_batches_in_an_ensemble(transport: Transport) -> None:
-    """A model without batches takes a batch of one, and its result is one again."""
+    """A model without batches takes a batch of one, and its result is a batch of one again."""
     outputs = transport.infer("in_and_out_of_batches", {"IN": NUMBERS})
     assert outputs["OUT"].tolist() == (8 * NUMBERS).tolist()
 
 
 # row: ENS-17
 def test_unrequested_outputs(server: Server, transport: Transport) -> None:
-    """Their steps don't run."""
+    """Their steps aren't executed."""
     before = [server.statistics(model)["inference_count"] for model in CONVOLUTIONS]
     outputs = transport.infer("pipeline_parallel", {"image": image(4, 4)}, outputs=["second"])
     assert list(outputs) == ["second"]
@@ -114,7 +114,7 @@ def test_outputs_that_other_steps_consume(server: Server, transport: Transport) 
 
 # row: CFG-12 ENS-08
 def test_optional_inputs(transport: Transport) -> None:
-    """An omitted input isn't passed on; the step has a default."""
+    """An omitted input isn't passed on, and the step has a default."""
     outputs = transport.infer("with_optional", {"IN": NUMBERS})
     assert outputs["OUT"].tolist() == (2 * NUMBERS).tolist()
     assert outputs["REST"].tolist() == [[0]]
@@ -141,7 +141,7 @@ def test_a_stateful_model_in_each_of_two_steps(transport: Transport) -> None:
 
 
 def test_sequences_come_from_the_client(server: Server) -> None:
-    """Without one, the first step that needs it refuses."""
+    """Without one, the first step that needs it refuses the request."""
     tensor = {"name": "IN", "shape": [1, 1], "datatype": "INT32", "data": [1]}
     reply = server.infer("two_sums", {"inputs": [tensor]})
     assert reply.status == 400
@@ -149,7 +149,7 @@ def test_sequences_come_from_the_client(server: Server) -> None:
     assert "must specify a non-zero or non-empty correlation ID" in reply.error()
 
 
-# The pipelines of convolution nets, and of an image.
+# The pipelines of convolutional networks, and for images.
 
 CONVOLUTIONS = ["convolutions_1", "convolutions_2", "convolutions_3"]
 #: Where each net of a pipeline gets its image from, and what the client gets.
@@ -169,7 +169,8 @@ def image(height: int, width: int) -> numpy.ndarray:
 @pytest.mark.parametrize("pipeline", list(PIPELINES))
 @pytest.mark.parametrize("size", [(8, 8), (33, 17)])
 def test_pipelines(server: Server, transport: Transport, pipeline: str, size: Any) -> None:
-    """Nets of one, two and three layers: the same as asking one after the other."""
+    """Networks with one, two and three layers: the result is the same as calling them one after
+    the other."""
     sources, wanted = PIPELINES[pipeline]
     made = {"image": image(*size)}
     for model, source, result in zip(
@@ -177,7 +178,7 @@ def test_pipelines(server: Server, transport: Transport, pipeline: str, size: An
     ):
         made[result] = infer(server, model, {"input": made[source]})["output"]
     outputs = transport.infer(pipeline, {"image": made["image"]})
-    # In the configuration's order; Triton has no fixed order.
+    # The order is the configuration's; Triton has no fixed order.
     assert (sorted(outputs) if server.is_triton else list(outputs)) == sorted(wanted)
     for name, result in outputs.items():
         numpy.testing.assert_array_equal(result, made[name])
@@ -189,7 +190,8 @@ def test_pipelines(server: Server, transport: Transport, pipeline: str, size: An
 def test_independent_steps_run_at_once(
     start_server: StartServer, tmp_path: pathlib.Path, pipeline: str
 ) -> None:
-    """Each net is held back until two requests wait, so the test sees which steps wait at once."""
+    """Each network is held back until two requests are waiting, so the test sees which steps
+    wait at the same time."""
     for name in [*CONVOLUTIONS, pipeline]:
         write_example(tmp_path, name, ensembles.EXAMPLES[name]())
     sources = dict(zip(CONVOLUTIONS, PIPELINES[pipeline][0], strict=True))
@@ -211,7 +213,7 @@ def test_independent_steps_run_at_once(
                 waiting = [model for model in CONVOLUTIONS if running.pending(model)]
                 assert waiting == ready
                 assert not calls.is_finished(pending)
-                # With a second request each net executes.
+                # With a second request, each network executes.
                 for model in ready:
                     calls.wait(calls.send(model, {"input": image(4, 4)}))
                 done += ready
@@ -242,7 +244,7 @@ def test_steps_of_many_requests_share_batches(
 def test_an_image_is_decoded_classified_and_segmented(
     server: Server, transport: Transport
 ) -> None:
-    """A step makes an image of a string; two nets look at it at once."""
+    """A step converts a string to an image, and two networks process it at the same time."""
     random = numpy.random.default_rng(7)
     shape = (3, ensembles.CHANNELS, ensembles.IMAGE_SIZE, ensembles.IMAGE_SIZE)
     pixels = random.integers(0, 256, shape)
@@ -262,7 +264,8 @@ def test_an_image_is_decoded_classified_and_segmented(
 @pytest.mark.galatea_only
 # row: ENS-12
 def test_each_response_of_a_step_becomes_one_of_the_ensemble(stream: GrpcStream) -> None:
-    """Responses have the order in which the next step, which has one instance, gets them."""
+    """Responses have the order in which the next step receives them, because it has one
+    instance."""
     stream.send("doubled_tokens", {"COUNT": numpy.array([[50]], numpy.int32)})
     tokens = [stream.receive()[1]["OUT"].reshape(-1).tolist() for _ in range(50)]
     assert tokens == [[2 * token] for token in range(50)]
@@ -278,7 +281,7 @@ def test_the_end_of_a_decoupled_ensemble(stream: GrpcStream) -> None:
 
 @pytest.mark.galatea_only
 def test_responses_are_joined_with_single_tensors(stream: GrpcStream) -> None:
-    """Each token is added to the same number, which another step makes."""
+    """Each token is added to the same number, which another step produces."""
     inputs = {"COUNT": numpy.array([[6]], numpy.int32), "ADDED": numpy.array([[50]], numpy.int32)}
     stream.send("tokens_and_constant", inputs)
     sums = sorted(stream.receive()[1]["OUT"].item() for _ in range(6))
@@ -297,7 +300,7 @@ def test_decoupled_ensembles_need_a_stream(server: Server) -> None:
 
 
 def produced_and_consumed(server: Server) -> tuple[int, int]:
-    """The number of tokens produced, and then of those that the slow step has executed."""
+    """The number of tokens produced, followed by the number that the slow step has executed."""
     made = server.statistics("tokens")["execution_count"]
     return made, server.statistics("slow_identity")["inference_count"]
 
@@ -312,7 +315,7 @@ def test_a_fast_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) -
         assert stream.receive()[1]["OUT"].item() == received - 1
         made, taken = produced_and_consumed(server)
         assert made - made_before >= received
-        # Four in the step, four before it, and what the request has in itself.
+        # There are four in the step, four before it, and those inside the request itself.
         assert (made - made_before) - (taken - taken_before) <= 4 + 4 + 8 + 2
     stream.close(cancel=True)
     wait_until(
@@ -322,7 +325,7 @@ def test_a_fast_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) -
     )
     for model in ("tokens", "slow_identity"):
         wait_until(lambda model=model: is_idle(server, model), 60, f"{model} is done")
-    # Nothing continues in the background: three tokens are three.
+    # Nothing continues in the background: the count stays at three tokens.
     made_before, taken_before = produced_and_consumed(server)
     with GrpcStream(server) as other:
         other.send("slow_tokens", {"COUNT": numpy.array([[3]], numpy.int32)})
@@ -331,7 +334,7 @@ def test_a_fast_step_pauses_for_a_slow_one(server: Server, stream: GrpcStream) -
 
 
 def is_idle(server: Server, model: str) -> bool:
-    """Whether nothing is executed and nothing waits, not even to be executed again."""
+    """Returns true if nothing executes and nothing waits, not even to be executed again."""
     status = server.scheduler(model)
     is_free = all(instance["state"] == "free" for instance in status["instances"])
     sequences = status["sequences"] or {"taken_slots": 0, "backlog_length": 0}
@@ -367,7 +370,8 @@ def test_memory_after_a_fast_step_stays_flat(
         taken = running.statistics("slow_identity")["inference_count"]
         stream.close(cancel=True)
     assert made - taken <= 8 * 256 + 64
-    # Room for a sanitizer or an allocator; a million tokens would need ten times that.
+    # This leaves room for a sanitizer or an allocator; a million tokens would need ten times as
+    # much.
     assert grown < 8 * 1024
 
 
@@ -376,7 +380,7 @@ def test_memory_after_a_fast_step_stays_flat(
 
 # row: ENS-10
 def test_an_error_names_the_ensemble(server: Server) -> None:
-    """Before the text of the step, with the code that the step answered with."""
+    """It comes before the step's text, with the step's code."""
     tensor = {"name": "IN", "shape": [2, 1], "datatype": "INT32", "data": [1, 2]}
     reply = server.infer("in_and_out_of_batches", {"inputs": [tensor]})
     assert reply.status == 400
@@ -387,7 +391,7 @@ def test_an_error_names_the_ensemble(server: Server) -> None:
 
 
 def test_requests_that_the_ensemble_refuses(server: Server) -> None:
-    """Before any step runs."""
+    """It is sent before any step runs."""
     before = server.statistics("double")["inference_count"]
     tensor = {"name": "IN", "shape": [9, 1], "datatype": "INT32", "data": [1] * 9}
     reply = server.infer("fan", {"inputs": [tensor]})
@@ -417,13 +421,13 @@ def slow_pair(queue: str = "") -> dict[str, Example]:
 
 
 def write_all(repository: pathlib.Path, models: dict[str, Example]) -> None:
-    """Writes models below the repository."""
+    """Writes models to the repository."""
     for name, example in models.items():
         write_example(repository, name, example)
 
 
 def rounds(number: int) -> dict[str, numpy.ndarray]:
-    """How long the slow model works: a tenth of a millisecond each."""
+    """The slow model's execution time, in units of a tenth of a millisecond."""
     return {"ROUNDS": numpy.array([[number]], numpy.int64)}
 
 
@@ -500,7 +504,7 @@ def test_cancellation_of_an_ensemble_request(
 def test_requests_under_way_are_finished_at_the_end(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """This includes steps that have not started when the server stops."""
+    """This includes steps that haven't started when the server stops."""
     latch = latched_pair(tmp_path)
     with start_server(tmp_path) as running:
         running.wait_until_ready()
@@ -519,7 +523,8 @@ def test_requests_under_way_are_finished_at_the_end(
 def test_requests_under_way_are_finished_when_models_go(
     start_server: StartServer, tmp_path: pathlib.Path, unloaded: str
 ) -> None:
-    """The ensemble, or a model whose step has not started, unloads; later requests are refused."""
+    """The ensemble is unloaded, or a model whose step hasn't started; later requests are
+    refused."""
     latch = latched_pair(tmp_path)
     flags = ["--model-control-mode=explicit", "--load-model=pair"]
     with start_server(tmp_path, *flags) as running:
@@ -534,7 +539,7 @@ def test_requests_under_way_are_finished_when_models_go(
             latch.open()
             assert calls.wait(call)["OUT"].item() == 1
             if unloaded == "second":
-                # It reloads with its models.
+                # It is reloaded with its models.
                 assert running.request("POST", "/v2/repository/models/second/load").status == 200
             assert running.request("POST", "/v2/repository/models/pair/load").status == 200
             assert calls.wait(calls.send("pair", ONE))["OUT"].item() == 1
@@ -544,7 +549,7 @@ def test_requests_under_way_are_finished_when_models_go(
 def test_responses_from_the_cache(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """No step runs for them."""
+    """No step is executed for them."""
     for name in ("double", "square", "sum", "fan"):
         example = ensembles.MODELS[name]()
         if name == "fan":
@@ -566,7 +571,7 @@ def test_responses_from_the_cache(
 
 # row: ENS-15 MET-17
 def test_statistics_add_up_the_steps(server: Server) -> None:
-    """Compute durations are sums of the steps'; the queue duration is the ensemble's own."""
+    """Compute durations are the sums over the steps; the queue duration is the ensemble's own."""
     models = ["double", "square", "sum", "fan"]
     before = {model: server.statistics(model) for model in models}
     infer(server, "fan", {"IN": numpy.arange(6, dtype=numpy.int32).reshape(3, 2)})
@@ -605,7 +610,7 @@ def test_metadata(server: Server) -> None:
     assert "optimization" not in config
 
 
-# Repositories with mistakes.
+# Repositories with errors.
 
 
 def invalid_ensembles() -> dict[str, tuple[Example, str]]:

@@ -1,4 +1,5 @@
-"""Paths in errors: absolute as in Triton, or relative to the repository by a flag."""
+"""Tests of paths in errors: absolute as in Triton, or relative to the repository if a flag is
+set."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @dataclasses.dataclass
 class Form:
-    """A form of paths, and a server that was started with it."""
+    """A form of paths, and a server that was started with this form."""
 
     name: str
     repository: pathlib.Path
@@ -132,7 +133,7 @@ def client_stream(
 
 @pytest.mark.galatea_only
 def test_files_of_a_load(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Files that come with a load lie in a temporary directory, whose path is hidden too."""
+    """Files that come with a load are in a temporary directory, whose path is hidden too."""
     code = RAISES.format(method="initialize")
     with start_server(
         tmp_path, RELATIVE, "--model-control-mode=explicit", interpreter_flag()

@@ -1,4 +1,4 @@
-"""The example models and clients."""
+"""Tests of the example models and clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ needs_minilm = pytest.mark.skipif(
 
 
 def run_client(name: str, *arguments: str) -> str:
-    """Runs an example client and returns what it prints."""
+    """Runs an example client, and returns its output."""
     command = [sys.executable, str(CLIENTS / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -34,7 +34,7 @@ def run_client(name: str, *arguments: str) -> str:
 
 
 def test_models_are_written_once(tmp_path: pathlib.Path) -> None:
-    """A second run leaves the files alone, a changed file is put right."""
+    """A second run leaves the files unchanged, but corrects a changed file."""
     names = ["simple", "autocomplete"]
     written = make_models.write_models(tmp_path, make_models.EXAMPLES, names)
     assert {path.relative_to(tmp_path).as_posix() for path in written} == {
@@ -49,7 +49,7 @@ def test_models_are_written_once(tmp_path: pathlib.Path) -> None:
 
 
 def test_unknown_models_are_refused(tmp_path: pathlib.Path) -> None:
-    """A typing error writes nothing."""
+    """A typing error doesn't write anything."""
     assert make_models.main(["--output", str(tmp_path), "--only", "simpel"]) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -62,7 +62,7 @@ def test_add_sub_clients(server: Server) -> None:
 
 
 def test_tokens_client(server: Server) -> None:
-    """Both requests get their tokens in order, and an end."""
+    """Both requests get their tokens in order, followed by an end."""
     printed = run_client("tokens_grpc.py", "--url", server.grpc_url, "--count", "20").splitlines()
     for name, count in (("first", 20), ("second", 2)):
         lines = [line.split() for line in printed if line.startswith(name)]
@@ -83,7 +83,7 @@ def test_networks_match_onnxruntime(
     shape: list[int],
     rows: int,
 ) -> None:
-    """The same file in the Python package gives the same numbers."""
+    """The same file gives the same numbers in the Python package."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(models / model / "1" / "model.onnx"))
@@ -98,7 +98,7 @@ def test_networks_match_onnxruntime(
 
 @pytest.fixture(scope="module")
 def minilm_repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A repository with minilm alone."""
+    """A repository that contains only minilm."""
     repository = tmp_path_factory.mktemp("minilm")
     make_models.write_models(repository, make_models.MINILM)
     return repository
@@ -106,7 +106,7 @@ def minilm_repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @needs_minilm
 def test_minilm(start_server: StartServer, minilm_repository: pathlib.Path) -> None:
-    """The embeddings are those of the library that the weights were made for."""
+    """The embeddings are the same as those of the library that the weights were made for."""
     import tokenizers
     from example_models import minilm
 

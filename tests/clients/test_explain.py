@@ -1,7 +1,7 @@
-"""Explanations of requests: eight injected causes of slowness, and what is told of each.
+"""Tests of explanations: eight injected causes of delays, and the explanation of each.
 
-Nothing here asserts how long something takes. A cause is injected that takes longer than all
-the rest of a request together, and the explanation has to name it.
+The tests don't assert how long anything takes. Each injected cause takes longer than the rest of
+the request, and the explanation has to name it.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def pool() -> Iterator[concurrent.futures.ThreadPoolExecutor]:
 
 
 def length_model() -> onnx.ModelProto:
-    """A model that looks at no element of its input, and returns their number."""
+    """A model that doesn't read the elements of its input, and returns their number."""
     graph = helper.make_graph(
         [helper.make_node("Shape", ["INPUT0"], ["OUTPUT0"])],
         "length",
@@ -199,7 +199,7 @@ class Ask:
         headers: Mapping[str, str],
         address: str | None = None,
     ) -> dict[str, Any] | None:
-        """The same if there is one."""
+        """It is the same if there is one."""
         if self.door == "grpc":
             metadata = grpc_metadata(self.server, model, tensor, headers, address)
             return json.loads(metadata[HEADER]) if HEADER in metadata else None
@@ -230,7 +230,7 @@ def grpc_metadata(
     headers: Mapping[str, str],
     address: str | None = None,
 ) -> dict[str, str]:
-    """The metadata behind the response."""
+    """The metadata that follows the response."""
     with grpc.insecure_channel(address or server.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         response, call = stub.ModelInfer.with_call(
@@ -248,19 +248,19 @@ def grpc_metadata(
 
 @pytest.fixture(params=DOORS)
 def ask(request: pytest.FixtureRequest, server: Server) -> Ask:
-    """A client of each door."""
+    """A client for each door."""
     return Ask(server, request.param)
 
 
 def waits(server: Server, model: str, reason: str) -> Callable[[], bool]:
-    """Whether a request waits in the model's queue for this."""
+    """Returns true if a request in the model's queue is waiting for this reason."""
     return lambda: [one["waits_for"]["reason"] for one in server.scheduler(model)["queues"]] == [
         reason
     ]
 
 
 def hold() -> None:
-    """Lets the cause that is injected last."""
+    """Makes the injected cause last long enough."""
     time.sleep(HELD_SECONDS)
 
 
@@ -270,14 +270,15 @@ def hold() -> None:
 def test_a_shape_that_splits_a_batch(
     ask: Ask, latches: dict[str, Latch], pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """The first batch ends at a request of another shape, which waits for its execution."""
+    """The first batch closes when a request with a different shape arrives, which then waits for
+    its execution."""
     server, latch = ask.server, latches["shapes"]
     latch.close()
     first = pool.submit(ask, "shapes", ones(1, 1))
     wait_until(waits(server, "shapes", "batch_delay"), 60, "the first waits for others")
     second = pool.submit(ask, "shapes", ones(2, 2))
     wait_until(waits(server, "shapes", "instance"), 60, "the first is executed")
-    # With it the second batch has a preferred size.
+    # With this request, the second batch has a preferred size.
     third = pool.submit(ask, "shapes", ones(2, 2))
     server.wait_for_pending("shapes", 2)
     hold()
@@ -291,12 +292,12 @@ def test_a_shape_that_splits_a_batch(
 
 
 def cold(told: concurrent.futures.Future[dict[str, Any]]) -> dict[str, bool]:
-    """What a batch says that may be the first of its instance."""
+    """The text for a batch that may be the first of its instance."""
     return {"first": True} if "first" in told.result()["batch"] else {}
 
 
 def test_a_delay_of_the_queue(ask: Ask) -> None:
-    """A request that stays alone waits for the whole delay."""
+    """A request that remains alone waits for the whole delay."""
     told = ask("delayed", ones())
     assert told["cause"]["name"] == "queue_delay", told
     assert told["batch"]["closed"] == "delay"
@@ -329,7 +330,8 @@ def test_a_cold_load(
     latches: dict[str, Latch],
     pool: concurrent.futures.ThreadPoolExecutor,
 ) -> None:
-    """The first execution takes long, and those that wait for it too. A warmup prevents that."""
+    """The first execution takes a long time, which also delays the requests that wait for it. A
+    warmup prevents that."""
     latch = latches["cold"]
     latch.open()
     flags = ["--model-control-mode=explicit"]
@@ -353,7 +355,8 @@ def test_a_cold_load(
 def slow_executions(
     ask: Ask, model: str, latch: Latch, pool: concurrent.futures.ThreadPoolExecutor
 ) -> list[dict[str, Any]]:
-    """The first request, which takes long, one behind it, and a later one that takes as long."""
+    """The first request, which takes long, the request after it, and a later one that takes as
+    long."""
     told = []
     for count in (2, 1):
         latch.close()
@@ -370,7 +373,7 @@ def slow_executions(
 def test_a_thread_that_is_not_free(
     ask: Ask, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """The batch is closed, but the thread of its instance does not run."""
+    """The batch is closed, but its instance's thread doesn't run."""
     server = ask.server
     (instance,) = server.scheduler("threads")["instances"]
     with stopped_thread(server, instance["name"][:15]):
@@ -384,7 +387,7 @@ def test_a_thread_that_is_not_free(
 
 @contextlib.contextmanager
 def stopped_thread(server: Server, name: str) -> Iterator[None]:
-    """Stops one thread of the server, as a processor without time for it does."""
+    """Stops one thread of the server, like a processor that has no time for it."""
     seize, interrupt, detach, any_child = 0x4206, 0x4207, 17, 0x40000000
     tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
     (thread,) = (
@@ -425,7 +428,7 @@ def test_a_slow_client_over_grpc(server: Server) -> None:
 
 
 class SlowProxy:
-    """Forwards a connection to a server, and pauses after the first bytes of the client."""
+    """Forwards a connection to a server, and pauses after the client's first bytes."""
 
     def __init__(self, server: Server, forwarded_bytes: int) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -500,18 +503,18 @@ def test_a_wait_for_the_rate_limiter(
     assert told["cause"]["name"] == "rate_limiter", told
 
 
-# Who is told what.
+# The recipients of explanations and their contents.
 
 
 @pytest.mark.parametrize("value", [None, "0", "", "2", "true"])
 def test_without_the_header_there_is_no_explanation(ask: Ask, value: str | None) -> None:
-    """Without the header there is no explanation, and other values are no error."""
+    """Without the header, there is no explanation, and other values aren't an error."""
     headers = {} if value is None else {HEADER: value}
     assert ask.optional("echo", ones(), headers) is None
 
 
 def test_stages_as_browsers_read_them(server: Server) -> None:
-    """`Server-Timing` has the stages in milliseconds."""
+    """`Server-Timing` contains the stages in milliseconds."""
     reply = server.infer("echo", {"inputs": [INPUT]}, headers=ASKS)
     told = json.loads(reply.headers[HEADER])
     entries = reply.headers["Server-Timing"].split(", ")
@@ -527,7 +530,7 @@ INPUT = {"name": "INPUT0", "shape": [1, 1], "datatype": "INT32", "data": [1]}
 
 
 def test_hyper_and_compressed_requests(server: Server) -> None:
-    """Requests that hyper reads are explained as well."""
+    """Requests that hyper parses are explained as well."""
     body = json.dumps({"inputs": [INPUT]}).encode()
     reply = server.request("POST", "/v2/models/echo/infer?x=1", body, ASKS)
     assert reply.status == 200
@@ -558,7 +561,7 @@ def test_requests_that_fail_are_explained(server: Server) -> None:
 
 
 def test_steps_of_an_ensemble(ask: Ask) -> None:
-    """Each step has an explanation; that of the longest is the ensemble's."""
+    """Each step has an explanation, and the longest step's explanation is the ensemble's."""
     told = ask("ensemble", ones())
     assert [step["model"] for step in told["steps"]] == ["echo", "delayed"]
     assert told["cause"]["name"] == "queue_delay", told
@@ -583,7 +586,8 @@ def test_a_stream_explains_each_request_in_its_first_response(server: Server) ->
 
 
 def test_generate_requests(server: Server) -> None:
-    """Documents and events come with the header; events with what the first of them took."""
+    """Documents and events come with the header. For events, it covers the time until the first
+    one."""
     body = json.dumps({"INPUT0": 1}).encode()
     for action in ["generate", "generate_stream"]:
         reply = server.request("POST", f"/v2/models/delayed/{action}", body, ASKS)
@@ -596,7 +600,8 @@ def test_generate_requests(server: Server) -> None:
 def test_who_may_not_read_statistics_learns_nothing_of_others(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """The stages of a request are its client's own; its batch and whom it waited for are not."""
+    """A client sees the stages of its own request, but not its batch or the requests that it
+    waited for."""
     flags = [f"--http-restricted-api=statistics:{KEY}={VALUE}"]
     flags += [f"--grpc-restricted-protocol=statistics:{KEY}={VALUE}"]
     flags += ["--model-control-mode=explicit", "--load-model=ensemble"]
@@ -615,7 +620,8 @@ def test_who_may_not_read_statistics_learns_nothing_of_others(
 
 @pytest.mark.parametrize("door", DOORS)
 def test_models_in_python(start_server: StartServer, tmp_path: pathlib.Path, door: str) -> None:
-    """Workers, and the requests that their models make, are served as without an explanation."""
+    """Workers, and the requests that their models make, are served in the same way as without an
+    explanation."""
     config = 'input { name: "INPUT0" data_type: TYPE_INT32 dims: [ -1, -1 ] }\n'
     config += 'output { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1, -1 ] }\n'
     write_model(tmp_path, "calls", config, None)
@@ -659,7 +665,7 @@ def test_the_scheduler_page_tells_the_same_of_all_requests(
     latches: dict[str, Latch],
     pool: concurrent.futures.ThreadPoolExecutor,
 ) -> None:
-    """Closed batches and waits are counted whether their requests are explained or not."""
+    """Closed batches and waits are counted, whether or not their requests are explained."""
     flags = ["--model-control-mode=explicit", "--load-model=delayed", "--load-model=warm"]
     with start_server(repository, *flags) as server:
         server.wait_until_ready()
@@ -684,5 +690,5 @@ def test_the_scheduler_page_tells_the_same_of_all_requests(
         assert [one.result().status for one in pending] == [200] * 4
         totals = server.scheduler("warm")["totals"]
         assert totals["closed"] == {"unbatched": {"batches": 4, "requests": 4}}
-        # Three waited, each as long as all of what was injected.
+        # Three requests waited, each for the whole duration of the injected delay.
         assert totals["waits_us"]["instance"] >= 3 * HELD_SECONDS * 0.9e6

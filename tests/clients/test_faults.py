@@ -1,6 +1,7 @@
-"""What a machine or a client can do to a server: nothing else is lost, and it recovers.
+"""Tests of what a machine or a client can do to a server: nothing else is lost, and the server
+recovers.
 
-docs/testing.md lists these tests with those of the same kind in other files.
+docs/testing.md lists these tests together with similar tests in other files.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FULL = "No space left on device"
 
 @pytest.fixture(name="repository")
 def small_repository(tmp_path: pathlib.Path) -> pathlib.Path:
-    """The model that is good."""
+    """The good model."""
     write_identity(tmp_path / "models", GOOD_MODEL)
     return tmp_path / "models"
 
@@ -58,7 +59,7 @@ def test_the_table_names_tests_that_exist() -> None:
             assert f"\ndef {name}(" in (ROOT / path).read_text(), name
 
 
-# Clients that are killed, or slow.
+# Clients that are killed or slow.
 
 
 #: Opens connections, sends half of a request on each, says so, and waits.
@@ -81,7 +82,8 @@ time.sleep(3600)
 
 
 def half_of_a_call() -> bytes:
-    """The bytes of a gRPC client that announces a message of a mebibyte and sends a tenth."""
+    """The bytes of a gRPC client that announces a message of one mebibyte and sends a tenth of
+    it."""
     sent = bytes(100 << 10)
     frames = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0\0\0\4\0\0\0\0\0"]
     path = b"/inference.GRPCInferenceService/ModelInfer"
@@ -98,7 +100,7 @@ def half_of_a_call() -> bytes:
 def test_clients_killed_in_a_body_leave_nothing(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """kill -9 ends processes with 16 unfinished requests each; what those held goes back."""
+    """kill -9 ends processes with 16 unfinished requests each, and their resources are released."""
     content, headers = binary_request(1 << 20)
     names = [f"{name}: {value}" for name, value in headers.items()]
     half = post(f"/v2/models/{GOOD_MODEL}/infer", content, *names)[: len(content) // 2]
@@ -128,7 +130,7 @@ def test_clients_killed_in_a_body_leave_nothing(
 def test_a_slow_reader_gets_everything_and_delays_no_one(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """Others are served between any two pieces that it reads."""
+    """Other clients are served between any two reads from it."""
     content, headers = binary_request(4 << 20)
     names = [f"{name}: {value}" for name, value in headers.items()]
     flag = "--connection-stall-timeout=30"
@@ -162,7 +164,7 @@ def test_a_slow_reader_gets_everything_and_delays_no_one(
 def test_a_full_disk_under_the_log(
     start_server: StartServer, repository: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Requests are served, and the log goes on when there is room, and tells what is missing."""
+    """Requests are served. The log continues once there is space, and says what is missing."""
     disk = tmp_path / "disk"
     file = disk / "log"
     launcher = small_disk(disk, "32k")
@@ -178,7 +180,7 @@ def test_a_full_disk_under_the_log(
         wait_until(is_full, SECONDS_MAX, "the disk is full")
         for _ in range(10):
             check_serving(server)
-        # As programs do that rotate logs.
+        # This is what log rotation programs do.
         os.truncate(log, 0)
         check_serving(server)
         wait_until(lambda: "200 OK" in log.read_text(), SECONDS_MAX, "the log goes on")
@@ -191,7 +193,7 @@ def test_a_full_disk_under_the_log(
 def test_a_full_disk_under_traces(
     start_server: StartServer, repository: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Requests are served, the log says why traces are missing, and later ones are written."""
+    """Requests are served, the log says why traces are missing, and later traces are written."""
     disk = tmp_path / "disk"
     launcher = small_disk(disk, "64k")
     config = (f"triton,file={disk}/traces", "triton,log-frequency=1", "rate=1", "level=TIMESTAMPS")
@@ -224,7 +226,8 @@ def test_a_full_disk_under_traces(
 def test_a_repository_that_can_not_be_read_for_a_while(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Polls fail with a reason, models go on, and the next polls see what has changed."""
+    """Polls fail with a reason, models continue to serve, and the next polls see what has
+    changed."""
     repository = tmp_path / "models"
     (repository / "add" / "1").mkdir(parents=True)
     model = repository / "add" / "1" / "model.onnx"
@@ -255,7 +258,7 @@ def test_a_repository_that_can_not_be_read_for_a_while(
 def server_without_descriptors(
     start_server: StartServer, repository: pathlib.Path
 ) -> Iterator[tuple[Server, Descriptors]]:
-    """A server whose descriptors are all in use, by connections on which nothing happens."""
+    """A server whose descriptors are all used by idle connections."""
     (repository / "add" / "1").mkdir(parents=True)
     (repository / "add" / "1" / "model.onnx").write_bytes(constant_model(5))
     with start_server(repository, EXPLICIT, f"--load-model={GOOD_MODEL}") as server:
@@ -272,7 +275,7 @@ def test_no_descriptors_left(crowded: tuple[Server, Descriptors]) -> None:
         assert stub.ModelInfer(infer_message()).outputs
         path = "/v2/repository/models/add/load"
         with Connection(server) as first, contextlib.ExitStack() as stack:
-            # The request is there before the last descriptor is taken.
+            # The request is being served before the last descriptor is taken.
             request = post(path, b"{}")
             first.send(request[:-1])
             descriptors.exhaust()
@@ -285,9 +288,9 @@ def test_no_descriptors_left(crowded: tuple[Server, Descriptors]) -> None:
             status, body = first.read_response() or (0, b"")
             assert status == 500 and b"failed to poll from model repository" in body, body
             assert "Too many open files" in server.log()
-            # A call on a connection that is open needs none.
+            # A call on an open connection needs no descriptor.
             assert stub.ModelInfer(infer_message()).outputs
-        # Clients that come before the others have been noticed to be gone are refused.
+        # Clients that connect before the server has noticed that others are gone are refused.
         wait_until(server.is_live, SECONDS_MAX, "there are descriptors again")
         check_serving(server)
         descriptors.restore()
@@ -299,7 +302,8 @@ def test_no_descriptors_left(crowded: tuple[Server, Descriptors]) -> None:
 
 
 def test_steps_of_the_clock(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """An hour ahead and back: no queue, sequence or statistic takes it for time that has passed."""
+    """The clock is set an hour ahead and back: no queue, sequence or statistic treats this as
+    elapsed time."""
     clock = Clock(tmp_path)
     queue = (
         "dynamic_batching { default_queue_policy {"
@@ -333,7 +337,7 @@ def test_steps_of_the_clock(start_server: StartServer, tmp_path: pathlib.Path) -
 
 
 def seconds_ahead(date: str | None) -> float:
-    """How far a date is ahead of this machine's clock."""
+    """The difference between a date and this machine's clock."""
     assert date is not None
     now = datetime.datetime.now(datetime.UTC)
     return (email.utils.parsedate_to_datetime(date) - now).total_seconds()

@@ -1,4 +1,4 @@
-"""Tree ensembles: the backend `fil`, from the libraries' files to the client."""
+"""Tests of tree ensembles: the backend `fil`, from the libraries' files to the client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BROKEN = "broken"
 
 
 def rows_of(model: pathlib.Path) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """The rows of a file, and what its library predicts."""
+    """The rows in a file, and its library's predictions."""
     rows = numpy.fromfile(f"{model}.rows", "<f4")
     expected = numpy.fromfile(f"{model}.expected", "<f4")
     return rows.reshape(ROWS, -1), expected.reshape(ROWS, -1)
@@ -54,7 +54,7 @@ def name_of(model: pathlib.Path) -> str:
 
 
 def has_targets(model: pathlib.Path) -> bool:
-    """Tells whether the model predicts several numbers at once."""
+    """Returns true if the model predicts several numbers at once."""
     return "targets" in model.name
 
 
@@ -85,7 +85,7 @@ def server(
 @pytest.mark.parametrize("transport", ["http", "grpc"])
 # row: BE-06
 def test_each_file_predicts_what_its_library_does(server: Server, transport: str) -> None:
-    """Parts of the rows, so that the batches are not those of the files."""
+    """Parts of the rows, so that the batches differ from those in the files."""
     client = TRANSPORTS[transport](server)
     served = [model for model in MODELS if not has_targets(model)]
     assert len(served) >= 25
@@ -94,7 +94,7 @@ def test_each_file_predicts_what_its_library_does(server: Server, transport: str
         halves = []
         for part in (rows[:13], rows[13:]):
             outputs = client.infer(name_of(model), {"input__0": part})
-            # As in Triton, a single column is no dimension.
+            # As in Triton, a single column isn't a dimension.
             halves.append(outputs["output__0"].reshape(len(part), -1))
             assert outputs["output__0"].ndim == (1 if expected.shape[1] == 1 else 2), model.name
         found = numpy.concatenate(halves)
@@ -105,7 +105,7 @@ def test_each_file_predicts_what_its_library_does(server: Server, transport: str
 
 # row: BE-06
 def test_models_that_can_not_be_served_say_why(server: Server) -> None:
-    """Several targets, as in Triton, and a file that is no model."""
+    """Several targets, as in Triton, and a file that isn't a model."""
     index = server.request("POST", "/v2/repository/index", b"").json()
     states = {model["name"]: model for model in index}
     targets = [name_of(model) for model in MODELS if has_targets(model)]

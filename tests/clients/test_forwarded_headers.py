@@ -1,4 +1,4 @@
-"""Headers that become parameters of requests, as a backend gets them."""
+"""Tests of headers that become request parameters, as a backend receives them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def forwarded(server: Server, model: EventModel, lines: list[bytes]) -> list[str
 def test_values_are_forwarded_as_they_were_sent(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Blanks behind a value belong to it, and tabs; an empty value is a blank."""
+    """Blanks and tabs after a value belong to it, and an empty value is a blank."""
     model = EventModel(tmp_path, "m", source=SOURCE)
     with start_server(tmp_path, "--http-header-forward-pattern=MY_.*") as server:
         server.wait_until_ready()
@@ -68,7 +68,7 @@ def test_values_are_forwarded_as_they_were_sent(
             assert forwarded(server, model, [line]) == [expected]
         both = forwarded(server, model, [b"MY_Two: 1", b"my_two: 2", b"other: 3"])
         assert both == ["MY_Two=1", "my_two=2"]
-        # Not UTF-8: it passes. docs/differences.md says as what.
+        # It isn't UTF-8, but is accepted; docs/differences.md says how it is passed on.
         (value,) = forwarded(server, model, [b"MY_Bytes: \xffa\xfe"])
         sent = "\udcffa\udcfe" if server.is_triton else "\ufffda\ufffd"
         assert value == f"MY_Bytes={sent}"
@@ -98,7 +98,7 @@ def test_patterns_see_names_as_they_were_sent(
 def test_metadata_of_grpc_is_forwarded(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The names of metadata are in lower case; what does not match stays behind."""
+    """Metadata names are in lower case, and names that don't match aren't passed on."""
     model = EventModel(tmp_path, "m", source=SOURCE)
     with start_server(tmp_path, "--grpc-header-forward-pattern=my_.*") as server:
         server.wait_until_ready()
@@ -111,7 +111,7 @@ def test_metadata_of_grpc_is_forwarded(
 
 # row: GEN-07
 def test_generate_forwards_no_headers(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """A member of the request is a parameter, and a header is none."""
+    """A member of the request is a parameter, but a header isn't."""
     model = EventModel(tmp_path, "m", source=SOURCE)
     with start_server(tmp_path, "--http-header-forward-pattern=MY_.*") as server:
         server.wait_until_ready()

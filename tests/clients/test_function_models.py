@@ -1,4 +1,4 @@
-"""Models that are one function: from the file to the client, and `galatea new`."""
+"""Tests of models that are a single function, from the file to the client, and of `galatea new`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ MODELS = {"sum": SUM, "count": COUNT, "meet": MEET, "inverse": INVERSE}
 
 
 def write(repository: pathlib.Path, name: str, source: str) -> None:
-    """A model that is one file."""
+    """A model that is a single file."""
     version = repository / name / "1"
     version.mkdir(parents=True)
     (version / "model.py").write_text(source)
@@ -109,7 +109,7 @@ def transport(request: pytest.FixtureRequest, server: Server) -> Iterator[Transp
 
 
 def test_the_configuration(server: Server) -> None:
-    """What clients see of the hints."""
+    """The effects of the hints that clients see."""
     config = server.get("/v2/models/sum/config").json()
     tensors = [
         (one["name"], one["data_type"], one["dims"], one.get("optional"))
@@ -127,14 +127,14 @@ def test_the_configuration(server: Server) -> None:
 
 @pytest.mark.parametrize("columns", [3, 20_000])
 def test_arrays(transport: Transport, columns: int) -> None:
-    """Short and long ones, with and without the optional input."""
+    """Short and long requests, with and without the optional input."""
     a = numpy.arange(2 * columns, dtype=numpy.float32).reshape(2, columns)
     assert (transport.infer("sum", {"a": a})["output"] == a).all()
     assert (transport.infer("sum", {"a": a, "b": a})["output"] == 2 * a).all()
 
 
 def test_clients_that_come_together(server: Server) -> None:
-    """Whatever batches form, each client gets its own rows."""
+    """Whichever batches form, each client gets its own rows."""
 
     def ask(number: int) -> bool:
         rows = 1 + number % 3
@@ -159,7 +159,7 @@ def test_streams(server: Server) -> None:
 
 
 def test_coroutines_meet(server: Server) -> None:
-    """One instance has all requests at once, or none of them would be answered."""
+    """One instance has all requests at once; otherwise, none of them would get a response."""
 
     def ask(_: int) -> Any:
         tensor = {"name": "count", "datatype": "INT64", "shape": [1], "data": [32]}
@@ -170,7 +170,7 @@ def test_coroutines_meet(server: Server) -> None:
 
 
 def test_exceptions(server: Server) -> None:
-    """The client reads file and line of the model, and nothing of the server."""
+    """The client reads the file and line in the model, but nothing about the server."""
     tensor = {"name": "x", "datatype": "FP64", "shape": [1], "data": [0]}
     error = server.infer("inverse", {"inputs": [tensor]}).error()
     assert "ZeroDivisionError" in error and "model.py(3): predict" in error
@@ -211,7 +211,7 @@ def test_configurations_that_say_something_else(
 def test_a_class_without_a_configuration(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """As in Triton: the name of the file says which backend it is for."""
+    """As in Triton, the file name determines the backend."""
     write(tmp_path, "m", CLASS)
     with start_server(tmp_path, interpreter_flag()) as server:
         server.wait_until_ready()
@@ -229,7 +229,7 @@ def new(program: Program, *arguments: object) -> subprocess.CompletedProcess[str
 
 
 def run_tests(folder: pathlib.Path, **variables: str) -> str:
-    """Runs the tests of a written model and gives pytest's last line."""
+    """Runs the tests of a generated model, and returns pytest's last line."""
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", folder]
     result = subprocess.run(
         command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
@@ -242,7 +242,7 @@ def run_tests(folder: pathlib.Path, **variables: str) -> str:
 def test_a_new_model(
     program: Program, start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """It is written, tested, served, and tested over the network."""
+    """The model is generated, tested, served, and tested over the network."""
     repository = tmp_path / "models"
     result = new(program, "python", "--directory", repository, "my-words.2")
     assert (result.returncode, result.stderr) == (0, "")
@@ -258,7 +258,8 @@ def test_a_new_model(
 
 
 def test_a_new_model_overwrites_nothing(program: Program, tmp_path: pathlib.Path) -> None:
-    """Neither files nor directories; a directory that can't be made is named."""
+    """Neither files nor directories are overwritten, and a directory that can't be created is
+    named."""
     folder = tmp_path / "m"
     folder.mkdir()
     result = new(program, "python", "m", f"--directory={tmp_path}")
@@ -274,7 +275,7 @@ def test_a_new_model_overwrites_nothing(program: Program, tmp_path: pathlib.Path
 
 
 def test_values_of_json(server: Server) -> None:
-    """The generate endpoint needs no shapes: beginners may use it with any such model."""
+    """The generate endpoint doesn't need shapes, so beginners can use it with any such model."""
     body = json.dumps({"x": 4}).encode()
     reply = server.request("POST", "/v2/models/inverse/generate", body)
     assert reply.json()["output"] == 0.25

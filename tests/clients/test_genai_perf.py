@@ -1,7 +1,7 @@
-"""genai-perf, the load generator for language models, unmodified.
+"""Tests of genai-perf, the load generator for language models, unmodified.
 
-It writes prompts, lets perf_analyzer send them, and counts tokens with a tokenizer that is
-made here, where each word is one token.
+It writes prompts, makes perf_analyzer send them, and counts tokens with a tokenizer that is
+created here, in which each word is one token.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def talking(
 
 
 def write_tokenizer(folder: pathlib.Path) -> pathlib.Path:
-    """A tokenizer of whole words, as the library `transformers` reads it."""
+    """A tokenizer for whole words, in the format that the library `transformers` reads."""
     model = WordLevel({word: index for index, word in enumerate(VOCABULARY)}, unk_token="[UNK]")
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = Whitespace()
@@ -75,7 +75,7 @@ def write_tokenizer(folder: pathlib.Path) -> pathlib.Path:
 
 
 def report(folder: pathlib.Path) -> dict[str, Any]:
-    """What the tool computed."""
+    """The values that the tool computed."""
     (file,) = folder.glob("*/profile_export_genai_perf.json")
     return json.loads(file.read_text())
 
@@ -85,7 +85,7 @@ def report(folder: pathlib.Path) -> dict[str, Any]:
 def test_modes(
     generator: pathlib.Path, talking: Server, tmp_path: pathlib.Path, mode: str
 ) -> None:
-    """Each kind of model and endpoint; the tool finds all requests and all tokens."""
+    """For each kind of model and endpoint, the tool finds all requests and all tokens."""
     analyzer = perf_tools.perf_analyzer()
     protocol, *options = MODES[mode]
     url = talking.http_url if protocol == "http" else talking.grpc_url

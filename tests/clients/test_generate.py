@@ -1,4 +1,5 @@
-"""The generate extension with decoupled models and with others: curl, http.client, sockets."""
+"""Tests of the generate extension with decoupled and other models, using curl, http.client and
+sockets."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ NEVER = 600_000
 def server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server with the models over the example backends."""
+    """A server with the models for the example backends."""
     backends = tmp_path_factory.mktemp("backends")
     build_examples(EXAMPLES, backends)
     repository = tmp_path_factory.mktemp("generate_models")
@@ -73,7 +74,7 @@ def repeat(values: list[int], delays: list[int] | None = None) -> dict[str, Any]
 
 # row: GEN-01 GEN-03
 def test_text_in_text_out(server: Server) -> None:
-    """A scalar fills the dimensions, and a single element comes back as one."""
+    """A scalar fills the dimensions, and a single element is returned as a scalar."""
     reply = generate(server, "text", {"INPUT0": "h\u00e9llo", "id": "42", "temperature": 0.5})
     assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
     assert reply.body.decode() == (
@@ -87,7 +88,7 @@ def test_text_in_text_out(server: Server) -> None:
 @pytest.mark.parametrize("values", [[], [7], [4, -2, 0, 1]])
 # row: GEN-05
 def test_every_response_is_an_event(server: Server, values: list[int]) -> None:
-    """In the order in which the model sends them."""
+    """The order is the one in which the model sends them."""
     number = values[0] if values else 0
     request = repeat(values) if values else {"IN": number}
     model = "repeat_int32" if values else "square_int32"
@@ -103,7 +104,7 @@ def test_every_response_is_an_event(server: Server, values: list[int]) -> None:
 
 # row: GEN-04
 def test_one_response_of_a_decoupled_model(server: Server) -> None:
-    """Without events, exactly one."""
+    """Without events, there is exactly one response."""
     assert generate(server, "repeat_int32", repeat([5])).json()["OUT"] == 5
     for number in [0, 2]:
         reply = generate(server, "square_int32", {"IN": number})
@@ -112,7 +113,7 @@ def test_one_response_of_a_decoupled_model(server: Server) -> None:
 
 
 def test_the_example_with_the_tensors_of_a_language_model(server: Server) -> None:
-    """The answer is the prompt's words, all at once or one by one."""
+    """The response contains the prompt's words, all at once or one by one."""
     prompt = {"text_input": "to be or", "max_tokens": 4}
     answer = generate(server, "words", prompt).json()["text_output"]
     assert answer == "to be or to be or to"
@@ -131,7 +132,8 @@ def test_the_example_with_the_tensors_of_a_language_model(server: Server) -> Non
 
 # row: HTTP-23 DEC-03
 def test_the_ways_to_a_decoupled_model(server: Server) -> None:
-    """Streams of both protocols get all responses; calls for one response name the reason."""
+    """Streams of both protocols get all responses; calls for a single response fail with the
+    reason."""
     transactions = "doesn't support models with decoupled transaction policy"
     values = [4, 5, 6]
     reply = generate(server, "repeat_int32", repeat(values), stream=True)
@@ -159,7 +161,7 @@ def test_the_ways_to_a_decoupled_model(server: Server) -> None:
 
 # row: GEN-06
 def test_errors(server: Server) -> None:
-    """Before an execution with their status; of an execution as an event."""
+    """Errors before an execution have their own status; errors during an execution are events."""
     for stream in [False, True]:
         reply = generate(server, "square_int32", {"OUT": 1}, stream)
         assert (reply.status, reply.headers["Content-Type"]) == (400, "application/json")
@@ -172,7 +174,7 @@ def test_errors(server: Server) -> None:
 
 
 def test_many_events(server: Server) -> None:
-    """Thousands arrive, and the connection goes on."""
+    """Thousands arrive, and the connection continues to work."""
     connection = http.client.HTTPConnection(
         "127.0.0.1", server.http_port, timeout=REQUEST_SECONDS_MAX
     )
@@ -187,7 +189,7 @@ def test_many_events(server: Server) -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_curl(server: Server) -> None:
-    """As documentation shows it, with both versions of HTTP/1."""
+    """The requests are sent as in the documentation, with both versions of HTTP/1."""
     url = f"http://127.0.0.1:{server.http_port}/v2/models/repeat_int32/generate_stream"
     for version in ["--http1.1", "--http1.0"]:
         command = ["curl", "-sS", version, "-d", json.dumps(repeat([3, 4])), url]
@@ -196,7 +198,8 @@ def test_curl(server: Server) -> None:
 
 
 def test_events_arrive_one_by_one(server: Server) -> None:
-    """The first is there although the next takes ten minutes; leaving ends the request."""
+    """The first response arrives although the next one takes ten minutes, and the request ends
+    when the client leaves."""
     before = server.statistics("repeat_int32")["inference_stats"]
     connection = http.client.HTTPConnection(
         "127.0.0.1", server.http_port, timeout=REQUEST_SECONDS_MAX
@@ -212,7 +215,8 @@ def test_events_arrive_one_by_one(server: Server) -> None:
 
 # row: GEN-08 CAN-02
 def test_clients_that_leave(server: Server) -> None:
-    """Before and after the first event; the server ends at once, although the models would not."""
+    """This is before and after the first event. The server ends at once, although the models
+    would not."""
     for delays in [[0, NEVER], [NEVER, NEVER]]:
         with Connection(server) as client:
             body = json.dumps(repeat([1, 2], delays)).encode()
@@ -229,7 +233,7 @@ def test_clients_that_leave(server: Server) -> None:
 
 # row: DEC-05
 def test_a_slow_reader_bounds_the_memory(server: Server) -> None:
-    """The model pauses: a million events are not held for a client that reads nothing."""
+    """The model pauses, so that a million events aren't stored for a client that doesn't read."""
     with Connection(server) as client:
         body = b'{"IN":1000000}'
         head = (
@@ -239,7 +243,7 @@ def test_a_slow_reader_bounds_the_memory(server: Server) -> None:
         before = resident_kilobytes(server)
         client.send(head.encode(), body)
         assert b"200 OK" in client.read_head()
-        # Other requests are served meanwhile, also by the same model.
+        # Other requests are served in the meantime, even by the same model.
         for number in range(200):
             reply = generate(server, "text", {"INPUT0": str(number)})
             assert reply.json()["OUTPUT0"] == str(number)

@@ -1,6 +1,6 @@
-"""GPUs: how they are found, what flags say of them, and what metrics show.
+"""Tests of GPUs: how they are found, the flags for them, and their metrics.
 
-The driver in tests/devices stands in for NVIDIA's, with two GPUs unless a test says
+The driver in tests/devices stands in for NVIDIA's. It has two GPUs unless a test specifies
 otherwise.
 """
 
@@ -85,7 +85,7 @@ def load(server: Server, model: str) -> Reply:
 
 
 def series(server: Server, family: str) -> dict[str, float]:
-    """The values of a family by the UUID of the GPU, or by nothing."""
+    """The values of a family by the GPU's UUID, or by an empty key."""
     found = {}
     for line in server.metrics().splitlines():
         match = re.fullmatch(rf'{family}(?:{{gpu_uuid="([^"]*)"}})? (\S+)', line)
@@ -154,7 +154,7 @@ def test_gpus_that_can_too_little_are_left_alone(
 def test_a_minimum_that_excludes_every_gpu_is_shown(
     start_server: StartServer, stand_in: StandIn, repository: pathlib.Path
 ) -> None:
-    """In the table of options, and in what backends get."""
+    """It is in the table of options, and in the settings that backends receive."""
     python_model(repository, "where")
     environment = stand_in.environment(STAND_IN_CAPABILITY="7.0,7.5")
     flags = ["--min-supported-compute-capability=9.25", interpreter_flag()]
@@ -228,7 +228,7 @@ def test_metrics_show_the_use_of_gpus(
         text = server.metrics()
         assert "# TYPE nv_energy_consumption counter\n" in text
         assert "# HELP nv_gpu_utilization GPU utilization rate [0.0 - 1.0)\n" in text
-        # Half a joule more at each reading, whether or not anybody asks.
+        # Each reading is half a joule higher, whether or not there are scrapes.
         before = series(server, "nv_energy_consumption")[first]
         wait_until(
             lambda: series(server, "nv_energy_consumption")[first] >= before + 1, 60, "it grows"
@@ -244,7 +244,7 @@ def test_metrics_show_the_use_of_gpus(
 def test_the_dashboard_shows_the_use_of_gpus(
     start_server: StartServer, stand_in: StandIn, repository: pathlib.Path
 ) -> None:
-    """What is not measured is left open."""
+    """Values that aren't measured are left out."""
     environment = stand_in.environment()
     flag = "--allow-dashboard=true"
     with start_server(repository, flag, environment=environment) as server:

@@ -1,4 +1,4 @@
-"""Compiled backends and the memory of GPUs, with the driver that stands in for NVIDIA's."""
+"""Tests of compiled backends and GPU memory, with the driver that stands in for NVIDIA's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def repository(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def said(log: str) -> list[tuple[str, str, str]]:
-    """What the backend got: what it asked for, the code and the text."""
+    """The backend's results: its calls, with the code and text of each."""
     found = re.findall(r'gpu_memory: ([^:\n]+): (.*?) (.*?)"?\n', log)
     return [(what, code, re.sub("0x[0-9a-f]+", "ADDRESS", text)) for what, code, text in found]
 
@@ -44,7 +44,7 @@ def said(log: str) -> list[tuple[str, str, str]]:
 def test_backends_allocate_from_pools(
     start_server: StartServer, repository: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Memory is from the pools, is given back once, and is bounded by them."""
+    """Memory comes from the pools, is returned once, and is limited by them."""
     stand_in = StandIn(build_driver(tmp_path / "driver"), tmp_path / "reports")
     flags = ["--cuda-memory-pool-byte-size=1:4194304", "--pinned-memory-pool-byte-size=65536"]
     with start_server(repository, *flags, environment=stand_in.environment()) as server:
@@ -73,7 +73,7 @@ def test_backends_allocate_from_pools(
 def test_pools_can_be_left_out(
     start_server: StartServer, repository: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Without pools nothing is allocated: allocating would wait for the GPU."""
+    """Without pools, nothing is allocated, because an allocation would wait for the GPU."""
     stand_in = StandIn(build_driver(tmp_path / "driver"), tmp_path / "reports")
     flags = ["--cuda-memory-pool-byte-size=1:0", "--pinned-memory-pool-byte-size=0"]
     with start_server(repository, *flags, environment=stand_in.environment()) as server:
@@ -111,8 +111,8 @@ CPU, GPU = 0, 2
 def test_inputs_and_outputs_are_on_the_gpu_of_their_instance(
     start_server: StartServer, tmp_path: pathlib.Path, instance: int | None
 ) -> None:
-    """Inputs in regions are copied there once, and outputs for regions are made there. An instance
-    on the CPU reads a copy in the host's memory."""
+    """Inputs in regions are copied to the GPU once, and outputs for regions are created there.
+    An instance on the CPU reads a copy in host memory."""
     model = tmp_path / "models" / "m"
     (model / "1").mkdir(parents=True)
     group = "kind: KIND_CPU" if instance is None else f"kind: KIND_GPU gpus: [ {instance} ]"
@@ -130,7 +130,7 @@ def test_inputs_and_outputs_are_on_the_gpu_of_their_instance(
             given = ("INT32", [1], "r", 4, 64)
             infer(server, protocol, "m", {"IN": given}, {"OUT": ("r", 4, 128)})
             assert memory.get(4, 128) == number.to_bytes(4, "little")
-        # Clients without a region get outputs from the host's memory.
+        # Clients without a region get outputs from host memory.
         result = infer(server, "http", "m", {"IN": np.array([9], dtype=np.int32)}, {"OUT": None})
         assert result.as_numpy("OUT").tolist() == [9]
         unregister(server)
@@ -141,7 +141,7 @@ def test_inputs_and_outputs_are_on_the_gpu_of_their_instance(
     in_regions = (*place, *place, *place)
     host = (CPU, 0, CPU, 0, CPU, 0)
     if instance is None:
-        # A region of a GPU is a place on a GPU, whatever the instance is on.
+        # A GPU region is a location on a GPU, regardless of where the instance is.
         in_regions = (*place, *place, GPU, 0)
     assert [tuple(map(int, one)) for one in found] == [in_regions, in_regions, host]
     calls = stand_in.calls()
@@ -155,7 +155,8 @@ def test_inputs_and_outputs_are_on_the_gpu_of_their_instance(
 def test_without_memory_in_the_pool_tensors_are_in_the_memory_of_the_host(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Nothing is allocated on a request's way: that may wait for the GPU."""
+    """Nothing is allocated while a request is served, because the allocation might wait for the
+    GPU."""
     model = tmp_path / "models" / "m"
     (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").write_text(TENSORS.format(group="kind: KIND_GPU gpus: [ 1 ]"))

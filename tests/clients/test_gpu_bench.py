@@ -1,4 +1,5 @@
-"""bench/gpu.py runs to its end with the stand-ins in place of a GPU. Its figures mean nothing here."""
+"""Checks that bench/gpu.py runs to completion with the stand-ins instead of a GPU. Its figures
+have no meaning here."""
 
 from __future__ import annotations
 

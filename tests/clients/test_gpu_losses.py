@@ -1,6 +1,6 @@
-"""GPUs that are lost while models use them.
+"""Tests of GPUs that are lost while models use them.
 
-Stand-ins take the places of NVIDIA's driver (tests/devices) and of ONNX Runtime with CUDA
+Stand-ins replace NVIDIA's driver (tests/devices) and ONNX Runtime with CUDA
 (tests/onnxruntime_gpu). A GPU is lost at a chosen execution, or for all processes.
 """
 
@@ -32,7 +32,7 @@ ON_SECOND = "{ kind: KIND_GPU gpus: 1 }"
 ON_BOTH = "{ kind: KIND_GPU count: 2 }"
 REQUESTS = 400
 
-# Readiness that depends on GPUs has no counterpart in Triton.
+# Triton has nothing that corresponds to readiness that depends on GPUs.
 pytestmark = pytest.mark.galatea_only
 
 
@@ -65,7 +65,7 @@ def is_ready(server: Server, model: str) -> bool:
 
 
 def is_right(reply: Reply, value: int) -> bool:
-    """Whether it is the answer, or else a clear error."""
+    """Returns true if it is the expected response; otherwise, it must be a clear error."""
     if reply.status == 200:
         assert reply.json()["outputs"][0]["data"] == [value + 1]
         return True
@@ -84,14 +84,15 @@ def why_refused(server: Server, model: str) -> tuple[int, str]:
 def test_no_request_is_lost_with_a_gpu(
     start_server: StartServer, gpus: Gpus, repository: pathlib.Path, lost_by: str
 ) -> None:
-    """Each request is answered: by the other GPU, or with an error if the lost one had it."""
+    """Each request gets a response: from the other GPU, or an error if it was on the lost
+    GPU."""
     for name, group in {"both": ON_BOTH, "first": ON_FIRST, "second": ON_SECOND}.items():
         add_model(repository, name, group)
     add_model(repository, "cpu", "{ kind: KIND_CPU }")
     variables = {}
     if lost_by == "an execution":
         variables["STAND_IN_ORT_FAIL"] = "Run:100:CUDA failure 700: an illegal memory access"
-    # Nothing else looks for lost GPUs.
+    # Nothing else searches for lost GPUs.
     flags = [gpus.flag(), "--allow-gpu-metrics=false"]
     sent = 0
     counting = threading.Lock()
@@ -109,7 +110,8 @@ def test_no_request_is_lost_with_a_gpu(
         server.wait_until_ready()
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             answers = list(pool.map(lambda number: send(server, number), range(REQUESTS)))
-        # Every instance on the lost GPU had at most one request, and there are two.
+        # Every instance on the lost GPU had at most one request, and there are two such
+        # instances.
         counts = collections.Counter(answers)
         assert counts[True] + counts[False] == REQUESTS
         assert counts[False] <= 2, counts
@@ -130,7 +132,7 @@ def test_no_request_is_lost_with_a_gpu(
         assert "2 instances are on lost GPUs, 2 of them are removed" in log
         assert f"'{alone}' version 1: GPU {lost[1]} is lost" in log
         assert "and none is left: the model isn't ready" in log
-        # What is lost to one process only leaves its memory to it.
+        # If a GPU is lost for only one process, its memory remains with that process.
         gpus.driver.lose(int(lost[1]))
     assert gpus.driver.violations() == []
 
@@ -139,7 +141,8 @@ def test_no_request_is_lost_with_a_gpu(
 def test_a_gpu_that_is_lost_while_it_is_idle(
     start_server: StartServer, gpus: Gpus, repository: pathlib.Path
 ) -> None:
-    """What measures GPUs finds it out; models that are loaded later don't use it."""
+    """The code that measures GPUs notices the loss, and models that are loaded later don't
+    use the GPU."""
     python_model(repository, "here", "instance_group { kind: KIND_GPU gpus: 0 }")
     python_model(repository, "both")
     python_model(repository, "later")

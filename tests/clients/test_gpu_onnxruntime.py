@@ -1,7 +1,7 @@
-"""ONNX models on GPUs.
+"""Tests of ONNX models on GPUs.
 
-Stand-ins take the places of NVIDIA's driver (tests/devices) and of ONNX Runtime with CUDA
-(tests/onnxruntime_gpu), whose sessions compute on what the driver's copies gave them.
+Stand-ins replace NVIDIA's driver (tests/devices) and ONNX Runtime with CUDA
+(tests/onnxruntime_gpu), whose sessions compute on the data that the driver's copies provided.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def answer(server: Server, model: str, value: int) -> int:
 def test_two_models_with_three_instances_on_each_of_two_gpus(
     start_server: StartServer, gpus: Gpus, repository: pathlib.Path, batching: str
 ) -> None:
-    """The driver notes streams that are shared, and copies that are read before they are done."""
+    """The driver detects streams that are shared, and copies that are read before they complete."""
     add_model(repository, "one", 1, ON_BOTH, batching)
     add_model(repository, "ten", 10, ON_BOTH, batching)
     flags = [f"--onnxruntime-library={gpus.library}"]
@@ -100,8 +100,8 @@ def test_regions_of_a_gpu_reach_a_model_there_without_the_host(
     repository: pathlib.Path,
     instance: int | None,
 ) -> None:
-    """Input and output are copied on the GPU, or from one to the other. A model on the CPU reads
-    a copy in the host's memory, and its output goes back."""
+    """The input and output are copied on the GPU, or from one GPU to the other. A model on the
+    CPU reads a copy in host memory, and its output is copied back."""
     group = "kind: KIND_CPU" if instance is None else f"kind: KIND_GPU gpus: [ {instance} ]"
     add_model(repository, "m", 7, group)
     flags = [f"--onnxruntime-library={gpus.library}", ALLOWED]
@@ -115,7 +115,7 @@ def test_regions_of_a_gpu_reach_a_model_there_without_the_host(
             given = ("INT32", [1, 1], "r", 4, 64)
             infer(server, protocol, "m", {"INPUT0": given}, {"OUTPUT0": ("r", 4, 128)})
             assert memory.get(4, 128) == (number + 7).to_bytes(4, "little")
-        # What comes over the network goes to the GPU once, and an output of it not back.
+        # Data from the network is copied to the GPU once, and an output is not copied back there.
         value = np.array([[30]], dtype=np.int32)
         infer(server, "http", "m", {"INPUT0": value}, {"OUTPUT0": ("r", 4, 128)})
         assert memory.get(4, 128) == (37).to_bytes(4, "little")
@@ -147,7 +147,7 @@ ensemble_scheduling {
 def test_tensors_between_the_steps_of_an_ensemble_stay_on_the_gpu(
     start_server: StartServer, gpus: Gpus, repository: pathlib.Path, second: int | None
 ) -> None:
-    """The second step reads what the first made where it is, or a copy on its own GPU."""
+    """The second step reads the first step's output in place, or a copy on its own GPU."""
     add_model(repository, "one", 1, "kind: KIND_GPU gpus: [ 0 ]")
     group = "kind: KIND_CPU" if second is None else f"kind: KIND_GPU gpus: [ {second} ]"
     add_model(repository, "ten", 10, group)
@@ -219,7 +219,7 @@ sequence_batching {
 
 
 def list_model() -> bytes:
-    """A model that appends its input many times to its state, and says the state's sum."""
+    """A model that appends its input many times to its state, and returns the sum of the state."""
     tensor = helper.make_tensor_value_info
     number = TensorProto.INT32
     graph = helper.make_graph(
@@ -245,7 +245,7 @@ def list_model() -> bytes:
 def test_states_grow_in_place_as_long_as_their_addresses(
     start_server: StartServer, gpus: Gpus, repository: pathlib.Path, limit: int | None
 ) -> None:
-    """Two steps fit into 4 MiB of addresses, three don't."""
+    """Two steps fit into 4 MiB of addresses, but three don't."""
     replace_file(repository / "lists" / "1" / "model.onnx", list_model())
     (repository / "lists" / "config.pbtxt").write_text(LISTS)
     flags = [f"--onnxruntime-library={gpus.library}"]

@@ -1,7 +1,7 @@
-"""Where instances are on a server with GPUs, what they are called, and what limits them there.
+"""Tests of a server with GPUs: the placement of instances, their names, and their limits.
 
-Stand-ins take the places of NVIDIA's driver (tests/devices), with two GPUs, and of ONNX Runtime
-with CUDA (tests/onnxruntime_gpu).
+Stand-ins replace NVIDIA's driver (tests/devices), with two GPUs, and ONNX Runtime with CUDA
+(tests/onnxruntime_gpu).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def add_model(repository: pathlib.Path, name: str, more: str = "") -> pathlib.Pa
 
 
 def instances(folder: pathlib.Path) -> list[tuple[str, str]]:
-    """Name and place of each instance of a model."""
+    """The name and location of each instance of a model."""
     lines = [json.loads(line) for line in (folder / "instances").read_text().splitlines()]
     return sorted((line["name"], line["place"]) for line in lines)
 
@@ -147,7 +147,7 @@ def test_groups_on_gpus_that_are_not_there(
     gpus_there: int,
     reason: str,
 ) -> None:
-    """Triton's words, and nothing is on a CPU instead."""
+    """The errors are Triton's, and no instance is on a CPU instead."""
     add_model(repository, "m", f"instance_group {{ {group} }}")
     environment = driver.environment(STAND_IN_DEVICES=str(gpus_there))
     with start_server(repository, interpreter_flag(), environment=environment) as server:
@@ -159,7 +159,7 @@ def test_groups_on_gpus_that_are_not_there(
 def test_instances_on_a_gpu_have_its_host_policy(
     start_server: StartServer, driver: StandIn, repository: pathlib.Path
 ) -> None:
-    """Unless their group names another one."""
+    """This applies unless their group names another one."""
     own = 'instance_group [ { kind: KIND_GPU }, { kind: KIND_GPU gpus: 0 host_policy: "gpu_1" } ]'
     folder = add_model(repository, "m", own)
     everywhere = sorted(os.sched_getaffinity(0))
@@ -198,7 +198,8 @@ def test_resources_are_of_each_gpu_or_of_the_server(
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             replies = [pool.submit(infer, server, "m") for _ in range(4)]
             try:
-                # Those that execute hold the resource; the others can't before they are done.
+                # Instances that execute hold the resource; the others can't execute until they are
+                # done.
                 wait_until(lambda: len(executing()) == len(places), 60, "they execute")
                 server.wait_for_pending("m", 4 - len(places))
                 assert len(executing()) == len(places)
@@ -212,7 +213,7 @@ def test_resources_are_of_each_gpu_or_of_the_server(
 def test_a_compute_capability_has_a_file(
     start_server: StartServer, gpus: Gpus, repository: pathlib.Path
 ) -> None:
-    """Each GPU has the file of its capability, or else the default one."""
+    """Each GPU uses the file for its compute capability, or else the default file."""
     names = """default_model_filename: "any.onnx"
         cc_model_filenames { key: "9.0" value: "hopper.onnx" }
         cc_model_filenames { key: "7.5" value: "turing.onnx" }"""
@@ -230,7 +231,7 @@ def test_a_compute_capability_has_a_file(
 
 
 def counters(server: Server, family: str, model: str) -> dict[str, float]:
-    """The values of a family by the UUID of the GPU, or by nothing."""
+    """The values of a family by the GPU's UUID, or by an empty key."""
     found = {}
     for line in server.metrics().splitlines():
         match = re.fullmatch(rf"{family}{{(.*)}} (\S+)", line)
@@ -244,7 +245,8 @@ def counters(server: Server, family: str, model: str) -> dict[str, float]:
 def test_models_have_counters_for_each_gpu(
     start_server: StartServer, gpus: Gpus, repository: pathlib.Path
 ) -> None:
-    """As in Triton the version has series without a GPU, too, for what isn't executed on one."""
+    """As in Triton, the version also has series without a GPU, for work that isn't executed on
+    one."""
     groups = {
         "both": "{ kind: KIND_GPU }",
         "first": "{ kind: KIND_GPU gpus: 0 }",
@@ -280,7 +282,7 @@ def test_models_have_counters_for_each_gpu(
         assert counters(server, pending, "first") == {"": 0, first: 0}
         loaded = counters(server, "nv_model_load_duration_secs", "first")
         assert loaded[""] > 0 == loaded[first]
-        # The statistics of models don't tell GPUs apart.
+        # The models' statistics don't distinguish GPUs.
         assert server.statistics("both")["inference_count"] == 6
 
 

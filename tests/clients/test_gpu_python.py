@@ -1,4 +1,5 @@
-"""Models in Python whose tensors are on GPUs, which the driver's stand-in has (tests/devices)."""
+"""Tests of Python models whose tensors are on GPUs, which the driver's stand-in provides
+(tests/devices)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ instance_group { kind: KIND_GPU gpus: [ 1 ] }
 parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "%s" } }
 """
 
-# Puts its input into memory of its GPU, as a framework would, and returns it there.
+# Copies its input to memory on its GPU, as a framework would, and returns it there.
 MODEL = """
 import ctypes
 import triton_python_backend_utils as pb_utils
@@ -117,8 +118,9 @@ def test_outputs_on_a_gpu_reach_clients(start_server: StartServer, tmp_path: pat
     assert [line for line in stand_in.violations() if "stream" not in line] == []
 
 
-# Calls another model with the memory that a parameter names, and says where the response is. The
-# tensor is read where it is, by its address: the stand-in has it in this process, too.
+# Calls another model with the kind of memory that a parameter names, and returns where the
+# response is. The tensor is read in place, by its address; the stand-in has it in this process
+# too.
 CALLER = """
 import ctypes
 import json
@@ -204,7 +206,7 @@ def add_callers(repository: pathlib.Path) -> None:
 
 
 def place_of_response(server: Server, model: str, parameters: dict[str, int], count: int) -> int:
-    """The GPU where the caller found the response; -1 is the host's memory."""
+    """The GPU on which the caller found the response; -1 means host memory."""
     data = list(range(count))
     inputs = [
         {"name": "IN", "datatype": "INT32", "shape": [count], "data": data},
@@ -221,7 +223,7 @@ def place_of_response(server: Server, model: str, parameters: dict[str, int], co
 def test_responses_of_calls_are_in_the_memory_that_is_preferred(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Whatever memory the caller's inputs are in. Strings are always in the host's."""
+    """This holds for any memory of the caller's inputs. Strings are always in host memory."""
     repository = tmp_path / "models"
     add_callers(repository)
     stand_in = StandIn(build_driver(tmp_path / "driver"), tmp_path / "reports")
@@ -254,7 +256,7 @@ def test_without_gpus_responses_of_calls_are_in_the_hosts_memory(
         assert place_of_response(server, "caller", {"gpu": 1}, 3) == -1
 
 
-# Says on which GPU its input is, and returns it as it came.
+# Returns which GPU its input is on, and returns the input unchanged.
 READER = """
 import numpy
 import triton_python_backend_utils as pb_utils
@@ -284,7 +286,7 @@ parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "%s" } }
 def test_inputs_in_regions_of_clients_stay_on_their_gpu(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """A copy there, as the driver gives no handle for a client's memory."""
+    """It is a copy there, because the driver provides no handle for a client's memory."""
     repository = tmp_path / "models"
     for name, force_cpu in (("near", "no"), ("far", "yes")):
         (repository / name / "1").mkdir(parents=True)

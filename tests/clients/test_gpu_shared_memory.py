@@ -1,8 +1,8 @@
-"""Memory of GPUs that clients share with the server.
+"""Tests of GPU memory that clients share with the server.
 
-The driver in tests/devices stands in for NVIDIA's, in the server and in the test: both
-processes have its GPUs, and one opens memory that the other allocated. So what is verified
-is the server; that a real driver opens a handle is not.
+The driver in tests/devices stands in for NVIDIA's, in the server and in the test. Both processes
+have its GPUs, and one can open memory that the other allocated. As a result, the tests verify the
+server, but not that a real driver opens a handle.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def sharing(
     stand_in: StandIn,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Server]:
-    """A server with two GPUs whose clients may share memory; it leaves nothing behind."""
+    """A server with two GPUs whose clients may share memory. It leaves nothing behind."""
     repository = tmp_path_factory.mktemp("sharing")
     for model in models.iterdir():
         (repository / model.name).symlink_to(model)
@@ -85,7 +85,7 @@ def no_regions(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def memory(client: Client) -> Iterator[Memory]:
-    """Memory of the second GPU."""
+    """Memory on the second GPU."""
     one = Memory(client, 1)
     yield one
     one.free()
@@ -99,7 +99,7 @@ def register_raw(server: Server, body: bytes) -> Reply:
 @pytest.mark.parametrize("model", ["identity_fp32", "onnx_identity_fp32"])
 # row: SHM-07
 def test_inputs_and_outputs(sharing: Server, memory: Memory, protocol: str, model: str) -> None:
-    """Inputs are read from a region, and outputs are there when the response comes."""
+    """Inputs are read from a region, and outputs are in it when the response arrives."""
     memory.put(VALUES.tobytes(), 64)
     register(sharing, "r", memory)
     given = ("FP32", [1, 4], "r", VALUES.nbytes, 64)
@@ -118,7 +118,7 @@ def test_inputs_and_outputs(sharing: Server, memory: Memory, protocol: str, mode
 
 @pytest.mark.parametrize("model", ["identity_fp32", "onnx_identity_fp32"])
 def test_regions_of_several_kinds(sharing: Server, client: Client, model: str) -> None:
-    """From each kind of region to each other, and from GPU to GPU."""
+    """Between all kinds of regions, and from GPU to GPU."""
     gpus = [Memory(client, 0), Memory(client, 1)]
     with shared_object(SIZE) as system:
         system.put(VALUES.tobytes())
@@ -151,7 +151,7 @@ def test_strings(sharing: Server, memory: Memory) -> None:
 
 
 def test_lists(sharing: Server, memory: Memory) -> None:
-    """Both kinds share their names; each has lists of its own."""
+    """Both kinds share the same names, but each has its own lists."""
     register(sharing, "b", memory, 64)
     register(sharing, "a", memory, SIZE)
     listed = [
@@ -185,7 +185,7 @@ def test_lists(sharing: Server, memory: Memory) -> None:
 
 
 def test_wrong_registrations(sharing: Server, memory: Memory) -> None:
-    """As in Triton the texts name no reason."""
+    """As in Triton, the texts don't contain a reason."""
     handle = {"b64": base64.b64encode(memory.raw_handle).decode()}
     good = {"raw_handle": handle, "device_id": 1, "byte_size": SIZE}
 
@@ -210,9 +210,9 @@ def test_wrong_registrations(sharing: Server, memory: Memory) -> None:
     check(good | {"raw_handle": {"b64": "AAAA"}}, 400, NO_HANDLE)
     check(good | {"raw_handle": {"b64": "!"}}, 400, NO_HANDLE)
     check(good | {"raw_handle": {"b64": base64.b64encode(bytes(64)).decode()}}, 400, INVALID)
-    # What the driver said is for the operator, as in Triton.
+    # As in Triton, the driver's message is for the operator.
     assert "failed to open CUDA IPC handle: " in sharing.log()
-    # It is the other GPU's, or that of none.
+    # It belongs to the other GPU, or to none.
     for device in (0, 2, 2**40):
         check(good | {"device_id": device}, 400, INVALID)
     check(good | {"byte_size": SIZE + 1}, 400, TOO_SHORT)
@@ -232,7 +232,8 @@ def test_wrong_registrations(sharing: Server, memory: Memory) -> None:
 
 
 def test_parts_beyond_a_region(sharing: Server, memory: Memory) -> None:
-    """The same checks and texts as for other regions; what is too small stays as it is."""
+    """The checks and texts are the same as for other regions; a region that is too small stays
+    unchanged."""
     register(sharing, "r", memory, 64)
     given = ("FP32", [1, 4], "r", 16, 56)
     with pytest.raises(InferenceServerException, match="Invalid offset . byte size for shared"):
@@ -271,7 +272,7 @@ def test_a_lost_gpu_fails_its_own_requests(
     libraries: pathlib.Path,
     tmp_path: pathlib.Path,
 ) -> None:
-    """Requests with regions of other GPUs, and those without, go on."""
+    """Requests with regions on other GPUs, and requests without regions, continue."""
     stand_in = StandIn(libraries, tmp_path / "reports")
     gpus = [Memory(client, 0), Memory(client, 1)]
     with start_server(models, ALLOWED, environment=stand_in.environment()) as server:
@@ -302,7 +303,7 @@ def test_a_lost_gpu_fails_its_own_requests(
 def test_without_gpus_or_permission(
     start_server: StartServer, models: pathlib.Path, stand_in: StandIn, tmp_path: pathlib.Path
 ) -> None:
-    """Without GPUs no handle is right; without permission the server says so first."""
+    """Without GPUs, no handle is valid; without permission, the server reports that first."""
     disabled = "Client shared memory is disabled."
     wrong = "failed to register shared memory region: invalid args"
     other = StandIn(stand_in.libraries, tmp_path / "reports")

@@ -1,7 +1,6 @@
-"""States with `use_growable_memory`, which grow in place, here in the CPU's memory.
+"""Tests of states with `use_growable_memory`, which grow in place, in this case in CPU memory.
 
-Triton has them on GPUs only. On a CPU it loads such a model too, but its sequences get no
-state.
+Triton has them only on GPUs. On a CPU, it loads such a model too, but its sequences get no state.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ _ids = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with a backend in C, and a model of ONNX."""
+    """A server with a C backend and an ONNX model."""
     folder = tmp_path_factory.mktemp("growable")
     source = folder / "lists.c"
     source.write_text(BACKEND)
@@ -116,7 +115,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.parametrize("model", list(MODELS))
 # row: IMP-09
 def test_a_state_grows_and_keeps_its_contents(transport: Transport, model: str) -> None:
-    """Through several times the memory that it began with; it may become smaller, too."""
+    """It grows to several times its initial memory, and may also shrink."""
     sequence, expected = next(_ids), []
     for step in range(1, 31):
         if step % 10 == 0:
@@ -161,7 +160,7 @@ def test_sequences_grow_by_themselves(server: Server, model: str) -> None:
 @pytest.mark.galatea_only
 # row: IMP-09 IMP-07
 def test_a_model_of_onnx_has_such_a_state(transport: Transport, server: Server) -> None:
-    """Each of its states gets memory of its own size, which a warning says."""
+    """Each of its states gets memory of its own size, and a warning says so."""
     sequence = next(_ids)
     for step in range(5):
         outputs = transport.infer(

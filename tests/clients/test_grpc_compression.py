@@ -1,4 +1,4 @@
-"""Compressed gRPC messages, with the client library."""
+"""Tests of compressed gRPC messages, with the client library."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def level_server(
 @pytest.mark.parametrize("coding", CODINGS)
 # row: GRPC-18
 def test_unary_calls(level_server: Server, coding: str) -> None:
-    """Requests and responses, also asynchronous."""
+    """Requests and responses, including asynchronous ones."""
     with tritonclient.grpc.InferenceServerClient(level_server.grpc_url) as client:
         check(client.infer(MODEL, inputs(), compression_algorithm=coding))
         done: queue.Queue = queue.Queue()
@@ -88,7 +88,7 @@ def test_streams(level_server: Server, coding: str) -> None:
 
 @pytest.mark.parametrize("coding", CODINGS)
 def test_asyncio(level_server: Server, coding: str) -> None:
-    """The client for asyncio, unary and as a stream."""
+    """The asyncio client, with unary calls and a stream."""
 
     async def run() -> None:
         async with tritonclient.grpc.aio.InferenceServerClient(level_server.grpc_url) as client:
@@ -106,7 +106,7 @@ def test_asyncio(level_server: Server, coding: str) -> None:
 
 
 def test_calls_that_are_no_inference(level_server: Server) -> None:
-    """Every call takes compressed requests."""
+    """Every call accepts compressed requests."""
     options = {"compression": grpc.Compression.Gzip}
     with grpc.insecure_channel(level_server.grpc_url, **options) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -121,7 +121,7 @@ def test_calls_that_are_no_inference(level_server: Server) -> None:
 def test_compression_saves_bytes(
     start_server: StartServer, tmp_path: pathlib.Path, level: str
 ) -> None:
-    """Responses are shorter on the wire, if the flag says so."""
+    """Responses are shorter on the wire if the flag is set."""
     make_models.write_models(tmp_path, make_models.TEST_MODELS, [MODEL])
     with start_server(tmp_path, f"--grpc-infer-response-compression-level={level}") as server:
         tap = Tap(server.wait_until_ready())

@@ -1,4 +1,5 @@
-"""Connections of gRPC clients: pings in both directions, age, and the end of the server."""
+"""Tests of gRPC clients' connections: pings in both directions, their age, and the end of the
+server."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ SOON = 200
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A repository with one model, which is fast."""
+    """A repository with one fast model."""
     path = tmp_path_factory.mktemp("grpc_connections")
     make_models.write_models(path, make_models.TEST_MODELS, ["identity_int32"])
     return path
@@ -45,25 +46,25 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture
 def strict_server(start_server: StartServer, repository: pathlib.Path) -> Iterator[Server]:
-    """A server with the default limits of pings."""
+    """A server with the default limits for pings."""
     with start_server(repository) as server:
         yield server.wait_until_ready()
 
 
 def live(connection: Http2Connection) -> None:
-    """Makes a call whose response is sent, and reads it."""
+    """Makes a call, and reads its response."""
     connection.read_until(is_end_of(connection.call(SERVICE + "ServerLive", b"")))
 
 
 def acknowledged(connection: Http2Connection, pings: int) -> None:
-    """Reads the answers to pings."""
+    """Reads the replies to pings."""
     for _ in range(pings):
         connection.read_until(lambda one: one.kind == PING and one.flags == ACK)
 
 
 # row: GRPC-19
 def test_too_many_pings_end_the_connection(strict_server: Server) -> None:
-    """The first ping and two strikes are tolerated, the fourth ping is not."""
+    """The first ping and two strikes are tolerated, but the fourth ping isn't."""
     with Http2Connection(strict_server) as connection:
         stream = connection.call(SERVICE + "ServerLive", b"")
         connection.read_until(is_end_of(stream))
@@ -79,7 +80,7 @@ def test_too_many_pings_end_the_connection(strict_server: Server) -> None:
 
 
 def test_a_flood_of_pings_ends_the_connection(strict_server: Server) -> None:
-    """Two hundred pings at once are too many as well."""
+    """Two hundred pings at once are also too many."""
     with Http2Connection(strict_server) as connection:
         connection.send(ping() * 200)
         goaway = connection.read_until(is_goaway)
@@ -98,7 +99,7 @@ def test_data_for_the_client_forgives_pings(strict_server: Server) -> None:
 def test_any_number_of_pings_may_be_allowed(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """Without a limit of strikes, pings are answered."""
+    """Without a limit on strikes, all pings get a reply."""
     with (
         start_server(repository, "--grpc-http2-max-ping-strikes=0") as server,
         Http2Connection(server.wait_until_ready()) as connection,
@@ -109,7 +110,8 @@ def test_any_number_of_pings_may_be_allowed(
 
 
 def test_an_interval_may_be_allowed(start_server: StartServer, repository: pathlib.Path) -> None:
-    """A client with a call may ping at the interval of the flag; without, in two hours."""
+    """A client with a call may ping at the flag's interval; without a call, once in two
+    hours."""
     flag = "--grpc-http2-min-recv-ping-interval-without-data=0"
     with (
         start_server(repository, flag) as server,
@@ -129,7 +131,7 @@ def test_an_interval_may_be_allowed(start_server: StartServer, repository: pathl
 def test_a_silent_client_is_pinged_and_closed(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """A client with a call that doesn't answer the server's ping loses its connection."""
+    """A client with a call that doesn't reply to the server's ping loses its connection."""
     flags = (f"--grpc-keepalive-time={SOON}", f"--grpc-keepalive-timeout={SOON}")
     with (
         start_server(repository, *flags) as server,
@@ -140,7 +142,7 @@ def test_a_silent_client_is_pinged_and_closed(
         connection.call(SERVICE + "ModelStreamInfer", None)
         connection.read_until(is_ping)
         connection.read_end()
-        # The other one has no call, and was not even pinged: the first ping is the answer.
+        # The other client has no call, and wasn't even pinged: the first ping is the reply.
         idle.send(frame(PING, payload=b"87654321"))
         answer = idle.read_until(lambda one: one.kind == PING)
         assert (answer.flags, answer.payload) == (ACK, b"87654321")
@@ -148,7 +150,7 @@ def test_a_silent_client_is_pinged_and_closed(
 
 
 def test_answers_keep_a_connection(start_server: StartServer, repository: pathlib.Path) -> None:
-    """A client that answers is pinged again and again."""
+    """A client that replies is pinged repeatedly."""
     flags = (f"--grpc-keepalive-time={SOON}", "--grpc-keepalive-permit-without-calls=true")
     with (
         start_server(repository, *flags, "--grpc-keepalive-timeout=30000") as server,
@@ -165,7 +167,8 @@ def test_answers_keep_a_connection(start_server: StartServer, repository: pathli
 def test_an_old_connection_ends(
     start_server: StartServer, repository: pathlib.Path, grace: tuple[str, ...]
 ) -> None:
-    """At its age a connection is announced to end; calls may go on within the grace."""
+    """When a connection reaches its age, the server announces its end; calls may continue
+    during the grace period."""
     with (
         start_server(repository, f"--grpc-max-connection-age={SOON}", *grace) as server,
         Http2Connection(server.wait_until_ready()) as connection,
@@ -174,7 +177,7 @@ def test_an_old_connection_ends(
         goaway = connection.read_until(is_goaway)
         assert goaway.reason == NO_ERROR
         if not grace:
-            # The client acknowledges by a ping that comes with the first announcement.
+            # The client acknowledges with a ping that comes with the first announcement.
             connection.send(frame(PING, ACK, payload=connection.read_until(is_ping).payload))
             assert connection.read_until(is_goaway).last_stream == stream
             connection.send(frame(DATA, 1, stream))
@@ -185,7 +188,7 @@ def test_an_old_connection_ends(
 def test_clients_reconnect_when_their_connection_is_old(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """A client of gRPC notices nothing."""
+    """A gRPC client doesn't notice anything."""
     with (
         start_server(repository, "--grpc-max-connection-age=50") as server,
         tritonclient.grpc.InferenceServerClient(server.wait_until_ready().grpc_url) as client,
@@ -198,7 +201,7 @@ def test_clients_reconnect_when_their_connection_is_old(
 def test_a_silent_client_does_not_hold_the_end(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """The server ends although a client without calls acknowledges nothing."""
+    """The server ends although a client without calls doesn't acknowledge anything."""
     with (
         start_server(repository, f"--exit-timeout-secs={FOREVER_SECONDS}") as server,
         Http2Connection(server.wait_until_ready()) as connection,
@@ -215,7 +218,7 @@ def test_a_silent_client_does_not_hold_the_end(
 def test_a_call_of_a_silent_client_is_finished(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """A response is sent, however long it takes, and the connection ends behind it."""
+    """A response is sent, however long it takes, and the connection ends after it."""
     latch = Latch(tmp_path, "busy")
     request = service_pb2.ModelInferRequest(model_name="busy", id="silent")
     tensor = request.inputs.add(name="INPUT0", datatype="INT32", shape=[1])
@@ -224,13 +227,13 @@ def test_a_call_of_a_silent_client_is_finished(
         start_server(tmp_path, f"--exit-timeout-secs={FOREVER_SECONDS}") as server,
         latch,
         Http2Connection(server.wait_until_ready()) as connection,
-        # Its end shows that those without calls have been closed meanwhile.
+        # Its end shows that connections without calls have been closed in the meantime.
         Http2Connection(server) as idle,
     ):
         stream = connection.call(SERVICE + "ModelInfer", request.SerializeToString())
         live(idle)
         if not server.is_triton:
-            # The call must have arrived: a connection without calls is closed.
+            # The call must have arrived, because a connection without calls is closed.
             wait_until(lambda: server.is_executing("busy"), 60, "the call executes")
         server.terminate()
         if not server.is_triton:

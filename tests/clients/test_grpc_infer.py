@@ -1,4 +1,4 @@
-"""Inference over gRPC: contents, errors, streams."""
+"""Tests of inference over gRPC: contents, errors and streams."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DIFFERENCE = (ROW - ONES).tolist()
 
 @pytest.mark.parametrize("raw", [True, False])
 def test_add_sub(stub: service_pb2_grpc.GRPCInferenceServiceStub, raw: bool) -> None:
-    """All outputs when none is named, in the order of the configuration."""
+    """All outputs are returned if none is named, in the order of the configuration."""
     request = simple_request(raw=raw)
     request.id = "grüße"
     response = stub.ModelInfer(request)
@@ -86,7 +86,7 @@ def test_compressed_requests(server: Server) -> None:
 
 # row: GRPC-16
 def test_messages_of_many_megabytes(server: Server) -> None:
-    """Limits are two gigabytes, far from gRPC's usual four megabytes."""
+    """The limits are two gigabytes, well above gRPC's usual four megabytes."""
     values = numpy.arange(5_000_000, dtype=numpy.float32)
     request = service_pb2.ModelInferRequest(model_name="identity_fp32")
     request.inputs.add(name="INPUT0", datatype="FP32", shape=[1, len(values)])
@@ -98,7 +98,7 @@ def test_messages_of_many_megabytes(server: Server) -> None:
 
 
 def test_long_messages_at_the_same_time(server: Server) -> None:
-    """Responses leave while other requests arrive, and each has its own bytes."""
+    """Responses are sent while other requests arrive, and each has its own bytes."""
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
     def request(number: int) -> service_pb2.ModelInferRequest:
@@ -118,7 +118,7 @@ def test_long_messages_at_the_same_time(server: Server) -> None:
 
 
 def change(**fields: Any) -> Any:
-    """A change of the request's own fields."""
+    """Changes one of the request's own fields."""
 
     def apply(request: service_pb2.ModelInferRequest) -> None:
         for name, value in fields.items():
@@ -128,7 +128,7 @@ def change(**fields: Any) -> Any:
 
 
 def change_input(index: int = 0, **fields: Any) -> Any:
-    """A change of one input."""
+    """Changes one input."""
 
     def apply(request: service_pb2.ModelInferRequest) -> None:
         for name, value in fields.items():
@@ -150,7 +150,7 @@ def raw_contents(*contents: bytes) -> Any:
 
 
 def both_contents(request: service_pb2.ModelInferRequest) -> None:
-    """Typed and raw contents together."""
+    """Typed and raw contents at the same time."""
     request.inputs[0].contents.int_contents.extend(ROW.tolist())
 
 
@@ -177,13 +177,13 @@ def one_input(request: service_pb2.ModelInferRequest) -> None:
 
 
 def different_batches(request: service_pb2.ModelInferRequest) -> None:
-    """Two rows in one input, one in the other."""
+    """Two rows in one input, and one in the other."""
     request.inputs[0].shape[:] = [2, 16]
     request.raw_input_contents[0] = ROW.tobytes() * 2
 
 
 def nine_rows(request: service_pb2.ModelInferRequest) -> None:
-    """One row more than the model takes."""
+    """One row more than the model accepts."""
     for index in range(2):
         request.inputs[index].shape[:] = [9, 16]
         request.raw_input_contents[index] = ROW.tobytes() * 9
@@ -225,7 +225,7 @@ BAD_REQUESTS = {
 def test_bad_requests(
     server: Server, stub: service_pb2_grpc.GRPCInferenceServiceStub, name: str
 ) -> None:
-    """Each has its status and names the error; the next request succeeds."""
+    """Each has its own status and names the error, and the next request succeeds."""
     apply, code, text = BAD_REQUESTS[name]
     request = simple_request()
     apply(request)
@@ -246,7 +246,7 @@ def test_bad_requests(
 def test_bad_strings(
     server: Server, stub: service_pb2_grpc.GRPCInferenceServiceStub, model: str, raw: bytes
 ) -> None:
-    """The lengths inside BYTES are checked before anyone follows them."""
+    """The lengths inside BYTES are checked before they are used."""
     request = service_pb2.ModelInferRequest(model_name=model)
     request.inputs.add(name="INPUT0", datatype="BYTES", shape=[1, 2])
     request.raw_input_contents.append(raw)
@@ -261,7 +261,7 @@ def test_bad_strings(
 def test_contents_of_another_type(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, field: str
 ) -> None:
-    """INT32 values belong into int_contents."""
+    """INT32 values belong in int_contents."""
     request = simple_request(raw=False)
     request.inputs[0].contents.Clear()
     values = [b"1"] * 16 if field == "bytes_contents" else [1] * 16
@@ -295,7 +295,7 @@ def test_unknown_methods_are_unimplemented(server: Server) -> None:
 
 @pytest.mark.parametrize("message", [b"\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a" * 1000])
 def test_malformed_messages(server: Server, message: bytes) -> None:
-    """Bytes that don't decode are an error of that call alone."""
+    """Bytes that can't be decoded cause an error only for their own call."""
     with grpc.insecure_channel(server.grpc_url) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         with pytest.raises(grpc.RpcError):
@@ -323,7 +323,7 @@ def test_deadline(stub: service_pb2_grpc.GRPCInferenceServiceStub) -> None:
     """A client's deadline ends its call, not the server."""
     request = service_pb2.ModelInferRequest(model_name="onnx_slow")
     request.inputs.add(name="ROUNDS", datatype="INT64", shape=[1, 1])
-    # A client that pauses may find both the response and an expired deadline.
+    # If a client pauses, it may find both the response and an expired deadline.
     for rounds in (5_000, 50_000):
         request.raw_input_contents[:] = [rounds.to_bytes(8, "little")]
         try:
@@ -355,7 +355,7 @@ def test_stream(grpc_client: tritonclient.grpc.InferenceServerClient) -> None:
 def test_a_stream_survives_a_bad_request(
     stub: service_pb2_grpc.GRPCInferenceServiceStub,
 ) -> None:
-    """An error is a message of the stream."""
+    """An error is a message on the stream."""
     good, bad = simple_request(), simple_request(model="absent")
     responses = list(stub.ModelStreamInfer(iter([good, bad, good])))
     assert len(responses) == 3
@@ -370,7 +370,7 @@ def test_a_stream_survives_a_bad_request(
 
 
 def test_streams_that_end_early(server: Server) -> None:
-    """Opened, used and dropped in many threads."""
+    """Clients are opened, used and dropped in many threads."""
 
     def open_and_drop() -> None:
         with grpc.insecure_channel(server.grpc_url) as channel:

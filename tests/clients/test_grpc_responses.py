@@ -1,4 +1,5 @@
-"""How many responses a model sends, how many of them wait, and how long they are delayed."""
+"""Tests of how many responses a model sends, how many of them wait, and how long they are
+delayed."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ END_DELAY_SECONDS = 1
 
 
 def write_model(repository: pathlib.Path, name: str, decoupled: bool) -> None:
-    """A model with as many responses as its input has elements, and its final flag apart."""
+    """A model that sends one response per input element, and its final flag separately."""
     (repository / name / "1").mkdir(parents=True)
     config = CONFIG.format(decoupled="true" if decoupled else "false")
     (repository / name / "config.pbtxt").write_text(config)
@@ -50,7 +51,7 @@ def write_model(repository: pathlib.Path, name: str, decoupled: bool) -> None:
 def single_server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server with a model that is not decoupled and sends any number of responses."""
+    """A server with a model that isn't decoupled and sends any number of responses."""
     repository = tmp_path_factory.mktemp("grpc_responses")
     write_model(repository, "single", decoupled=False)
     with start_server(repository) as server:
@@ -58,7 +59,7 @@ def single_server(
 
 
 def inputs(count: int) -> list[tritonclient.grpc.InferInput]:
-    """The input that demands this many responses."""
+    """The input that requests this many responses."""
     tensor = tritonclient.grpc.InferInput("IN", [count], "INT32")
     tensor.set_data_from_numpy(np.arange(count, dtype=np.int32) + 7)
     return [tensor]
@@ -67,7 +68,7 @@ def inputs(count: int) -> list[tritonclient.grpc.InferInput]:
 @pytest.mark.parametrize("count", [0, 4])
 # row: DEC-04
 def test_a_unary_call_expects_one_response(single_server: Server, count: int) -> None:
-    """Other numbers are an error, over HTTP as well."""
+    """Other numbers cause an error, over HTTP as well."""
     text = f"expected a single response, got {count}"
     with tritonclient.grpc.InferenceServerClient(single_server.grpc_url) as client:
         with pytest.raises(InferenceServerException) as caught:
@@ -76,7 +77,7 @@ def test_a_unary_call_expects_one_response(single_server: Server, count: int) ->
     tensor = {"name": "IN", "shape": [count], "datatype": "INT32", "data": [7] * count}
     reply = single_server.infer("single", {"inputs": [tensor]})
     assert reply.status == 500
-    # Triton sends the first response and several errors, one behind the other.
+    # Triton sends the first response followed by several errors.
     assert reply.body.endswith(json.dumps({"error": text}, separators=(",", ":")).encode())
 
 
@@ -85,7 +86,7 @@ def test_a_unary_call_expects_one_response(single_server: Server, count: int) ->
 )
 # row: DEC-04
 def test_a_stream_gets_the_first_response(single_server: Server, count: int) -> None:
-    """Others are dropped. Triton 2.51 ends if there is none."""
+    """Other responses are dropped. Triton 2.51 ends if there is no response."""
     done: queue.Queue = queue.Queue()
     with tritonclient.grpc.InferenceServerClient(single_server.grpc_url) as client:
         client.start_stream(lambda result, error: done.put((result, error)))
@@ -110,7 +111,7 @@ def test_a_stream_gets_the_first_response(single_server: Server, count: int) -> 
 def test_a_pool_bounds_responses_that_wait(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """A model waits for a client that doesn't read, and for no other."""
+    """A model waits for a client that doesn't read, but not for other clients."""
     for name in ("blocked", "other"):
         write_model(tmp_path, name, decoupled=True)
 
@@ -154,7 +155,7 @@ def test_a_pool_bounds_responses_that_wait(
 
 @pytest.fixture
 def identity(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A repository with a model that is fast."""
+    """A repository with a fast model."""
     make_models.write_models(tmp_path, make_models.TEST_MODELS, ["identity_int32"])
     return tmp_path
 
@@ -162,7 +163,7 @@ def identity(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_responses_are_delayed_for_tests(
     start_server: StartServer, identity: pathlib.Path
 ) -> None:
-    """As Triton's tests ask for: calls that are no inference, and no others."""
+    """As Triton's tests require, only calls that aren't inferences are delayed."""
     environment = {"TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC": str(FOREVER_SECONDS)}
     tensor = tritonclient.grpc.InferInput("INPUT0", [1, 1], "INT32")
     tensor.set_data_from_numpy(np.ones((1, 1), np.int32))
@@ -187,7 +188,7 @@ def test_responses_are_delayed_for_tests(
 def test_the_start_of_inferences_is_delayed_for_tests(
     start_server: StartServer, identity: pathlib.Path
 ) -> None:
-    """An inference that is cancelled meanwhile is not begun."""
+    """An inference that is cancelled in the meantime isn't started."""
     tensor = tritonclient.grpc.InferInput("INPUT0", [1, 1], "INT32")
     tensor.set_data_from_numpy(np.ones((1, 1), np.int32))
     environment = {"TRITONSERVER_DELAY_GRPC_PROCESS": str(FOREVER_SECONDS * 1000)}
@@ -207,7 +208,7 @@ def test_the_start_of_inferences_is_delayed_for_tests(
 def test_requests_of_streams_are_delayed_for_tests(
     start_server: StartServer, identity: pathlib.Path
 ) -> None:
-    """They are begun after the delay. Later releases of Triton read the variable."""
+    """They start after the delay. Later releases of Triton read the variable."""
     tensor = tritonclient.grpc.InferInput("INPUT0", [1, 1], "INT32")
     tensor.set_data_from_numpy(np.ones((1, 1), np.int32))
     environment = {"TRITONSERVER_DELAY_GRPC_PROCESS_ENTRY": "1000"}
@@ -232,8 +233,8 @@ def test_requests_of_streams_are_delayed_for_tests(
 def test_ends_of_cancelled_inferences_are_delayed_for_tests(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The thread that ends one waits, so the model's next request does. Later releases of
-    Triton read the variable."""
+    """The thread that ends a request waits, so the model's next request waits too. Later
+    releases of Triton read the variable."""
     environment = {"TRITONSERVER_DELAY_GRPC_ENQUEUE": str(END_DELAY_SECONDS * 1000)}
     request = service_pb2.ModelInferRequest(model_name="slow")
     tensor = request.inputs.add(name="INPUT0", datatype="INT32", shape=[1])
@@ -249,11 +250,11 @@ def test_ends_of_cancelled_inferences_are_delayed_for_tests(
         second = connection.call(*infer)
         server.wait_for_pending("slow", 1)
         connection.send(frame(RST_STREAM, stream=first, payload=CANCEL.to_bytes(4)))
-        # The server reads it behind the cancellation.
+        # The server reads it after the cancellation.
         live = connection.call("/inference.GRPCInferenceService/ServerLive", b"")
         connection.read_until(is_end_of(live))
         begin = time.monotonic()
         latch.open()
         connection.read_until(lambda one: one.stream == second and one.kind == DATA)
-        # A loaded machine takes longer, never less.
+        # A busy machine takes longer, never less.
         assert time.monotonic() - begin >= END_DELAY_SECONDS

@@ -1,4 +1,4 @@
-"""The calls of Triton's gRPC service, as its published protocol lists them."""
+"""Tests of the calls in Triton's gRPC service, as listed in its published protocol."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ def whole(
 
 # row: GRPC-01 GRPC-25
 def test_the_service_has_these_calls() -> None:
-    """The published protocol has no call more."""
+    """The published protocol has no other calls."""
     assert sorted(method.name for method in SERVICE.methods) == sorted(CALLS)
 
 
 @pytest.mark.parametrize("name", CALLS)
 # row: GRPC-01
 def test_every_call_is_answered(whole: Server, name: str) -> None:
-    """An empty message gets a response or a refusal of its content, never of the call."""
+    """An empty message gets a response, or its contents are refused, but never the call
+    itself."""
     request = message_factory.GetMessageClass(SERVICE.methods_by_name[name].input_type)()
     with grpc_stub(whole) as stub:
         call = getattr(stub, name)
@@ -61,7 +62,7 @@ def test_every_call_is_answered(whole: Server, name: str) -> None:
 
 
 def test_an_unknown_call(whole: Server) -> None:
-    """Calls that are not there are UNIMPLEMENTED."""
+    """Nonexistent calls get UNIMPLEMENTED."""
     with grpc.insecure_channel(whole.grpc_url) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelGuess")
         with pytest.raises(grpc.RpcError) as caught:

@@ -1,4 +1,4 @@
-"""The protocol of inference streams: order, last responses, failures, ends."""
+"""Tests of the inference stream protocol: order, last responses, failures and ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ERRORS_AS_STATUS = (("triton_grpc_error", "true"),)
 
 
 def write_token_counter(repository: pathlib.Path, name: str, decoupled: bool) -> None:
-    """A model that takes two milliseconds for each token."""
+    """A model that takes two milliseconds per token."""
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(
         f"""
@@ -48,7 +48,7 @@ def write_token_counter(repository: pathlib.Path, name: str, decoupled: bool) ->
 def streaming(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server with quick, slow and decoupled models."""
+    """A server with fast, slow and decoupled models."""
     repository = tmp_path_factory.mktemp("streaming")
     make_models.write_models(repository, make_models.EXAMPLES, ["simple"])
     write_token_counter(repository, "tokens", decoupled=True)
@@ -78,7 +78,7 @@ def tokens(
 
 
 def simple(name: str, model: str = "simple") -> service_pb2.ModelInferRequest:
-    """A request that gets its response at once."""
+    """A request that gets its response immediately."""
     request = service_pb2.ModelInferRequest(model_name=model, id=name)
     for tensor in ("INPUT0", "INPUT1"):
         request.inputs.add(name=tensor, datatype="INT32", shape=[1, 16])
@@ -87,31 +87,31 @@ def simple(name: str, model: str = "simple") -> service_pb2.ModelInferRequest:
 
 
 def shown(response: service_pb2.ModelStreamInferResponse) -> tuple[str, str, bool]:
-    """Identifier, what the response is, and whether it is the last."""
+    """The ID, the kind of response, and whether it is the last one."""
     infer = response.infer_response
     kind = "error" if response.error_message else "outputs" if infer.outputs else "empty"
     return infer.id, kind, infer.parameters["triton_final_response"].bool_param
 
 
 class Requests:
-    """The requests of a stream, sent on the test's command."""
+    """The requests of a stream, which are sent when the test says so."""
 
     def __init__(self, requests: Iterable[service_pb2.ModelInferRequest] = ()) -> None:
-        """Begins with `requests`; the stream stays open."""
+        """Starts with `requests`; the stream stays open."""
         self._queue: queue.SimpleQueue[service_pb2.ModelInferRequest | None] = queue.SimpleQueue()
         for request in requests:
             self.send(request)
 
     def send(self, request: service_pb2.ModelInferRequest) -> None:
-        """Sends one more."""
+        """Sends one more request."""
         self._queue.put(request)
 
     def end(self) -> None:
-        """Sends no more."""
+        """Sends no more requests."""
         self._queue.put(None)
 
     def __iter__(self) -> Iterator[service_pb2.ModelInferRequest]:
-        """Each request in turn."""
+        """Sends each request in turn."""
         return iter(self._queue.get, None)
 
 
@@ -120,7 +120,7 @@ Stub = service_pb2_grpc.GRPCInferenceServiceStub
 
 # row: GRPC-12
 def test_responses_keep_the_order_of_requests(stub: Stub) -> None:
-    """A quick model waits for a slow one before it."""
+    """A fast model waits for a slow one before it."""
     requests = [tokens(20, "slow", "tokens_together"), simple("a"), simple("b")]
     responses = list(stub.ModelStreamInfer(iter(requests)))
     expected = [("slow", "outputs", True), ("a", "outputs", True), ("b", "outputs", True)]
@@ -129,7 +129,7 @@ def test_responses_keep_the_order_of_requests(stub: Stub) -> None:
 
 # row: GRPC-12
 def test_decoupled_responses_do_not_wait(stub: Stub) -> None:
-    """They overtake responses that wait for their predecessors, and delay none."""
+    """They overtake responses that wait for their predecessors, and don't delay any."""
     requests = Requests([tokens(ENDLESS, "slow", "tokens_together"), tokens(3, "quick")])
     call = stub.ModelStreamInfer(iter(requests))
     received = [shown(response) for response in itertools.islice(call, 3)]
@@ -145,7 +145,7 @@ def test_decoupled_responses_do_not_wait(stub: Stub) -> None:
 
 # row: GRPC-13 DEC-02
 def test_final_responses_are_marked(stub: Stub) -> None:
-    """With a token, or without one if the client wants to know."""
+    """It comes with a token, or without one if the client asks for it."""
     assert [shown(r) for r in stub.ModelStreamInfer(iter([tokens(2)]))] == [
         ("t", "outputs", False),
         ("t", "outputs", True),
@@ -154,14 +154,14 @@ def test_final_responses_are_marked(stub: Stub) -> None:
     (end,) = stub.ModelStreamInfer(iter([tokens(0, ends=True)]))
     assert shown(end) == ("t", "empty", True)
     assert end.infer_response.model_name == "tokens"
-    # It has no effect where a response is final anyway.
+    # It has no effect if a response is final anyway.
     responses = stub.ModelStreamInfer(iter([tokens(2, ends=True)]))
     assert [shown(r)[2] for r in responses] == [False, True]
 
 
 # row: GRPC-11
 def test_an_ended_stream_waits_for_its_responses(stub: Stub) -> None:
-    """The client closes its sending half at once."""
+    """The client immediately closes its sending half."""
     requests = [tokens(25, "a"), tokens(20, "b", "tokens_together"), tokens(15, "c")]
     call = stub.ModelStreamInfer(iter(requests))
     names = [shown(response)[0] for response in call]
@@ -177,7 +177,7 @@ def test_an_empty_stream_ends_with_ok(stub: Stub) -> None:
 
 # row: GRPC-14
 def test_failures_are_messages(stub: Stub) -> None:
-    """They name their request, keep the order, and the stream continues."""
+    """They name their request and keep the order, and the stream continues."""
     bad_version, bad_input = simple("version"), simple("input")
     bad_version.model_version = "x"
     bad_input.inputs[0].name = "X"
@@ -201,7 +201,7 @@ def test_failures_are_messages(stub: Stub) -> None:
     errors = {r.infer_response.id: r for r in responses if r.error_message}
     assert "unknown model" in errors["absent"].error_message
     assert "'X'" in errors["input"].error_message
-    # The error of a model has more fields than those of requests that reach none.
+    # A model's error has more fields than the error of a request that doesn't reach a model.
     assert errors["count"].infer_response.model_name == "tokens"
     assert errors["count"].infer_response.parameters["triton_final_response"].bool_param
     assert {name: fields[name] for name in ("absent", "version", "input")} == {
@@ -211,7 +211,7 @@ def test_failures_are_messages(stub: Stub) -> None:
 
 # row: GRPC-14
 def test_failures_as_status(stub: Stub) -> None:
-    """The client requested that the first failure of a model ends the stream."""
+    """The client requested that a model's first failure ends the stream."""
     requests = Requests([simple("absent", "absent"), simple("good")])
     call = stub.ModelStreamInfer(iter(requests), metadata=ERRORS_AS_STATUS)
     assert shown(next(call)) == ("absent", "error", False)
@@ -253,7 +253,7 @@ def finished(server: Server, model: str) -> int:
 
 
 def is_idle(server: Server, model: str) -> bool:
-    """Whether the model has no request at all."""
+    """Returns true if the model has no requests at all."""
     sequences = server.scheduler(model)["sequences"]
     return sequences["taken_slots"] == sequences["backlog_length"] == 0
 
@@ -282,7 +282,7 @@ def test_a_broken_stream_cancels_its_requests(streaming: Server, model: str, how
 
 @pytest.mark.parametrize("model", ["tokens", "tokens_together"])
 def test_a_stream_past_its_deadline_cancels_its_requests(streaming: Server, model: str) -> None:
-    """A deadline has the effect of a broken connection."""
+    """A deadline has the same effect as a broken connection."""
     # If the machine pauses, a short deadline may pass without a single response.
     for seconds in (1, 5, 30):
         wait_until(lambda: is_idle(streaming, model), RESPONSE_SECONDS_MAX, "nothing is left")
@@ -305,7 +305,7 @@ def test_a_stream_past_its_deadline_cancels_its_requests(streaming: Server, mode
 
 
 def test_more_requests_than_a_stream_takes_at_once(stub: Stub) -> None:
-    """The client sends them all before it reads one response."""
+    """The client sends all of them before it reads one response."""
     count = 10_000
     sent = threading.Event()
 
@@ -321,7 +321,7 @@ def test_more_requests_than_a_stream_takes_at_once(stub: Stub) -> None:
 
 
 def library_inputs(library: Any, count: int) -> list[Any]:
-    """The request for tokens as the client library takes it."""
+    """The request for tokens in the form that the client library expects."""
     tensor = library.InferInput("COUNT", [1, 1], "INT32")
     tensor.set_data_from_numpy(numpy.array([[count]], numpy.int32))
     return [tensor]
@@ -341,7 +341,7 @@ class Callback:
 
 
 def test_the_client_library(streaming: Server) -> None:
-    """Its stream with a callback, with last responses and with an error between them."""
+    """The library's stream with a callback, with last responses and with an error between them."""
     with tritonclient.grpc.InferenceServerClient(streaming.grpc_url) as client:
         stream = Callback(client)
         client.async_stream_infer(
@@ -364,7 +364,7 @@ def test_the_client_library(streaming: Server) -> None:
 
 
 def test_the_client_library_with_status(streaming: Server) -> None:
-    """The error has a status then, and the stream is over."""
+    """In this case, the error has a status, and the stream ends."""
     with tritonclient.grpc.InferenceServerClient(streaming.grpc_url) as client:
         stream = Callback(client, headers=dict(ERRORS_AS_STATUS))
         client.async_stream_infer("tokens", library_inputs(tritonclient.grpc, -1))
@@ -374,7 +374,7 @@ def test_the_client_library_with_status(streaming: Server) -> None:
 
 
 async def read_all(url: str) -> dict[str, list[int]]:
-    """Tokens by request, over a stream of the asynchronous library."""
+    """The tokens of each request, over a stream of the asynchronous library."""
 
     async def requests() -> Any:
         for name, count in (("a", 4), ("b", 2), ("c", 3)):
@@ -392,13 +392,13 @@ async def read_all(url: str) -> dict[str, list[int]]:
 
 
 def test_the_asynchronous_library(streaming: Server) -> None:
-    """Each request has its tokens in order."""
+    """Each request gets its tokens in order."""
     received = asyncio.run(read_all(streaming.grpc_url))
     assert received == {"a": [0, 1, 2, 3], "b": [0, 1], "c": [0, 1, 2]}
 
 
 async def cancel_one_of_two(url: str) -> list[int]:
-    """Cancels one stream and reads another to its end."""
+    """Cancels one stream, and reads another to its end."""
 
     async def endless() -> Any:
         inputs = library_inputs(tritonclient.grpc.aio, ENDLESS)
@@ -418,7 +418,7 @@ async def cancel_one_of_two(url: str) -> list[int]:
 
 
 def test_the_asynchronous_library_cancels(streaming: Server) -> None:
-    """Streams of a connection end one by one."""
+    """A connection's streams end one by one."""
     assert asyncio.run(cancel_one_of_two(streaming.grpc_url)) == list(range(5))
 
 

@@ -1,7 +1,7 @@
-"""One test for each way in which hostile input once cost more than it may.
+"""Contains one test for each way in which hostile input once cost more than it may.
 
-Each ends with a live server, a good response and memory near where it was: see
-`resilience.unharmed`. Those about connections are in `test_hardening_connections.py`.
+Each test ends with a running server, a good response and nearly unchanged memory; see
+`resilience.unharmed`. The tests about connections are in `test_hardening_connections.py`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def explicit(start_server: StartServer, repository: pathlib.Path) -> Iterator[Server]:
-    """A server on which clients load models. One model serves from the start."""
+    """A server on which clients load models. One model is served from the start."""
     with start_server(repository, EXPLICIT, f"--load-model={GOOD_MODEL}") as running:
         yield running.wait_until_ready()
     assert running.process.returncode == 0
@@ -93,25 +93,25 @@ def unload(server: Server, model: str) -> Reply:
 
 
 def check_bad_request(reply: Reply, text: str) -> None:
-    """The reply is 400 with a short text that contains `text`."""
+    """The response is 400 with a short text that contains `text`."""
     assert reply.status == 400, reply.body[:1000]
     assert text in reply.error()
     assert len(reply.body) < TEXT_BYTES_MAX
 
 
 def body_with(shape: bytes) -> bytes:
-    """A request of 38 MiB at most with this shape."""
+    """A request of at most 38 MiB with this shape."""
     return (
         b'{"inputs":[{"name":"INPUT0","datatype":"INT32","data":[7],"shape":[' + shape + b"]}]}"
     )
 
 
-# Finding 2: memory far beyond the body.
+# Finding 2: memory use far beyond the size of the body.
 
 
 @pytest.mark.parametrize("dim", [b"2,", b"1,"], ids=["overflow", "ones"])
 def test_dims_over_http_are_counted_before_they_are_collected(server: Server, dim: bytes) -> None:
-    """38 MiB of dimensions took 1.4 GiB, and came back in the error."""
+    """38 MiB of dimensions used 1.4 GiB, and were returned in the error."""
     with unharmed(server, peak_mebibytes=160):
         reply = server.infer(GOOD_MODEL, body_with(dim * (19 * MEBIBYTE) + b"1"))
         check_bad_request(reply, "shape has more than 256 dimensions")
@@ -125,7 +125,7 @@ def test_dims_over_grpc_are_counted_before_they_are_collected(server: Server) ->
 
 
 def test_parameters_over_http_are_counted(server: Server) -> None:
-    """Eleven times the body."""
+    """It used eleven times the size of the body."""
     parameters = b",".join(b'"%d":0' % number for number in range(2_000_000))
     body = b'{"parameters":{' + parameters + b"}," + json.dumps(GOOD_REQUEST).encode()[1:]
     with unharmed(server, peak_mebibytes=160):
@@ -135,7 +135,7 @@ def test_parameters_over_http_are_counted(server: Server) -> None:
 
 @pytest.mark.parametrize("place", ["request", "input", "output"])
 def test_parameters_over_grpc_are_counted_everywhere(server: Server, place: str) -> None:
-    """Those of an input were not."""
+    """The dimensions of an input were not limited."""
     message = infer_message()
     holder = {"request": message, "input": message.inputs[0], "output": message.outputs.add()}
     for number in range(400_000):
@@ -145,7 +145,7 @@ def test_parameters_over_grpc_are_counted_everywhere(server: Server, place: str)
 
 
 def test_strings_over_grpc_have_no_number(server: Server) -> None:
-    """As list and as raw contents: memory is their limit, as in Triton."""
+    """They are sent as a list and as raw contents. As in Triton, memory is their limit."""
     count = (1 << 22) + 1
     listed = infer_message(datatype="BYTES", shape=[1, count])
     listed.model_name = "identity_bytes"
@@ -161,7 +161,7 @@ def test_strings_over_grpc_have_no_number(server: Server) -> None:
 
 
 def test_long_names_are_not_repeated(server: Server) -> None:
-    """A name of 16 MiB came back, and was compared and copied on the way."""
+    """A name of 16 MiB was returned, and was compared and copied on the way."""
     name = "n" * (16 * MEBIBYTE)
     tensor = GOOD_REQUEST["inputs"][0]
     with grpc_stub(server) as stub, unharmed(server, peak_mebibytes=160):
@@ -181,7 +181,7 @@ def test_long_names_are_not_repeated(server: Server) -> None:
 
 
 def test_thousands_of_long_names_are_compared_once(server: Server) -> None:
-    """4,096 inputs with long names that differ at their ends."""
+    """4,096 inputs with long names that differ only at the end."""
     tensor = GOOD_REQUEST["inputs"][0]
     inputs = [{**tensor, "name": f"{'n' * 4000}{number}"} for number in range(4096)]
     with unharmed(server, peak_mebibytes=160):
@@ -190,7 +190,7 @@ def test_thousands_of_long_names_are_compared_once(server: Server) -> None:
 
 
 def test_typed_contents_take_no_more_than_their_tensor(server: Server) -> None:
-    """One byte on the wire is eight in memory, and growing lists would double that."""
+    """One byte on the wire is eight bytes in memory, and growing lists would double that."""
     message = infer_message()
     del message.raw_input_contents[:]
     message.inputs[0].contents.int64_contents.extend([1] * (8 * MEBIBYTE))
@@ -222,13 +222,13 @@ def failing_load(server: Server, name: str) -> Reply:
 def test_failed_loads_keep_neither_directories_nor_descriptors(
     start_server: StartServer, repository: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """232 of them ended the descriptors of a server with a limit of 256."""
+    """232 of them used up the descriptors of a server with a limit of 256."""
     environment = {"TMPDIR": str(tmp_path)}
     flags = (EXPLICIT, f"--load-model={GOOD_MODEL}")
     with start_server(repository, *flags, environment=environment) as server:
         server.wait_until_ready()
         with unharmed(server):
-            # The first ones open what stays open, such as the library of the backend.
+            # The first ones open files that stay open, such as the backend's library.
             for number in range(5):
                 check_bad_request(failing_load(server, f"new_{number}"), "load failed for model")
             before = open_descriptors(server)
@@ -239,9 +239,9 @@ def test_failed_loads_keep_neither_directories_nor_descriptors(
                 20,
                 "descriptors are closed and directories are removed",
             )
-            # As in Triton, the server is not ready while a model has failed, ...
+            # As in Triton, the server isn't ready while a model has failed, ...
             assert server.get("/v2/health/ready").status == 400
-            # ... and who asks why is told.
+            # ... and clients that ask for the reason get it.
             failed = {name: entry for name, entry in index(server).items() if "new_" in name}
             assert len(failed) == 100
             assert {entry["state"] for entry in failed.values()} == {"UNAVAILABLE"}
@@ -259,7 +259,7 @@ def test_failed_loads_keep_neither_directories_nor_descriptors(
 def test_mistakes_of_a_configuration_are_shown_up_to_a_number(
     explicit: Server, field: str
 ) -> None:
-    """1.1 MiB of inputs without names became 76 MiB of errors."""
+    """1.1 MiB of inputs without names caused 76 MiB of errors."""
     text = json.dumps(identity_config(SPARE_MODEL))[:-1]
     members = {
         "input": '"input":[' + ",".join(['{"optional":false}'] * 60_000) + "]",
@@ -278,7 +278,7 @@ def test_mistakes_of_a_configuration_are_shown_up_to_a_number(
 
 
 def test_configurations_have_a_size(explicit: Server) -> None:
-    """Empty objects take three bytes of text and hundreds in memory."""
+    """Empty objects take three bytes of text and hundreds of bytes in memory."""
     text = json.dumps(identity_config(SPARE_MODEL))[:-1]
     with unharmed(explicit, peak_mebibytes=256):
         for count, expected in ((10_000_000, "at most 4194304 are read"), (1_000_000, "objects")):
@@ -292,7 +292,7 @@ def test_configurations_have_a_size(explicit: Server) -> None:
 
 @pytest.mark.parametrize("parameter", ["batch_padding", "batch_padding_outputs"])
 def test_names_of_padding_are_not_repeated_by_each_error(explicit: Server, parameter: str) -> None:
-    """Each error quoted the whole list: gigabytes for a list of 175 KiB."""
+    """Each error quoted the whole list, which added up to gigabytes for a list of 175 KiB."""
     config = identity_config(SPARE_MODEL) | {"max_batch_size": 8, "dynamic_batching": {}}
     names = ",".join(f"n{number}=0" for number in range(100_000))
     lists = {"batch_padding": "INPUT0=0", parameter: names}
@@ -314,7 +314,7 @@ def warmup_config(name: str, sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_warmup_is_bounded(explicit: Server) -> None:
-    """4,294,967,295 executions took for ever, on one of the four threads that load."""
+    """4,294,967,295 executions never ended, on one of the four threads that load models."""
     with unharmed(explicit):
         for _ in range(8):
             config = json.dumps(warmup_config(SPARE_MODEL, {"count": 4_294_967_295}))
@@ -340,7 +340,7 @@ def copy_slow_model(models: pathlib.Path, repository: pathlib.Path, name: str) -
 def test_warmup_ends_with_an_unload(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """More long warmups than threads that load: unloads end them."""
+    """There are more long warmups than threads that load models, and unloads end them."""
     names = [f"slow_{number}" for number in range(6)]
     shutil.copytree(models / GOOD_MODEL, tmp_path / GOOD_MODEL)
     for name in names:
@@ -350,8 +350,8 @@ def test_warmup_ends_with_an_unload(
         with unharmed(server), concurrent.futures.ThreadPoolExecutor(2 * len(names)) as pool:
             loads = [pool.submit(load, server, name) for name in names]
             wait_until(lambda: server.log().count("loading: slow_") >= 4, 60, "warmups run")
-            # A load that comes after the unload of its model begins a warmup again. Loads
-            # without a thread end behind those that have one.
+            # A load that comes after its model's unload starts a warmup again. Loads without a
+            # thread end after those that have one.
             while not all(one.done() for one in loads):
                 for reply in pool.map(lambda name: unload(server, name), names):
                     assert reply.status == 200
@@ -366,7 +366,7 @@ def test_warmup_ends_with_an_unload(
 def test_slow_loads_leave_threads_for_others(
     start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """1,500 loads on one connection took 524 threads, and the index timed out."""
+    """1,500 loads on one connection used 524 threads, and the index timed out."""
     shutil.copytree(models / GOOD_MODEL, tmp_path / GOOD_MODEL)
     copy_slow_model(models, tmp_path, "slow")
     with start_server(tmp_path, EXPLICIT, f"--load-model={GOOD_MODEL}") as server:
@@ -376,7 +376,7 @@ def test_slow_loads_leave_threads_for_others(
             message = service_pb2.RepositoryModelLoadRequest(model_name="slow")
             calls = [stub.RepositoryModelLoad.future(message) for _ in range(1500)]
             wait_until(lambda: "loading: slow:1" in server.log(), 60, "a load is under way")
-            # On the same connection, behind all of them.
+            # It is on the same connection, after all of them.
             index_message = service_pb2.RepositoryIndexRequest()
             assert len(stub.RepositoryIndex(index_message, timeout=30).models) == 2
             assert index(server)["slow"]["state"] == "LOADING"
@@ -393,7 +393,7 @@ def test_slow_loads_leave_threads_for_others(
 
 # row: PREP-10
 def test_names_have_one_grammar(explicit: Server, repository: pathlib.Path) -> None:
-    """Loads with files took any name, of up to 4 MiB, and metrics grew with it."""
+    """Loads with files accepted any name of up to 4 MiB, and the metrics grew with it."""
     for name in (" blank", "back\\slash"):
         write_identity(repository, name)
     files = {"1/model": b""}
@@ -448,7 +448,7 @@ def test_files_over_grpc_have_the_size_of_those_over_http(explicit: Server) -> N
 
 
 def test_the_number_and_depth_of_files_are_limited(explicit: Server) -> None:
-    """300,000 empty files took ten seconds, each a directory or several."""
+    """300,000 empty files took ten seconds, and each created one or more directories."""
     many = {f"1/{number}": b"" for number in range(300_000)}
     deep = {"/".join("d" * 17) + "/f": b""}
     with grpc_stub(explicit) as stub, unharmed(explicit, peak_mebibytes=128):
@@ -468,7 +468,7 @@ def test_the_number_and_depth_of_files_are_limited(explicit: Server) -> None:
 def test_sparse_files_of_tensors_are_not_read_whole(
     explicit: Server, repository: pathlib.Path, kind: str, datatype: str
 ) -> None:
-    """A file of 3 GiB without a block on the disk, for a tensor of four bytes."""
+    """A file of 3 GiB without a block on disk, for a tensor of four bytes."""
     name = f"sparse_{kind}_{datatype.lower()}"
     tensor = f"data_type: {datatype} dims: [ 1 ]"
     sample = f'inputs {{ key: "INPUT0" value: {{ {tensor} input_data_file: "big" }} }}'
@@ -493,7 +493,7 @@ def test_sparse_files_of_tensors_are_not_read_whole(
     with unharmed(explicit, peak_mebibytes=64):
         reply = load(explicit, name)
         if datatype == "TYPE_INT32":
-            # As in Triton, the beginning of a long file is the tensor.
+            # As in Triton, the tensor is the beginning of a long file.
             assert reply.status == 200, reply
         else:
             check_bad_request(reply, "3221225472 bytes")
@@ -504,7 +504,8 @@ def test_sparse_files_of_tensors_are_not_read_whole(
 
 
 def test_log_lines_can_not_be_forged_by_unicode(explicit: Server) -> None:
-    """Characters that end a line or turn text around, beside the control characters."""
+    """Characters that end a line or reverse the text direction, in addition to the control
+    characters."""
     deceptive = "\u2028E1121 forged\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
     config = json.dumps({"name": f"x{deceptive}", "backend": "identity"})
     with unharmed(explicit):
@@ -523,7 +524,7 @@ def test_log_lines_can_not_be_forged_by_unicode(explicit: Server) -> None:
 def test_the_log_repeats_a_bounded_part_of_a_request(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """An identifier of 8 MiB became 48 MiB of the log, or 90."""
+    """An ID of 8 MiB became 48 or 90 MiB of the log."""
     flags = (EXPLICIT, f"--load-model={GOOD_MODEL}", "--log-verbose=2")
     with start_server(repository, *flags) as server:
         server.wait_until_ready()
@@ -537,16 +538,16 @@ def test_the_log_repeats_a_bounded_part_of_a_request(
             assert len(server.log()) - before < 20 * TEXT_BYTES_MAX
 
 
-# Finding 18: what has two meanings.
+# Finding 18: input with two meanings.
 
 
 def test_two_lengths_of_the_json_are_refused(server: Server) -> None:
-    """The first won, and another reader might take the second."""
+    """The first one was used, but another reader might use the second."""
     body = json.dumps(GOOD_REQUEST).encode()
     path = f"/v2/models/{GOOD_MODEL}/infer"
     right, wrong = f"{HEADER_LENGTH}: {len(body)}", f"{HEADER_LENGTH}: 0"
     with unharmed(server):
-        # Many headers are read by other code than few.
+        # Different code parses many headers than a few.
         for others in ([], [f"x-{number}: 1" for number in range(40)]):
             for headers, status in (
                 ([right, wrong], 400),
@@ -569,11 +570,11 @@ def test_surplus_raw_contents_are_refused(server: Server) -> None:
         check_refused(stub.ModelInfer, message, text)
 
 
-# Finding 20: sequences of others.
+# Finding 20: other clients' sequences.
 
 
 def test_the_scheduler_page_shows_no_correlation_ids(explicit: Server) -> None:
-    """With the ID of another client anybody could take part in its sequence."""
+    """With another client's ID, anyone could take part in its sequence."""
     secret = 8_675_309_123_456_789
     parameters = {"sequence_id": secret, "sequence_start": True}
     with unharmed(explicit):
@@ -588,13 +589,13 @@ def test_the_scheduler_page_shows_no_correlation_ids(explicit: Server) -> None:
         assert unload(explicit, "sequences").status == 200
 
 
-# Finding 21: what errors tell of the server.
+# Finding 21: what errors reveal about the server.
 
 
 def test_load_errors_name_neither_directories_nor_the_process(
     start_server: StartServer, repository: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """A directory for files that came with a load had the process identifier in its name."""
+    """The name of a directory for files that came with a load contained the process ID."""
     environment = {"TMPDIR": str(tmp_path)}
     flags = (EXPLICIT, f"--load-model={GOOD_MODEL}")
     with start_server(repository, *flags, environment=environment) as server:

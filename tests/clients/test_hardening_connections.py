@@ -1,4 +1,5 @@
-"""The findings of `test_hardening.py` that are about connections, time and work in progress.
+"""Tests of the findings from `test_hardening.py` that concern connections, time and work in
+progress.
 
 | finding | test |
 |---|---|
@@ -58,7 +59,7 @@ LONG_TEXT_NUMBERS = 4_000_000
 
 @pytest.fixture(name="busy")
 def busy_model(tmp_path: pathlib.Path) -> Iterator[Latch]:
-    """A repository with the model that is good, and one that waits for a latch."""
+    """A repository with the good model, and a model that waits for a latch."""
     write_identity(tmp_path, GOOD_MODEL)
     with Latch(tmp_path, "busy") as latch:
         yield latch
@@ -76,7 +77,7 @@ ONE_ROUND = {
 
 
 def inferences(server: Server, path: str) -> int:
-    """How often the model has executed, by one of the pages with statistics."""
+    """The number of the model's executions, according to one of the pages with statistics."""
     if path == "/metrics":
         name = 'nv_inference_count{model="onnx_slow",version="1"}'
         (line,) = (line for line in server.metrics().splitlines() if line.startswith(name))
@@ -90,7 +91,7 @@ def inferences(server: Server, path: str) -> int:
 
 
 def test_scraping_leaves_room_for_inference_and_stays_exact(server: Server) -> None:
-    """Pipelined scrapes hold up no inference, and no page is older than the request for it."""
+    """Pipelined scrapes don't delay any inference, and no page is older than the request for it."""
     stop = threading.Event()
     pages = get("/v2/models/stats") + get("/v2/models/onnx_slow/scheduler")
 
@@ -122,7 +123,8 @@ def test_scraping_leaves_room_for_inference_and_stays_exact(server: Server) -> N
 def test_the_number_of_connections_is_limited(
     start_server: StartServer, tmp_path: pathlib.Path, busy: Latch
 ) -> None:
-    """Idle connections make room for new ones; while all are busy, a new one is refused."""
+    """Idle connections make room for new ones; while all connections are busy, a new one is
+    refused."""
     body = json.dumps(busy.request(7)).encode()
     with start_server(tmp_path, "--connection-limit=4") as server:
         server.wait_until_ready()
@@ -153,7 +155,7 @@ def test_the_number_of_connections_is_limited(
             reply = server.get("/v2/health/live")
             assert (reply.status, reply.error()) == (503, "The server has too many connections")
             assert (reply.headers["Retry-After"], reply.headers["Connection"]) == ("1", "close")
-            # Metrics have places of their own.
+            # Metrics have a separate limit.
             assert "nv_inference_count" in server.metrics()
             busy.open()
             for connection in senders:
@@ -162,10 +164,10 @@ def test_the_number_of_connections_is_limited(
 
 
 def crowd(server: Server, stack: contextlib.ExitStack, count: int, sent: bytes) -> None:
-    """Connections that stay open and have sent this."""
+    """Connections that stay open and have sent these bytes."""
     for _ in range(count):
         connection = stack.enter_context(Connection(server))
-        # A refused connection may be closed already.
+        # A refused connection may already be closed.
         with contextlib.suppress(OSError):
             connection.send(sent)
 
@@ -181,7 +183,7 @@ def status_after_connecting(server: Server) -> int:
 
 
 def test_refused_clients_read_why(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Beside hundreds of refused clients that stay, each further one gets its 503."""
+    """While hundreds of refused clients stay connected, each additional one gets its 503."""
     with start_server(tmp_path, "--connection-limit=20") as server, contextlib.ExitStack() as stack:
         server.wait_until_ready()
         begun = get("/v2/health/live")[:20]
@@ -196,7 +198,7 @@ def test_refused_clients_read_why(start_server: StartServer, tmp_path: pathlib.P
 def test_few_descriptors(
     start_server: StartServer, tmp_path: pathlib.Path, limit: list[str]
 ) -> None:
-    """Idle connections make room at once; while none is idle, clients are told so."""
+    """Idle connections make room at once; while none is idle, clients receive an error."""
     launcher = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh"]
     with start_server(tmp_path, *limit, launcher=launcher) as server:
         server.wait_until_ready()
@@ -215,7 +217,7 @@ LIVE = "/inference.GRPCInferenceService/ServerLive"
 
 
 def test_idle_grpc_connections_make_room(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Those that have been idle for longest are sent away; those with a call stay."""
+    """The connections that have been idle longest are closed; those with a call remain."""
     write_identity(tmp_path, GOOD_MODEL)
     with start_server(tmp_path, "--connection-limit=4") as server, contextlib.ExitStack() as stack:
         server.wait_until_ready()
@@ -238,7 +240,7 @@ def test_idle_grpc_connections_make_room(start_server: StartServer, tmp_path: pa
                     assert goaway.reason == NO_ERROR
                     assert goaway.payload[8:] == b"too_many_connections"
                     assert connection.read_end() == []
-                # A client of gRPC connects anew.
+                # A gRPC client reconnects.
                 assert client.is_server_live()
                 busy.send(frame(DATA, END_STREAM, stream))
                 busy.read_until(is_end_of(stream))
@@ -247,7 +249,7 @@ def test_idle_grpc_connections_make_room(start_server: StartServer, tmp_path: pa
 def test_slow_heads_and_stalled_bodies_end(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Hundreds of them leave a good client alone, and get 408."""
+    """Hundreds of them don't affect a good client, and get 408."""
     flags = ["--connection-head-timeout=1", "--connection-stall-timeout=1"]
     write_identity(tmp_path, GOOD_MODEL)
     with (
@@ -268,7 +270,7 @@ def test_slow_heads_and_stalled_bodies_end(
         assert (good.read_response() or (0, b""))[0] == 200
 
 
-# Findings 14 and 15: transfer codings and chunks.
+# Findings 14 and 15: transfer encodings and chunks.
 
 
 #: A head; the transfer coding is to be filled in.
@@ -280,7 +282,7 @@ CHUNKED = (
 
 @pytest.mark.parametrize("coding", ["gzip, chunked", "chunked, chunked", "gzip", "identity"])
 def test_other_transfer_codings_are_refused(server: Server, coding: str) -> None:
-    """A body whose end two readers see in two places is not read."""
+    """A body isn't read if two readers could see its end in two different places."""
     with unharmed(server), Connection(server) as connection:
         connection.send(CHUNKED % coding.encode(), b"2\r\n{}\r\n0\r\n\r\n")
         assert (connection.read_response() or (0, b""))[0] == 400
@@ -291,7 +293,7 @@ def test_other_transfer_codings_are_refused(server: Server, coding: str) -> None
     "chunks", ["zz\r\nabc\r\n", "-3\r\nabc\r\n", "3\r\nabcde\r\n", "3\nabc\r\n"]
 )
 def test_malformed_chunks_are_refused(server: Server, chunks: str) -> None:
-    """The client is told before its connection is closed."""
+    """The client gets an error before its connection is closed."""
     with unharmed(server), Connection(server) as connection:
         connection.send(CHUNKED % b"chunked", chunks.encode(), b"0\r\n\r\n")
         status, body = connection.read_response() or (0, b"")
@@ -304,7 +306,7 @@ def test_malformed_chunks_are_refused(server: Server, chunks: str) -> None:
 
 # row: HTTP-21
 def test_every_chunk_with_content_counts(server: Server) -> None:
-    """Also those of 512 bytes, and none more than Triton takes."""
+    """This includes those of 512 bytes, and no more than Triton accepts."""
     chunk = b"200\r\n" + b" " * 512 + b"\r\n"
     for count, expected in [(65_536, 200), (65_537, 400)]:
         with unharmed(server), Connection(server) as connection:
@@ -314,13 +316,13 @@ def test_every_chunk_with_content_counts(server: Server) -> None:
             assert (connection.read_response() or (0, b""))[0] == expected
 
 
-# Finding 16: clients that send no more.
+# Finding 16: clients that have stopped sending.
 
 
 def test_a_client_that_sends_no_more_gets_its_response(
     start_server: StartServer, tmp_path: pathlib.Path, busy: Latch
 ) -> None:
-    """The end of what it sends isn't the end of what it reads."""
+    """A client that has stopped sending may still be reading."""
     body = json.dumps(busy.request(7)).encode()
     with start_server(tmp_path) as server:
         server.wait_until_ready()
@@ -338,7 +340,7 @@ def test_a_client_that_sends_no_more_gets_its_response(
 
 @pytest.mark.parametrize("path", ["/v2/absent", "/v2/health/live", "/v2/trace/setting"])
 def test_refused_bodies_in_pieces_break_no_pipe(server: Server, path: str) -> None:
-    """The response arrives whatever is still to be sent, and the connection goes on."""
+    """The response arrives regardless of what is still to be sent, and the connection continues."""
     request = post(path, b"x" * 16_000)
     with unharmed(server):
         for _ in range(20):
@@ -350,13 +352,13 @@ def test_refused_bodies_in_pieces_break_no_pipe(server: Server, path: str) -> No
                 assert connection.read_response() == (200, b"")
 
 
-# Beside the findings: headers.
+# In addition to the findings: headers.
 
 
 def test_headers_are_forwarded_as_they_were_sent(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Names keep their case: only exact names are reserved. Tests of the doors see values."""
+    """Names keep their case: only exact names are reserved. Tests of the doors cover the values."""
     write_identity(tmp_path, GOOD_MODEL)
     with start_server(tmp_path, "--http-header-forward-pattern=.*iority|_") as server:
         server.wait_until_ready()
@@ -387,7 +389,7 @@ def rounds_message(rounds: int) -> service_pb2.ModelInferRequest:
 
 
 def leave_http(server: Server, is_executing: Any) -> None:
-    """Closes the connection under the request."""
+    """Closes the connection during the request."""
     document = json.loads(json.dumps(ONE_ROUND))
     document["inputs"][0]["data"] = [ENDLESS_ROUNDS]
     with Connection(server) as connection:
@@ -396,7 +398,7 @@ def leave_http(server: Server, is_executing: Any) -> None:
 
 
 def leave_grpc(server: Server, is_executing: Any) -> None:
-    """Closes the channel under the call."""
+    """Closes the channel during the call."""
     with grpc_stub(server) as stub:
         call = stub.ModelInfer.future(rounds_message(ENDLESS_ROUNDS))
         wait_until(is_executing, 30, "the request is executed")
@@ -404,7 +406,7 @@ def leave_grpc(server: Server, is_executing: Any) -> None:
 
 
 def cancel_grpc(server: Server, is_executing: Any) -> None:
-    """Cancels the call, and stays."""
+    """Cancels the call, and stays connected."""
     with grpc_stub(server) as stub:
         call = stub.ModelInfer.future(rounds_message(ENDLESS_ROUNDS))
         wait_until(is_executing, 30, "the request is executed")
@@ -412,7 +414,7 @@ def cancel_grpc(server: Server, is_executing: Any) -> None:
 
 
 def leave_stream(server: Server, is_executing: Any) -> None:
-    """Ends a stream under its request."""
+    """Ends a stream during its request."""
     with grpc_stub(server) as stub:
         requests = iter([rounds_message(ENDLESS_ROUNDS)])
         call = stub.ModelStreamInfer(requests)
@@ -434,14 +436,14 @@ def miss_deadline(server: Server, is_executing: Any) -> None:
 def test_an_execution_ends_when_its_client_has_left(
     start_server: StartServer, tmp_path: pathlib.Path, leave: Any
 ) -> None:
-    """A loop of 2**31 rounds went on, and kept the only instance from all other clients."""
+    """A loop of 2**31 rounds continued, and kept the only instance from all other clients."""
     make_models.write_models(tmp_path, make_models.TEST_MODELS, [GOOD_MODEL, "onnx_slow"])
     with start_server(tmp_path, "--exit-timeout-secs=1") as server:
         server.wait_until_ready()
         with unharmed(server):
             for number in range(1, 4):
                 leave(server, lambda: server.is_executing("onnx_slow"))
-                # The next execution is not ended with the one before.
+                # The next execution isn't ended together with the previous one.
                 for _ in range(3):
                     assert server.infer("onnx_slow", ONE_ROUND).status == 200
                 labels = 'model="onnx_slow",reason="CANCELED",version="1"'
@@ -455,7 +457,7 @@ def test_an_execution_ends_when_its_client_has_left(
 def test_starts_whose_clients_left_before_they_were_answered_hold_no_slots(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """300 abandoned starts kept a good client out until they were idle for long enough."""
+    """300 abandoned starts blocked a good client until they had been idle for long enough."""
     write_identity(tmp_path, GOOD_MODEL)
     batching = "sequence_batching { direct { } max_sequence_idle_microseconds: 3600000000 }"
     latch = Latch(tmp_path, "busy", batching, max_batch_size=2)
@@ -473,7 +475,8 @@ def test_starts_whose_clients_left_before_they_were_answered_hold_no_slots(
                     connection = stack.enter_context(Connection(server))
                     connection.send(post("/v2/models/busy/infer", start))
                     if number == 0:
-                        # It is too late for this one: its execution changes its sequence.
+                        # It is too late to cancel this one, because its execution changes its
+                        # sequence.
                         wait_until(lambda: server.is_executing("busy"), 30, "one is executed")
                 server.wait_for_pending("busy", len(starts) - 1)
             server.wait_for_pending("busy", 0)
@@ -487,7 +490,7 @@ def test_starts_whose_clients_left_before_they_were_answered_hold_no_slots(
 
 
 def test_floods_of_pings_leave_nothing(server: Server) -> None:
-    """Each ends its connection."""
+    """Each of them ends its connection."""
     with unharmed(server):
         for _ in range(REPETITIONS):
             with Http2Connection(server) as connection:
@@ -496,7 +499,7 @@ def test_floods_of_pings_leave_nothing(server: Server) -> None:
 
 
 def long_inference() -> tuple[str, bytes, list[str]]:
-    """The path, the body and the headers of a request whose response is a long text."""
+    """The path, body and headers of a request whose response is a long text."""
     data = numpy.arange(LONG_TEXT_NUMBERS, dtype=numpy.int32).tobytes()
     tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [1, LONG_TEXT_NUMBERS],
               "parameters": {"binary_data_size": len(data)}}
@@ -505,7 +508,7 @@ def long_inference() -> tuple[str, bytes, list[str]]:
 
 
 def long_generation() -> tuple[str, bytes, list[str]]:
-    """The same of the generate extension."""
+    """The same for the generate extension."""
     return "generate", json.dumps({"INPUT0": list(range(LONG_TEXT_NUMBERS))}).encode(), []
 
 
@@ -515,7 +518,7 @@ def test_other_connections_are_served_while_a_long_text_is_encoded(
     tmp_path: pathlib.Path,
     long: Callable[[], tuple[str, bytes, list[str]]],
 ) -> None:
-    """One thread serves all connections, and answers between the execution and the response."""
+    """One thread serves all connections, and responds between the execution and the response."""
     write_identity(tmp_path, "identity")
     action, body, headers = long()
     with start_server(tmp_path, "--http-thread-count=1") as server:
@@ -542,7 +545,7 @@ def test_other_connections_are_served_while_a_long_text_is_encoded(
 def test_other_connections_are_served_while_a_long_text_is_read(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The same for the text of a request, whose response is no text."""
+    """The same for a request with a long text, whose response isn't a text."""
     write_identity(tmp_path, "identity")
     data = "[" + "1234567," * (LONG_TEXT_NUMBERS - 1) + "7]"
     tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [1, LONG_TEXT_NUMBERS], "data": 0}
@@ -565,7 +568,7 @@ def test_other_connections_are_served_while_a_long_text_is_read(
 def test_other_connections_are_served_while_a_long_text_to_generate_is_read(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The last element is wrong, so that the response is short."""
+    """The last element is invalid, so the response is short."""
     write_identity(tmp_path, "identity")
     body = b'{"INPUT0":[' + b"1234567," * (LONG_TEXT_NUMBERS - 1) + b'"x"]}'
     with start_server(tmp_path, "--http-thread-count=1") as server:

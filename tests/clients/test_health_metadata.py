@@ -1,4 +1,4 @@
-"""Health, metadata, configuration and the table of routes."""
+"""Tests of health, metadata, configuration and the table of routes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_unknown_models_are_not_ready_for_clients(
     name: str,
     version: str,
 ) -> None:
-    """Both client libraries say no, without an exception."""
+    """Both client libraries return false, without an exception."""
     assert http_client.is_model_ready(name, version) is False
     assert grpc_client.is_model_ready(name, version) is False
 
@@ -90,13 +90,13 @@ def test_grpc_health_service(server: Server) -> None:
 
 # row: HTTP-08
 def test_server_metadata(server: Server) -> None:
-    """Name, version and the extensions in their fixed order."""
+    """The name, the version and the extensions in their fixed order."""
     reply = server.get("/v2")
     assert reply.status == 200
     document = reply.json()
     assert list(document) == ["name", "version", "extensions"]
     assert document["name"] == "triton"
-    # Tools compare it with releases of Triton.
+    # Tools compare it with Triton's releases.
     assert document["version"].startswith("2.")
     assert server.is_triton or document["version"] == "2.73.0+galatea.0.1.0"
     assert document["extensions"] == EXTENSIONS
@@ -114,7 +114,7 @@ def test_server_metadata_over_grpc_is_the_same(
 @pytest.mark.parametrize("path", ["", "/versions/1"])
 # row: HTTP-09
 def test_model_metadata(server: Server, path: str) -> None:
-    """Shapes carry the batch dimension as -1."""
+    """Shapes contain the batch dimension as -1."""
     reply = server.get(f"/v2/models/simple{path}")
     assert reply.status == 200
     document = reply.json()
@@ -141,13 +141,13 @@ def test_model_metadata_over_grpc(
 )
 # row: HTTP-09
 def test_metadata_without_and_with_batches(server: Server, model: str, shape: list[int]) -> None:
-    """Only a model with batches gets a dimension that its configuration lacks."""
+    """Only a model with batches gets a dimension that isn't in its configuration."""
     (tensor,) = server.get(f"/v2/models/{model}").json()["inputs"]
     assert tensor["shape"] == shape
 
 
 def test_scalar_output_is_described_by_its_dims(server: Server) -> None:
-    """The metadata shows what clients see, not what the model's file says."""
+    """The metadata shows what clients see, not what the model's file contains."""
     (tensor,) = server.get("/v2/models/onnx_scalar").json()["outputs"]
     assert tensor == {"name": "OUTPUT0", "datatype": "FP32", "shape": [-1, 1]}
 
@@ -155,7 +155,7 @@ def test_scalar_output_is_described_by_its_dims(server: Server) -> None:
 @pytest.mark.parametrize("path", ["", "/versions/1"])
 # row: HTTP-06
 def test_model_readiness(server: Server, path: str) -> None:
-    """A ready model answers 200 without a body."""
+    """A ready model has status 200 and no body."""
     reply = server.get(f"/v2/models/simple{path}/ready")
     assert (reply.status, reply.body) == (200, b"")
 
@@ -163,7 +163,7 @@ def test_model_readiness(server: Server, path: str) -> None:
 @pytest.mark.parametrize("path", ["absent", "simple/versions/7"])
 # row: HTTP-06
 def test_unknown_models_are_not_ready(server: Server, path: str) -> None:
-    """A model that is not ready gives 400, whether or not it exists."""
+    """A model that isn't ready gets 400, whether or not it exists."""
     reply = server.get(f"/v2/models/{path}/ready")
     assert (reply.status, reply.error()) == (400, "Model version not ready")
     assert reply.headers["Content-Type"] == "text/plain"
@@ -171,7 +171,7 @@ def test_unknown_models_are_not_ready(server: Server, path: str) -> None:
 
 # row: PCFG-01 CFG-26
 def test_config_prints_every_default(server: Server) -> None:
-    """Clients read scheduling and instances from here."""
+    """Clients read scheduling settings and instances from here."""
     reply = server.get("/v2/models/simple/config")
     assert reply.status == 200
     config = reply.json()
@@ -211,7 +211,7 @@ def test_config_is_completed_from_the_model(server: Server) -> None:
 def test_config_over_grpc(
     server: Server, grpc_client: tritonclient.grpc.InferenceServerClient
 ) -> None:
-    """The message holds what the JSON form prints."""
+    """The message contains what the JSON form prints."""
     expected = server.get("/v2/models/mlp/config").json()
     config = grpc_client.get_model_config("mlp").config
     assert config.max_batch_size == expected["max_batch_size"] == 64
@@ -232,7 +232,7 @@ def test_config_over_grpc(
 )
 # row: HTTP-24
 def test_unknown_model_is_404(server: Server, operation: str) -> None:
-    """The text starts as clients know it."""
+    """The text starts as clients expect."""
     is_post = operation in ("/infer", "/generate", "/generate_stream")
     body = b'{"inputs":[]}' if is_post else None
     path = f"/v2/models/absent{operation}"
@@ -257,7 +257,7 @@ def test_unknown_version_is_404(server: Server, operation: str) -> None:
 @pytest.mark.galatea_only
 @pytest.mark.parametrize("model", ["simple", "autocomplete", "token_counter"])
 def test_scheduler_status(server: Server, model: str) -> None:
-    """With and without a version; unknown ones and other methods as for models."""
+    """With and without a version; unknown versions and other methods behave as for models."""
     path = f"/v2/models/{model}"
     for reply in (server.get(f"{path}/scheduler"), server.get(f"{path}/versions/1/scheduler")):
         assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
@@ -284,14 +284,14 @@ def test_scheduler_status(server: Server, model: str) -> None:
 def test_content_types(
     server: Server, method: str, path: str, status: int, content_type: str
 ) -> None:
-    """What is found out before the handler of JSON begins is plain text."""
+    """Errors that are found before the JSON handler starts are plain text."""
     reply = server.request(method, path, b"{}" if method == "POST" else None)
     assert (reply.status, reply.headers["Content-Type"]) == (status, content_type)
     assert not reply.body or list(json.loads(reply.body)) == ["error"]
 
 
 def test_the_reason_phrase_of_405(server: Server) -> None:
-    """It is that of Triton's library, however the request is served."""
+    """The text is Triton's library's, however the request is served."""
     for more in [b"", b"TE: trailers\r\n"]:
         with Connection(server) as connection:
             connection.send(b"POST /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n", more, b"\r\n")
@@ -313,7 +313,7 @@ def test_unknown_model_over_grpc_is_not_found(
 @pytest.mark.parametrize("version", ["x", "-1", "9223372036854775808"])
 # row: GRPC-05
 def test_bad_version_over_grpc_is_an_invalid_argument(server: Server, version: str) -> None:
-    """Only what begins with a positive integer names a version."""
+    """Only text that begins with a positive integer names a version."""
     import grpc
 
     with grpc.insecure_channel(server.grpc_url) as channel:

@@ -1,4 +1,4 @@
-"""How the server's memory allocator is set up."""
+"""Tests of the setup of the server's memory allocator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAP_BYTES = 64 << 20
 
 
 def heaps_beside_the_first(server: Server) -> int:
-    """Counts reservations as glibc makes them: a used part, and the rest without access."""
+    """Counts reservations in glibc's form: a used part, and the rest without access."""
     count = 0
     heap_end = None
     for line in pathlib.Path(f"/proc/{server.process.pid}/maps").read_text().splitlines():

@@ -1,4 +1,5 @@
-"""The HTTP form of an inference request: fields, binary parts, chosen outputs."""
+"""Tests of the HTTP form of an inference request: fields, binary parts and requested
+outputs."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def binary_request(**fields: Any) -> tuple[dict[str, Any], bytes]:
 
 
 def outputs(reply: Reply) -> dict[str, Any]:
-    """The outputs by name, with binary ones decoded as INT32."""
+    """The outputs by name, with binary outputs decoded as INT32."""
     assert reply.status == 200, reply
     document, binary = reply.tensors()
     found = {}
@@ -53,7 +54,7 @@ def outputs(reply: Reply) -> dict[str, Any]:
 
 
 def is_binary(reply: Reply) -> dict[str, bool]:
-    """Which outputs came in binary form."""
+    """The outputs that came in binary form."""
     document, _ = reply.tensors()
     return {one["name"]: "data" not in one for one in document["outputs"]}
 
@@ -64,7 +65,7 @@ DIFFERENCE = [number - 1 for number in ROW]
 
 # row: HTTP-10 HTTP-11
 def test_response_fields_and_order(server: Server) -> None:
-    """The keys of a response, in their order; every output when none is named."""
+    """The keys of a response in order; all outputs are returned if none is named."""
     reply = server.infer("simple", simple_request(id="42"))
     document = reply.json()
     assert list(document) == ["id", "model_name", "model_version", "outputs"]
@@ -82,14 +83,14 @@ def test_response_fields_and_order(server: Server) -> None:
 @pytest.mark.parametrize("fields", [{}, {"id": ""}])
 # row: HTTP-11
 def test_no_id_without_an_id(server: Server, fields: dict[str, Any]) -> None:
-    """An empty id counts as no id."""
+    """An empty ID counts as no ID."""
     assert "id" not in server.infer("simple", simple_request(**fields)).json()
 
 
 @pytest.mark.parametrize("identifier", ["x" * 1000, "grüße ☃", 'quote " and \\ and \n'])
 # row: HTTP-28
 def test_id_is_echoed_unchanged(server: Server, identifier: str) -> None:
-    """The id is the client's."""
+    """The ID is the client's."""
     assert server.infer("simple", simple_request(id=identifier)).json()["id"] == identifier
 
 
@@ -129,7 +130,7 @@ def test_nesting_of_data_is_free(server: Server, rows: list[Any]) -> None:
 
 # row: HTTP-15
 def test_binary_request_and_response(server: Server) -> None:
-    """Both directions in binary form."""
+    """Both directions are in binary form."""
     document, binary = binary_request(parameters={"binary_data_output": True})
     reply = server.infer("simple", document, binary)
     assert outputs(reply) == {"OUTPUT0": SUM, "OUTPUT1": DIFFERENCE}
@@ -138,7 +139,7 @@ def test_binary_request_and_response(server: Server) -> None:
 
 
 def test_binary_input_alone_gets_json(server: Server) -> None:
-    """The response's form doesn't follow the request's."""
+    """The response's form doesn't depend on the request's."""
     document, binary = binary_request()
     reply = server.infer("simple", document, binary)
     assert reply.headers["Content-Type"] == "application/json"
@@ -147,7 +148,7 @@ def test_binary_input_alone_gets_json(server: Server) -> None:
 
 
 def test_one_binary_and_one_json_input(server: Server) -> None:
-    """Only binary inputs take from the bytes after the JSON."""
+    """Only binary inputs use the bytes after the JSON."""
     document, binary = binary_request()
     document["inputs"][0] = simple_request()["inputs"][0]
     reply = server.infer("simple", document, binary[64:])
@@ -174,7 +175,7 @@ def test_a_listed_output_decides_for_itself(
 
 # row: HTTP-16
 def test_binary_and_json_outputs_together(server: Server) -> None:
-    """One binary output makes the whole body binary, with JSON in front."""
+    """One binary output makes the whole body binary, with the JSON first."""
     listed = [{"name": "OUTPUT0"}, {"name": "OUTPUT1", "parameters": {"binary_data": True}}]
     reply = server.infer("simple", simple_request(outputs=listed))
     assert is_binary(reply) == {"OUTPUT0": False, "OUTPUT1": True}
@@ -183,7 +184,8 @@ def test_binary_and_json_outputs_together(server: Server) -> None:
 
 # row: HTTP-17
 def test_raw_request(server: Server) -> None:
-    """A length of zero: the body is the tensor, the variable dimension follows from it."""
+    """With a length of zero, the body is the tensor, and the variable dimension follows
+    from its size."""
     values = numpy.array([1.5, -2.0, 3.25], numpy.float32)
     reply = server.infer("identity_fp32", values.tobytes(), headers={HEADER_LENGTH: "0"})
     assert reply.status == 200, reply
@@ -195,7 +197,7 @@ def test_raw_request(server: Server) -> None:
 
 
 def test_raw_request_to_a_fixed_shape(server: Server) -> None:
-    """Without a variable dimension the body has to fit."""
+    """Without a variable dimension, the body has to fit."""
     values = numpy.arange(6, dtype=numpy.float32)
     reply = server.infer("onnx_no_batch", values.tobytes(), headers={HEADER_LENGTH: "0"})
     assert reply.status == 200, reply
@@ -231,7 +233,7 @@ def test_incomplete_raw_request(server: Server, model: str, why: str) -> None:
 )
 # row: HTTP-19
 def test_compressed_requests(server: Server, coding: str, compress: Any) -> None:
-    """The length of the JSON part is counted after decompression."""
+    """The length of the JSON part is measured after decompression."""
     document, binary = binary_request()
     text = json.dumps(document).encode()
     headers = {"Content-Encoding": coding, HEADER_LENGTH: str(len(text))}
@@ -261,7 +263,7 @@ def test_unknown_compression_is_501(server: Server) -> None:
 )
 # row: HTTP-20
 def test_compressed_responses(server: Server, accepted: str, used: str | None) -> None:
-    """The supported encoding of the highest weight wins; unknown ones are ignored."""
+    """The supported encoding with the highest weight is used; unknown ones are ignored."""
     inflate = {"gzip": gzip.decompress, "deflate": zlib.decompress, None: bytes}[used]
     reply = server.infer("simple", simple_request(), headers={"Accept-Encoding": accepted})
     assert reply.status == 200

@@ -1,4 +1,4 @@
-"""I/O threads execute quick models inline, if the backend allows it.
+"""Tests that I/O threads execute fast models inline if the backend allows it.
 
 A backend that returns the name of its thread shows which thread executed. The I/O threads of
 the doors are called worker-0, worker-1 and so on.
@@ -103,7 +103,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def runs_inline(transport: Transport, model: str, task: int = 1) -> bool:
-    """Whether a door's thread executes the request."""
+    """Returns true if a door's thread executes the request."""
     return transport.infer(model, number(task))["OUT"].tolist() == [1]
 
 
@@ -115,7 +115,7 @@ def warm_up(transport: Transport, model: str) -> None:
 
 
 def test_quick_requests_execute_inline(transport: Transport) -> None:
-    """This applies to steps of an ensemble, too."""
+    """This also applies to steps of an ensemble."""
     warm_up(transport, "predictable")
     warm_up(transport, "chain")
 

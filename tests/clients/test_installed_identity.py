@@ -1,7 +1,8 @@
-"""A library `identity` in the directory of backends is used, and not the built-in backend.
+"""Tests that a library `identity` in the backend directory is used instead of the built-in
+backend.
 
-The last tests need Triton's own: GALATEA_TRITON_BACKENDS is a directory with it, as
-`identity/libtriton_identity.so`.
+The last tests need Triton's own library: GALATEA_TRITON_BACKENDS is a directory that contains it
+as `identity/libtriton_identity.so`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ needs_triton = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The example in C under the name of the built-in backend."""
+    """The C example under the name of the built-in backend."""
     path = tmp_path_factory.mktemp("library") / "libtriton_identity.so"
     compile_library(EXAMPLE, path)
     return path
@@ -72,7 +73,7 @@ def output(server: Server, model: str, name: str) -> list[float]:
 def test_the_built_in_backend_is_the_default(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """It is used without a library, and reads no settings."""
+    """The built-in backend is used if there is no library, and reads no settings."""
     write_model(tmp_path / "models", "usual", USUAL)
     write_model(tmp_path / "models", "any_name", ANY_NAME)
     flags = [
@@ -92,7 +93,7 @@ def test_the_built_in_backend_is_the_default(
 def test_an_installed_library_is_used(
     start_server: StartServer, library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """This applies to models of the repository and to those whose files clients send."""
+    """This applies to models in the repository, and to models whose files clients send."""
     flag = install(library, tmp_path / "backends")
     models = tmp_path / "models"
     write_model(models, "any_name", ANY_NAME)
@@ -119,7 +120,7 @@ def test_an_installed_library_is_used(
 def test_a_library_in_the_model_directory_wins(
     start_server: StartServer, library: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """It wins over a damaged one in the directory of backends."""
+    """It takes precedence over a damaged one in the backend directory."""
     damaged = tmp_path / "libtriton_identity.so"
     damaged.write_bytes(b"nothing")
     flag = install(damaged, tmp_path / "backends")
@@ -146,7 +147,7 @@ def test_a_check_uses_the_same_library(
 
 @pytest.fixture
 def triton(tmp_path: pathlib.Path) -> str:
-    """The flag for a directory with Triton's library."""
+    """The flag for a directory that contains Triton's library."""
     return install(pathlib.Path(BACKENDS) / "identity" / "libtriton_identity.so", tmp_path / "b")
 
 
@@ -155,7 +156,8 @@ def triton(tmp_path: pathlib.Path) -> str:
 def test_parameters_metric_and_delays(
     start_server: StartServer, flag: str, request: pytest.FixtureRequest, tmp_path: pathlib.Path
 ) -> None:
-    """Built in or Triton's: bytes of inputs in a metric, and parameters of responses."""
+    """In both the built-in backend and Triton's: the size of inputs in a metric, and
+    parameters of responses."""
     flags = [request.getfixturevalue(flag)] if flag else []
     config = USUAL + "max_batch_size: 8 dynamic_batching { }"
     delayed = config + """
@@ -201,7 +203,7 @@ def test_parameters_metric_and_delays(
 def test_requests_that_tritons_library_refuses(
     start_server: StartServer, triton: str, tmp_path: pathlib.Path
 ) -> None:
-    """Its own checks hold, in its words."""
+    """Its own checks apply, with its own texts."""
     write_model(tmp_path / "models", "any_name", ANY_NAME)
     with start_server(tmp_path / "models", triton, "--exit-on-error=false") as server:
         server.wait_until_live()

@@ -1,4 +1,4 @@
-"""Instance groups: the number of requests that run at the same time, and where."""
+"""Tests of instance groups: the number of requests that run at the same time, and where."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ parameters {{ key: "execute_delay_ms" value {{ string_value: "1" }} }}
 
 
 def write(repository: pathlib.Path, name: str, groups: str) -> None:
-    """A model whose executions have threads, because they take their time."""
+    """A model whose executions have their own threads, because they take some time."""
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(CONFIG.format(groups=groups))
 
@@ -117,7 +117,7 @@ def test_passive_instances_get_no_requests(
             one.result()
         config = server.get("/v2/models/model/config").json()
         assert [one["passive"] for one in config["instance_group"]] == [False, True]
-    # The end doesn't wait for them.
+    # The shutdown doesn't wait for them.
     assert server.process.returncode == 0 or server.is_triton
 
 
@@ -135,10 +135,10 @@ def bound_threads(server: Server, name: str) -> list[str]:
 
 
 def threads_named(server: Server, name: str) -> list[pathlib.Path]:
-    """The folders of the threads of this name."""
+    """The /proc directories of the threads with this name."""
     found = []
     for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
-        # Others may end while this looks, such as those that loaded models.
+        # Other threads may end during this search, such as those that loaded models.
         with contextlib.suppress(OSError):
             if (task / "comm").read_text().strip() == name:
                 found.append(task)
@@ -147,7 +147,7 @@ def threads_named(server: Server, name: str) -> list[pathlib.Path]:
 
 # row: CLI-21 INST-09
 def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """It binds the instance's thread, but no other model's."""
+    """It binds the instance's thread, but not those of other models."""
     core = min(os.sched_getaffinity(0))
     write(tmp_path, "bound", "instance_group [ { count: 2 host_policy: 'here' } ]")
     write(tmp_path, "loose", "instance_group [ { host_policy: 'nowhere' } ]")
@@ -169,7 +169,7 @@ def test_a_host_policy_binds_threads(start_server: StartServer, tmp_path: pathli
 def test_a_wrong_host_policy_fails_its_models(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The server starts; policies that no model uses do not matter."""
+    """The server starts; policies that no model uses don't matter."""
     write(tmp_path, "far", "instance_group [ { host_policy: 'far' } ]")
     write(tmp_path, "single", "instance_group [ { host_policy: 'single' } ]")
     write(tmp_path, "free", "")
@@ -190,7 +190,7 @@ def test_a_wrong_host_policy_fails_its_models(
 )
 # row: CLI-21
 def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """It binds memory to a node, and no thread to processors."""
+    """It binds memory to a node, but no thread to processors."""
     write(tmp_path, "near", "instance_group [ { host_policy: 'here' } ]")
     with start_server(tmp_path, "--host-policy=here,numa-node=0") as server:
         wait_until(
@@ -219,7 +219,7 @@ def test_a_host_policy_binds_memory(start_server: StartServer, tmp_path: pathlib
 def test_invalid_instance_groups(
     start_server: StartServer, tmp_path: pathlib.Path, groups: str, reason: str
 ) -> None:
-    """The log names the field and why."""
+    """The log names the field and the reason."""
     write(tmp_path, "model", groups)
     with start_server(tmp_path) as server:
         assert server.wait_for_exit() == 1
@@ -230,7 +230,7 @@ def test_invalid_instance_groups(
 def test_requests_to_passive_instances_are_refused(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The model does not keep the server from starting, and no request waits."""
+    """The model doesn't prevent the server from starting, and no request waits."""
     write(tmp_path, "model", "instance_group [ { passive: true } ]")
     with start_server(tmp_path) as server:
         server.wait_until_ready()
@@ -244,7 +244,7 @@ def test_requests_to_passive_instances_are_refused(
 def test_secondary_devices_are_shown_and_change_nothing(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The configuration has them, and the log says that no backend gets them."""
+    """They are in the configuration, and the log says that no backend gets them."""
     devices = "secondary_devices [ { kind: KIND_NVDLA device_id: 3 } ]"
     write(tmp_path, "model", f"instance_group [ {{ kind: KIND_CPU {devices} }} ]")
     with start_server(tmp_path) as server:
@@ -258,7 +258,7 @@ def test_secondary_devices_are_shown_and_change_nothing(
 def test_more_threads_than_processors_are_logged(
     start_server: StartServer, tmp_path: pathlib.Path, threads: str, warns: bool
 ) -> None:
-    """The model serves, and the log has the number of threads."""
+    """The model is served, and the log contains the number of threads."""
     make_models.write_models(tmp_path, make_models.TEST_MODELS, ["onnx_slow"])
     with (tmp_path / "onnx_slow" / "config.pbtxt").open("a") as config:
         config.write(
@@ -285,7 +285,7 @@ TRITONBACKEND_GetBackendAttribute(
 def test_a_backend_has_a_default_number_of_instances(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """For models that don't say how many they want."""
+    """This applies to models that don't specify a number."""
     EventModel(tmp_path, "three", source=PREFERS_THREE)
     EventModel(tmp_path, "two", "instance_group { count: 2 kind: KIND_CPU }", PREFERS_THREE)
     with start_server(tmp_path) as server:

@@ -1,7 +1,7 @@
-"""Requests that are executed repeatedly until their backend completes them.
+"""Tests of requests that are executed repeatedly until their backend completes them.
 
-The backend `token_counter` makes a token in each execution and says how many requests
-shared it: the batching is continuous if requests join and leave between executions.
+The backend `token_counter` produces a token in each execution, and reports how many requests shared
+the execution. Batching is continuous if requests join and leave between executions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ ENDLESS = 1_000_000
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Decoupled and single-response models; states kept by the server or the backend."""
+    """There are decoupled and single-response models, with states that the server or the backend
+    keeps."""
     repository = tmp_path_factory.mktemp("iterative")
     for name, make in iterative.MODELS.items():
         write_example(repository, name, make())
@@ -73,7 +74,7 @@ def tokens(stream: GrpcStream, requests: dict[str, int]) -> dict[str, list[int]]
 @pytest.mark.parametrize("number", [0, 1, 7, 300])
 # row: ITER-01 ITER-05
 def test_one_response(transport: Transport, strategy: str, state: str, number: int) -> None:
-    """Without decoupling the client gets one response with all tokens, and no sequence."""
+    """Without decoupling, the client gets one response with all tokens, and no sequence."""
     outputs = transport.infer(f"tokens_{strategy}_single_{state}", count(number))
     assert outputs["TOKEN"].reshape(-1).tolist() == list(range(number))
 
@@ -109,7 +110,7 @@ def test_many_requests_at_once(stream: GrpcStream, strategy: str, state: str) ->
 
 # row: ITER-05
 def test_an_iteration_after_the_idle_time_fails(stream: GrpcStream, strategy: str) -> None:
-    """The first token comes; then the sequence is not there any more, as in Triton."""
+    """The first token arrives; after that, the sequence no longer exists, as in Triton."""
     stream.send(f"late_{strategy}", count(5), request_id="a")
     assert tokens(stream, {"a": 1}) == {"a": [0]}
     with pytest.raises(InferenceServerException, match="must specify the START flag on the first"):
@@ -129,7 +130,7 @@ def test_states_are_shown(stream: GrpcStream, strategy: str) -> None:
 
 # row: ITER-03
 def test_sequence_parameters_mean_nothing(stream: GrpcStream, strategy: str) -> None:
-    """Each request is a sequence of its own, regardless of its parameters."""
+    """Each request is a separate sequence, regardless of its parameters."""
     model = f"tokens_{strategy}_decoupled_state"
     for name in ("a", "b"):
         stream.send(model, count(20), request_id=name, sequence_id=7, sequence_start=True)
@@ -143,7 +144,7 @@ def test_continuous_batching(
 ) -> None:
     """Three requests of 2, 4 and 6 tokens: the batch shrinks as they leave.
 
-    A fourth waits for a slot and joins the moment that the first leaves.
+    A fourth request waits for a slot, and joins as soon as the first one leaves.
     """
     text = STRATEGIES[strategy].replace("sequences: 4", "sequences: 3")
     write_example(tmp_path, "model", iterative.token_counter(True, text, max_batch_size=3))
@@ -191,7 +192,7 @@ def test_new_requests_join(server: Server, strategy: str) -> None:
 
 # row: ITER-06
 def test_cancelled_between_iterations(server: Server, strategy: str) -> None:
-    """Other requests get the slots of cancelled ones."""
+    """Other requests get the slots of cancelled requests."""
     model = f"slow_{strategy}"
     lost = GrpcStream(server)
     slot_count = 2 if strategy == "direct" else 4

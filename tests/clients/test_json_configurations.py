@@ -1,4 +1,5 @@
-"""Configurations in JSON, as loosely written as protocol buffers' reader takes them."""
+"""Tests of configurations in JSON, in all the loose forms that the protocol buffers parser
+accepts."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ REFUSED = {
 def server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server with a model without a configuration of its own."""
+    """A server with a model that has no configuration of its own."""
     repository: pathlib.Path = tmp_path_factory.mktemp("json")
     (repository / "m" / "1").mkdir(parents=True)
     with start_server(repository, "--model-control-mode=explicit") as running:
@@ -90,7 +91,7 @@ def load(server: Server, config: str) -> tuple[int, str]:
 
 
 def has(whole: Any, part: Any) -> bool:
-    """Whether the part is found in the whole."""
+    """Returns true if the part occurs in the whole."""
     if isinstance(part, dict):
         return all(key in whole and has(whole[key], value) for key, value in part.items())
     if isinstance(part, list):
@@ -101,7 +102,7 @@ def has(whole: Any, part: Any) -> bool:
 @pytest.mark.parametrize("name", TAKEN)
 # row: CFG-01
 def test_loose_json_is_taken(server: Server, name: str) -> None:
-    """The model is loaded with what it says."""
+    """The model is loaded with the configuration's values."""
     text, part = TAKEN[name]
     assert load(server, PLAIN % text) == (200, "")
     assert has(server.get("/v2/models/m/config").json(), part)
@@ -109,6 +110,6 @@ def test_loose_json_is_taken(server: Server, name: str) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_wrong_json_is_refused(server: Server, name: str) -> None:
-    """The text is Triton's; the log says what is wrong."""
+    """The text is Triton's, and the log says what is wrong."""
     expected = "failed to load 'm', failed to poll from model repository"
     assert load(server, PLAIN % REFUSED[name]) == (500, expected)

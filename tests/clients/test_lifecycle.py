@@ -1,4 +1,4 @@
-"""Start and end of the process; models that can't be loaded."""
+"""Tests of the start and end of the process, and of models that can't be loaded."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def slow_request(rounds: int) -> bytes:
 
 
 def waits_for(server: Server, count: int) -> bool:
-    """Whether a server that stops has waited for this many connections.
+    """Returns true if a server that is stopping has waited for this many connections.
 
-    In its first second it may count those of earlier requests, which it has not seen closed.
+    In its first second, it may count those of earlier requests, whose end it has not noticed yet.
     """
     return f": Found {count} HTTP service connections" in server.log()
 
 
 @pytest.fixture
 def slow_repository(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A repository with the slow model alone."""
+    """A repository with only the slow model."""
     make_models.write_models(tmp_path, make_models.TEST_MODELS, ["onnx_slow"])
     return tmp_path
 
@@ -64,7 +64,7 @@ def test_signals_end_an_idle_server(
 def test_requests_in_flight_are_finished(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """After SIGTERM accepted requests complete, and the exit code is 0."""
+    """After SIGTERM, accepted requests complete, and the exit code is 0."""
     latch = Latch(tmp_path, "busy", "instance_group { kind: KIND_CPU count: 1 }")
     with start_server(tmp_path) as server, ThreadPoolExecutor(3) as clients, latch:
         server.wait_until_ready()
@@ -85,7 +85,7 @@ def test_requests_in_flight_are_finished(
 def test_calls_are_refused_while_a_request_holds_the_end(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """New calls over gRPC get the text, on open connections and on new ones."""
+    """New calls over gRPC get the text, both on open connections and on new ones."""
     text = "GRPC server is shutting down and has stopped accepting new requests."
     latch = Latch(tmp_path, "busy")
     tensor = tritonclient.grpc.InferInput("INPUT0", [1], "INT32")
@@ -117,7 +117,7 @@ def test_calls_are_refused_while_a_request_holds_the_end(
 def test_open_connections_are_served_until_their_clients_close_them(
     start_server: StartServer, slow_repository: pathlib.Path
 ) -> None:
-    """After SIGTERM open HTTP connections work as before, and no new ones are made."""
+    """After SIGTERM, open HTTP connections work as before, and no new ones are accepted."""
     with start_server(slow_repository) as server:
         server.wait_until_ready()
         with Connection(server) as used, Connection(server) as unused, Connection(server) as half:
@@ -145,7 +145,7 @@ def test_open_connections_are_served_until_their_clients_close_them(
 def test_silent_connections_delay_the_end_by_the_exit_timeout(
     start_server: StartServer, slow_repository: pathlib.Path
 ) -> None:
-    """A client that keeps its connection doesn't hold the server for longer."""
+    """A client that keeps its connection doesn't delay the server any longer."""
     with start_server(slow_repository, "--exit-timeout-secs=2") as server:
         server.wait_until_ready()
         # The server knows the first when it responds to the second.
@@ -154,10 +154,10 @@ def test_silent_connections_delay_the_end_by_the_exit_timeout(
             idle.send(get("/v2/health/ready"))
             assert (idle.read_response() or (0, b""))[0] == 200
             server.terminate()
-            # Triton's exit code is 1 whenever the timeout is over.
+            # Triton's exit code is 1 whenever the timeout expires.
             assert server.wait_for_exit() == (1 if server.is_triton else 0)
             assert idle.is_closed_by_server() and half.is_closed_by_server()
-        # The connection that asked for readiness may still count in the first second.
+        # The connection that was used to check readiness may still be counted in the first second.
         assert re.search("Timeout 2: Found [23] HTTP service connections", server.log())
         assert "Timeout 1: Found 2 HTTP service connections" in server.log()
 
@@ -166,7 +166,7 @@ def test_silent_connections_delay_the_end_by_the_exit_timeout(
 def test_idle_connections_do_not_hold_the_end(
     start_server: StartServer, slow_repository: pathlib.Path
 ) -> None:
-    """Connections without a request are closed after two seconds, and the others live on."""
+    """Connections without a request are closed after two seconds, and the others stay open."""
     with start_server(slow_repository) as server:
         server.wait_until_ready()
         with Connection(server) as idle, Connection(server) as unused, Connection(server) as half:
@@ -175,7 +175,7 @@ def test_idle_connections_do_not_hold_the_end(
             half.send(get("/v2/health/ready")[:30])
             assert server.is_ready()
             server.terminate()
-            # While a client is about to send a request, none is closed.
+            # While a client is about to send a request, no connection is closed.
             wait_until(lambda: "Timeout 26: Found 3 HTTP" in server.log(), 60, "it waits")
             half.send(get("/v2/health/ready")[30:])
             assert (half.read_response() or (0, b""))[0] == 200
@@ -202,7 +202,7 @@ class TritonPythonModel:
 def test_a_load_that_never_ends_does_not_hold_the_end(
     start_server: StartServer, tmp_path: pathlib.Path, way: str
 ) -> None:
-    """Clients that wait for it are told, its process is gone, and the exit code is 0."""
+    """Clients that wait for it get an error, its process is gone, and the exit code is 0."""
     mark, repository = tmp_path / "begun", tmp_path / "models"
     repository.mkdir()
 
@@ -244,7 +244,7 @@ def test_a_load_that_never_ends_does_not_hold_the_end(
 
 
 def is_alive(process: int) -> bool:
-    """Whether there is a process of this number that is more than a dead one's remains."""
+    """Returns true if a process with this ID exists and isn't just the remains of a dead one."""
     try:
         state = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -382,7 +382,7 @@ REASONS = {
 
 
 def has_failed(server: Server, reason: str) -> bool:
-    """Whether the log has a line with the reason why 'broken' didn't load."""
+    """Returns true if the log has a line with the reason why 'broken' didn't load."""
     lines = server.log().splitlines()
     return any("broken" in line and reason in line for line in lines)
 
@@ -404,9 +404,9 @@ def broken_repository(root: pathlib.Path, name: str) -> pathlib.Path:
 def test_a_broken_model_is_reported(
     start_server: StartServer, tmp_path: pathlib.Path, name: str
 ) -> None:
-    """The other models serve; the log has the reason.
+    """The other models are served, and the log contains the reason.
 
-    A model that can't be read is not known to the server, which is ready without it.
+    The server doesn't know a model that can't be read, and is ready without it.
     """
     repository = broken_repository(tmp_path, name)
     with start_server(repository, "--exit-on-error=false") as server:
@@ -441,7 +441,7 @@ def test_a_broken_model_is_reported(
 def test_a_broken_model_fails_the_start(
     start_server: StartServer, tmp_path: pathlib.Path, name: str
 ) -> None:
-    """By default a server with a model that can't load doesn't start."""
+    """By default, a server doesn't start if a model can't load."""
     with start_server(broken_repository(tmp_path, name)) as server:
         assert server.wait_for_exit() == 1
         assert server.is_triton or has_failed(server, REASONS[name])
@@ -449,7 +449,7 @@ def test_a_broken_model_fails_the_start(
 
 # row: HTTP-05 CLI-05
 def test_readiness_need_not_be_strict(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """With --strict-readiness=false the server is ready despite a broken model."""
+    """With --strict-readiness=false, the server is ready despite a broken model."""
     repository = broken_repository(tmp_path, "corrupt model file")
     with start_server(repository, "--exit-on-error=false", "--strict-readiness=false") as server:
         server.wait_until_ready()
@@ -457,7 +457,7 @@ def test_readiness_need_not_be_strict(start_server: StartServer, tmp_path: pathl
 
 # row: HTTP-07 MR-01 MR-02
 def test_the_newest_version_is_served(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Versions are compared as numbers; older ones aren't loaded."""
+    """Versions are compared as numbers, and older ones aren't loaded."""
     model = tmp_path / "versions"
     for version in ("1", "2", "10"):
         (model / version).mkdir(parents=True)
@@ -472,7 +472,7 @@ def test_the_newest_version_is_served(start_server: StartServer, tmp_path: pathl
 
 # row: MR-03
 def test_version_policies(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """A policy loads all versions, or the named ones."""
+    """A policy loads all versions, or only the named ones."""
     for name, policy in (("all", "all { }"), ("specific", "specific { versions: [ 1, 3 ] }")):
         for version in ("1", "2", "3"):
             (tmp_path / name / version).mkdir(parents=True)
@@ -492,7 +492,7 @@ def test_version_policies(start_server: StartServer, tmp_path: pathlib.Path) -> 
 def test_runtime_may_name_the_default_library(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The default name has no effect, also for a built-in backend."""
+    """The default name has no effect, even for a built-in backend."""
     (tmp_path / "m" / "1").mkdir(parents=True)
     text = IDENTITY.format(name="m") + 'runtime: "libtriton_identity.so"\n'
     (tmp_path / "m" / "config.pbtxt").write_text(text)
@@ -533,7 +533,7 @@ def test_two_repositories(start_server: StartServer, tmp_path: pathlib.Path) -> 
 
 @pytest.mark.galatea_only
 def test_a_second_signal_is_ignored(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Requests have the exit timeout, however often the server is told to stop."""
+    """The exit timeout applies to requests, however often the server is asked to stop."""
     latch = Latch(tmp_path, "busy", "instance_group { kind: KIND_CPU count: 1 }")
     with start_server(tmp_path) as server, ThreadPoolExecutor(1) as clients, latch:
         server.wait_until_ready()

@@ -1,4 +1,5 @@
-"""Good requests at full speed while other clients send hostile ones and disconnect."""
+"""Tests good requests at full speed while other clients send hostile requests and
+disconnect."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ -1 ] } ]
 
 @pytest.fixture(scope="module")
 def generator(request: pytest.FixtureRequest) -> pathlib.Path:
-    """The program that makes the load."""
+    """The program that generates the load."""
     chosen = request.config.getoption("--load-generator")
     built = [ROOT / "target" / profile / "galatea-load" for profile in ("debug", "release")]
     path = next((path for path in ([chosen] if chosen else built) if path.is_file()), None)
@@ -54,7 +55,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture
 def loaded(start_server: StartServer, repository: pathlib.Path) -> Iterator[Server]:
-    """A server of its own."""
+    """A separate server."""
     with start_server(repository) as running:
         yield running.wait_until_ready()
     assert running.process.returncode == 0
@@ -63,7 +64,7 @@ def loaded(start_server: StartServer, repository: pathlib.Path) -> Iterator[Serv
 def run_load(
     generator: pathlib.Path, server: Server, protocol: str, **options: Any
 ) -> dict[str, Any]:
-    """Runs the load generator; returns its report."""
+    """Runs the load generator, and returns its report."""
     port = server.http_port if protocol == "http" else server.grpc_port
     command = [str(generator), f"--{protocol}", f"127.0.0.1:{port}"]
     for name, value in options.items():
@@ -76,7 +77,7 @@ def run_load(
 
 
 def assert_alive(server: Server) -> None:
-    """The process lives, and logged no panic."""
+    """The process is running, and logged no panic."""
     assert server.process.poll() is None, server.log()[-4000:]
     assert "panicked" not in server.log()
 
@@ -85,7 +86,7 @@ def assert_alive(server: Server) -> None:
 def test_hostile_requests_and_disconnects_disturb_no_good_request(
     loaded: Server, generator: pathlib.Path, protocol: str
 ) -> None:
-    """No good request fails, and the memory is where it was."""
+    """No good request fails, and memory returns to its earlier size."""
     options = {"connections": CONNECTIONS, "hostile": 10, "disconnects": 10}
     unused = resident_kilobytes(loaded)
     run_load(generator, loaded, protocol, seconds=max(2, SECONDS // 5), **options)
@@ -110,7 +111,7 @@ def test_hostile_requests_and_disconnects_disturb_no_good_request(
 def test_an_open_loop_writes_each_latency(
     loaded: Server, generator: pathlib.Path, tmp_path: pathlib.Path, protocol: str
 ) -> None:
-    """Requests arrive at the rate, and each good one leaves a pair of floats."""
+    """Requests arrive at the specified rate, and each good one leaves a pair of floats."""
     samples = tmp_path / "samples"
     report = run_load(generator, loaded, protocol, seconds=2, rate=200, samples=samples)
     assert report["failed"] == 0, report["failures"]

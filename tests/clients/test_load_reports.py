@@ -1,4 +1,4 @@
-"""Reports of the server's load in the headers of responses (HTTP-30)."""
+"""Tests of reports of the server's load in response headers (HTTP-30)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JSON = 'JSON {"named_metrics":{"kv_cache_utilization":0.25,"max_token_capacity":
 def server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server whose model reports the blocks of its cache."""
+    """A server whose model reports its cache blocks."""
     folder = tmp_path_factory.mktemp("load_reports")
     (folder / "models" / "m" / "1").mkdir(parents=True)
     (folder / "models" / "m" / "config.pbtxt").write_text(CONFIG)
@@ -48,14 +48,14 @@ def server(
 def test_reports_follow_generate_requests(
     server: Server, endpoint: str, form: str | None, expected: str | None
 ) -> None:
-    """The header has the gauges of TensorRT-LLM in the format that the client names."""
+    """The header contains TensorRT-LLM's gauges in the format that the client names."""
     headers = {} if form is None else {"endpoint-load-metrics-format": form}
     reply = server.request("POST", f"/v2/models/m/{endpoint}", BODY, headers)
     assert (reply.status, reply.headers.get("endpoint-load-metrics")) == (200, expected)
 
 
 def test_requests_that_reach_no_model_have_no_report(server: Server) -> None:
-    """Neither refused ones nor those of other endpoints have the header."""
+    """Neither refused requests nor those to other endpoints have the header."""
     headers = {"endpoint-load-metrics-format": "text"}
     for path, body in (
         ("/v2/models/m/generate", b"{}"),
@@ -71,7 +71,7 @@ def test_requests_that_reach_no_model_have_no_report(server: Server) -> None:
 def test_a_server_without_such_models_has_no_report(
     start_server: StartServer, server: Server, tmp_path: pathlib.Path
 ) -> None:
-    """Without the gauges there is no header."""
+    """Without the gauges, there is no header."""
     del server
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "config.pbtxt").write_text(CONFIG.replace("cache_blocks", "identity"))

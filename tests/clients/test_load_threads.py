@@ -1,4 +1,4 @@
-"""The number of models that load at once, and of retries of a failed load."""
+"""Tests of the number of models that load at the same time, and of retries of a failed load."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def build(libraries: pathlib.Path, name: str, source: str) -> None:
 
 
 def write_model(repository: pathlib.Path, name: str, backend: str) -> None:
-    """A model that is a configuration."""
+    """A model that consists of only a configuration."""
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(CONFIG % backend)
 
@@ -128,7 +128,7 @@ def test_the_number_of_models_that_load_at_once(
 
 
 def reason(server: Server) -> str:
-    """State and reason of the only model."""
+    """The state and reason of the only model."""
     (entry,) = server.request("POST", "/v2/repository/index", b"{}").json()
     return f"{entry['state']} {entry.get('reason', '')}".strip()
 

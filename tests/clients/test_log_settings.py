@@ -1,4 +1,4 @@
-"""Clients read and change the settings of the log while the server runs.
+"""Tests of clients that read and change the log settings while the server runs.
 
 The responses themselves are compared with Triton's in tests/differential.
 """
@@ -34,7 +34,7 @@ REQUEST = {
 
 @pytest.fixture
 def server(start_server: StartServer, tmp_path: pathlib.Path) -> Iterator[Server]:
-    """A server of the test's own: its log is changed."""
+    """A server for this test only, because its log is changed."""
     with start_server(tmp_path) as running:
         yield running.wait_until_ready()
 
@@ -48,7 +48,7 @@ def change(
     http_client: tritonclient.http.InferenceServerClient,
     grpc_client: tritonclient.grpc.InferenceServerClient,
 ) -> Change:
-    """Changes settings by a client, and returns all of them."""
+    """Changes settings through a client, and returns all of them."""
     if request.param == "http":
         return http_client.update_log_settings
 
@@ -76,7 +76,8 @@ def test_changes_hold_at_once_and_for_all_protocols(
     http_client: tritonclient.http.InferenceServerClient,
     grpc_client: tritonclient.grpc.InferenceServerClient,
 ) -> None:
-    """What one client sets decides what is logged, and every other client sees it."""
+    """A setting from one client determines what is logged, and every other client
+    sees it."""
     assert http_client.get_log_settings() == DEFAULTS
     assert probes(server, "default") == 0
     changed = change({"log_verbose_level": 1, "log_warning": False})
@@ -95,7 +96,8 @@ def test_changes_hold_at_once_and_for_all_protocols(
 
 # row: PLOG-02
 def test_a_mistake_keeps_the_changes_in_front_of_it(server: Server) -> None:
-    """As in Triton, settings are changed in a fixed order until the first mistake."""
+    """As in Triton, settings are changed in a fixed order until the first invalid
+    one."""
     body = json.dumps({"log_format": "x", "log_info": False}).encode()
     assert server.request("POST", "/v2/logging", body).status == 503
     assert server.get("/v2/logging").json() == {**DEFAULTS, "log_info": False}

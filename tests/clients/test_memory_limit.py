@@ -1,4 +1,5 @@
-"""`--memory-limit`: what requests and responses hold, refusals, and memory that goes back."""
+"""Tests of `--memory-limit`: the memory that requests and responses hold, refusals, and memory
+that is released."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def gauge(server: Server, name: str) -> int:
 
 @contextlib.contextmanager
 def bounded(server: Server) -> Iterator[None]:
-    """Inside, memory stays within the limit; afterwards nothing is held and all is well."""
+    """During the block, memory stays within the limit; afterwards, nothing is held and
+    everything works."""
     check_serving(server)
     before = resident_kilobytes(server)
     reset_peak(server)
@@ -95,7 +97,7 @@ def message_of(size: int) -> bytes:
 
 
 def test_many_large_http_requests(limited: Server) -> None:
-    """64 clients with 16 MiB each get good answers or refusals, on connections that last."""
+    """64 clients with 16 MiB each get good responses or refusals, on persistent connections."""
     body, headers = binary_request(TENSOR_BYTES)
 
     def client(_: int) -> list[int]:
@@ -146,7 +148,7 @@ def test_many_large_grpc_requests(limited: Server) -> None:
 
 
 def test_strings_are_charged_at_what_they_cost(limited: Server) -> None:
-    """ONNX Runtime takes 32 bytes or more for each, for inputs and outputs."""
+    """ONNX Runtime needs 32 bytes or more for each, for inputs and outputs."""
 
     def body(count: int) -> bytes:
         head = '{"inputs":[{"name":"INPUT0","datatype":"BYTES","shape":[1,%d],"data":[' % count
@@ -191,7 +193,7 @@ def test_a_request_beyond_the_limit_is_refused_at_once(limited: Server) -> None:
 def test_binary_tensors_beyond_the_limit_of_json(
     start_server: StartServer, models: pathlib.Path
 ) -> None:
-    """As in Triton, --http-max-input-size does not limit binary tensors."""
+    """As in Triton, --http-max-input-size doesn't limit binary tensors."""
     with start_server(models) as server:
         server.wait_until_ready()
         body, headers = binary_request(100 * MEBIBYTE)
@@ -215,24 +217,24 @@ def test_unfinished_http_bodies(limited: Server) -> None:
 
 
 class Sender:
-    """Sends messages within the windows of the server, until it takes no more."""
+    """Sends messages within the server's windows until it accepts no more."""
 
     def __init__(self, connection: Http2Connection) -> None:
         self._connection = connection
         self._windows = {0: 65535}
         self._over: set[int] = set()
-        # The windows of calls are as large as the server says from here on.
+        # From here on, the windows of calls are as large as the server announces.
         connection.read_until(lambda one: one.kind == SETTINGS and not one.flags & ACK)
         connection.send(frame(SETTINGS, ACK))
 
     def begin(self) -> int:
-        """Begins a call."""
+        """Starts a call."""
         stream = self._connection.call(INFER_METHOD, None)
         self._windows[stream] = 16 * MEBIBYTE
         return stream
 
     def send(self, stream: int, body: bytes, flags: int) -> bool:
-        """Sends the body of a call; returns whether the server took all of it."""
+        """Sends the body of a call; returns true if the server accepted all of it."""
         position = 0
         while position < len(body):
             room = min(self._windows[0], self._windows[stream], 16384, len(body) - position)
@@ -248,7 +250,7 @@ class Sender:
         return True
 
     def _take_frame(self) -> bool:
-        """Reads a frame; returns whether there was one within a second."""
+        """Reads a frame; returns true if there was one within a second."""
         try:
             one = self._connection.read_until(lambda _: True)
         except TimeoutError:
@@ -272,7 +274,7 @@ def senders(server: Server, count: int, stack: contextlib.ExitStack) -> list[Sen
 
 
 def test_unfinished_grpc_messages(limited: Server) -> None:
-    """Four connections send all but the end of messages of 330 MiB in total each."""
+    """Four connections each send all but the end of messages of 330 MiB in total."""
     message = message_of(30 * MEBIBYTE)
     body = b"\0" + len(message).to_bytes(4) + message
     with bounded(limited), contextlib.ExitStack() as stack:
@@ -294,7 +296,7 @@ def test_idle_grpc_connections_keep_the_buffer_of_their_longest_frame(limited: S
         connections = [stack.enter_context(Http2Connection(limited)) for _ in range(count)]
         for connection in connections:
             connection.read_until(lambda one: one.kind == SETTINGS)
-            # From then on the server expects as much as it said.
+            # From then on, the server expects as much as it announced.
             connection.send(frame(SETTINGS, ACK))
         held = []
         for request in (small, large.SerializeToString(), small):
@@ -308,7 +310,7 @@ def test_idle_grpc_connections_keep_the_buffer_of_their_longest_frame(limited: S
 
 
 def test_unread_grpc_answers(limited: Server) -> None:
-    """12 connections send requests of 8 MiB and read no answers."""
+    """12 connections send requests of 8 MiB, and don't read the responses."""
     message = message_of(8 * MEBIBYTE)
     body = b"\0" + len(message).to_bytes(4) + message
     with bounded(limited), contextlib.ExitStack() as stack:
@@ -324,7 +326,7 @@ def test_unread_grpc_answers(limited: Server) -> None:
 def test_memory_goes_back_after_a_burst(
     start_server: StartServer, models: pathlib.Path, protocol: str
 ) -> None:
-    """Soon after the first burst the process is hardly larger than before it."""
+    """Soon after the first burst, the process is hardly larger than before."""
     with start_server(models) as server:
         server.wait_until_ready()
         check_serving(server)

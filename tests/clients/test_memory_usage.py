@@ -1,4 +1,4 @@
-"""Memory usage that compiled backends report, in the statistics."""
+"""Tests of the memory usage that compiled backends report, in the statistics."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def memory(server: Server, model: str) -> list[dict[str, Any]]:
 
 
 def entry(kind: str, number: int, byte_size: int) -> dict[str, Any]:
-    """One line of the statistics."""
+    """One row of the statistics."""
     return {"type": kind, "id": number, "byte_size": byte_size}
 
 
@@ -136,7 +136,7 @@ def report_usage(server: Server, model: str, number: int) -> None:
 def test_reports_are_in_the_statistics(
     start_server: StartServer, tmp_path: pathlib.Path, groups: str, instances: int
 ) -> None:
-    """The statistics add up the last reports of a model and its instances."""
+    """The statistics add up the latest reports of a model and its instances."""
     source = tmp_path / "reporter.c"
     source.write_text(BACKEND)
     compile_library(source, tmp_path / "backends" / "reporter" / "libtriton_reporter.so")

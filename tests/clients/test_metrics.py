@@ -1,6 +1,6 @@
-"""The page of metrics as Prometheus' own tools and a user of `--metrics-config` see it.
+"""Tests of the metrics page, as seen by Prometheus' own tools and by users of `--metrics-config`.
 
-What Triton's page looks like is compared in `tests/differential` (`metrics_cases.py`).
+The page is compared with Triton's in `tests/differential` (`metrics_cases.py`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def infer(server: Server, model: str, rows: int = 1) -> int:
 def measured(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server with all metrics on, after requests to its models."""
+    """A server with all metrics enabled, after requests to its models."""
     repository = tmp_path_factory.mktemp("metrics")
     for name, text in MODELS.items():
         (repository / name / "1").mkdir(parents=True)
@@ -83,7 +83,7 @@ def series(server: Server, pattern: str) -> dict[str, float]:
 
 
 def promtool() -> str:
-    """Prometheus' tool, of Debian's package `prometheus`."""
+    """Prometheus' tool, from Debian's package `prometheus`."""
     found = shutil.which("promtool")
     if found is None:
         pytest.skip("promtool is not installed")
@@ -91,7 +91,7 @@ def promtool() -> str:
 
 
 def check_page(page: str) -> None:
-    """promtool has remarks on Triton's names only, and can read everything."""
+    """promtool's only remarks concern Triton's names, and it can read everything."""
     checked = subprocess.run(
         [promtool(), "check", "metrics"],
         input=page.encode(),
@@ -105,7 +105,7 @@ def check_page(page: str) -> None:
 
 
 def test_promtool_is_content(measured: Server) -> None:
-    """With everything on."""
+    """All metrics are enabled."""
     check_page(measured.metrics())
 
 
@@ -120,7 +120,7 @@ def test_promtool_can_fail(measured: Server) -> None:
 def test_promtool_is_content_with(
     start_server: StartServer, tmp_path: pathlib.Path, configuration: str
 ) -> None:
-    """Each configuration on its own, and the page of a server without models."""
+    """Tests each configuration alone, and the page of a server without models."""
     promtool()
     for name, text in MODELS.items():
         (tmp_path / name / "1").mkdir(parents=True)
@@ -150,12 +150,12 @@ def test_a_model_sets_its_buckets(measured: Server) -> None:
 
 
 def test_histograms_can_be_added_up(measured: Server) -> None:
-    """The buckets are those of every model; every request is in one."""
+    """The buckets are the same for every model, and every request is in one."""
     for kind, expected in (("request", 3), ("queue", 3), ("compute", 3)):
         name = f"galatea_inference_{kind}_duration_seconds"
         counts = series(measured, rf"{name}_count{{")
         cached = f'{name}_count{{model="cached",version="1"}}'
-        # The second request was answered from the cache.
+        # The second request was served from the cache.
         assert counts.pop(cached) == (expected if kind != "compute" else 2)
         assert set(counts.values()) == {expected}
         bounds = [
@@ -185,7 +185,7 @@ def test_batches_and_refusals_have_reasons(measured: Server) -> None:
 
 # row: CLI-14 MET-14
 def test_gauges_are_polled_by_themselves(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """The interval is that of readings, not of the scrapes."""
+    """The interval is that of the readings, not of the scrapes."""
     with start_server(tmp_path, "--metrics-interval-ms=20") as server:
         server.wait_until_ready()
         # On a busy machine the utilization stays at 1, but memory is taken and returned.
@@ -195,7 +195,7 @@ def test_gauges_are_polled_by_themselves(start_server: StartServer, tmp_path: pa
 
 # row: MET-08
 def test_nothing_is_recorded_by_default(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Distributions are off, and what is wrong in a setting is in the log."""
+    """Distributions are disabled, and errors in a setting are logged."""
     (tmp_path / "plain" / "1").mkdir(parents=True)
     (tmp_path / "plain" / "config.pbtxt").write_text(MODEL)
     with start_server(tmp_path, "--metrics-config=summary_quantiles=x") as server:
@@ -206,7 +206,7 @@ def test_nothing_is_recorded_by_default(start_server: StartServer, tmp_path: pat
 
 
 def test_buckets_ascend(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Only a server that records the histogram looks at them."""
+    """Only a server that records the histogram reads them."""
     (tmp_path / "plain" / "1").mkdir(parents=True)
     text = MODEL + BUCKETS.replace("0.5, 3", "3, 0.5")
     (tmp_path / "plain" / "config.pbtxt").write_text(text)
@@ -218,7 +218,7 @@ def test_buckets_ascend(start_server: StartServer, tmp_path: pathlib.Path) -> No
 
 
 def test_prometheus_scrapes(measured: Server, tmp_path: pathlib.Path) -> None:
-    """A real Prometheus reads the page without an error and answers from it."""
+    """A real Prometheus reads the page without an error, and serves values from it."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("prometheus is not installed")

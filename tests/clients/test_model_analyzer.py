@@ -1,7 +1,7 @@
-"""Model Analyzer, which tries configurations of a model and measures each, unmodified.
+"""Tests of Model Analyzer, which tries configurations of a model and measures each, unmodified.
 
-It runs beside a server that is already there (`remote`), loads the model with one
-configuration after the other, and lets perf_analyzer send requests.
+It uses a server that is already running (`remote`), loads the model with one configuration
+after the other, and makes perf_analyzer send requests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def profiler() -> pathlib.Path:
 
 
 def settings(folder: pathlib.Path, server: Server, protocol: str) -> dict[str, object]:
-    """The file of settings, which may be JSON."""
+    """The settings file, which may be JSON."""
     return {
         "model_repository": str(folder / "models"),
         "output_model_repository_path": str(folder / "variants"),
@@ -80,7 +80,7 @@ def test_it_tries_configurations(
         file.write_text(json.dumps(settings(tmp_path, server, protocol)))
         result = perf_tools.run([profiler, "profile", "-f", file], variables, tmp_path)
         assert result.returncode == 0, result
-        # The last one tried is still there.
+        # The last configuration that was tried is still there.
         batching = server.get("/v2/models/plain/config").json()["dynamic_batching"]
         assert batching["max_queue_delay_microseconds"] == 100
     report = tmp_path / "results" / "metrics-model-inference.csv"

@@ -1,4 +1,5 @@
-"""Effects of changed models, configurations and versions, also on dependent models."""
+"""Tests of the effects of changed models, configurations and versions, including those on
+dependent models."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def onnx(more: str = "", batch: int = 4) -> str:
 
 
 def write_config(repository: pathlib.Path, model: str, text: str) -> None:
-    """Puts a configuration in place of another."""
+    """Replaces a configuration with another."""
     replace_file(repository / model / "config.pbtxt", text.encode())
 
 
@@ -65,7 +66,7 @@ def load(server: Server, model: str) -> None:
 
 
 def states(server: Server) -> dict[str, tuple[str, str]]:
-    """State and reason by name, with the version behind a colon if there is one."""
+    """The state and reason by name, which includes the version after a colon if there is one."""
     entries = server.request("POST", "/v2/repository/index", b"").json()
     return {
         ":".join([entry["name"], entry["version"]] if "version" in entry else [entry["name"]]): (
@@ -87,19 +88,20 @@ def wait_for_states(server: Server, **expected: tuple[str, str]) -> None:
 
 
 def batch_size(server: Server, model: str) -> int:
-    """The largest batch, as the configuration that serves has it."""
+    """The maximum batch size in the configuration that is being served."""
     return server.get(f"/v2/models/{model}/config").json()["max_batch_size"]
 
 
 def served_value(server: Server, model: str) -> int | None:
-    """The value that a model adds, if it serves."""
+    """The value that a model adds, if it is served."""
     reply = server.infer(model, request_body())
     return reply.json()["outputs"][0]["data"][0] if reply.status == 200 else None
 
 
 # row: PREP-09
 def test_unloading_dependents(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Unloading leaves what an ensemble needs, unless dependents go too and no other model needs it."""
+    """An unload leaves models that an ensemble needs, unless dependents are unloaded too and no
+    other model needs them."""
     for value, name in enumerate("abc", 1):
         write_model(tmp_path, name, value)
     write_ensemble(tmp_path, "ab", "a", "b")
@@ -117,7 +119,7 @@ def test_unloading_dependents(start_server: StartServer, tmp_path: pathlib.Path)
         wait_for_states(server, ab=UNLOADED, a=UNLOADED, b=UNLOADED)
         for model in ("c", "ab", "bc"):
             load(server, model)
-        # The other ensemble needs b, and c was loaded by its name.
+        # The other ensemble needs b, and c was loaded by name.
         assert control(server, "unload", "bc", unload_dependents=True).status == 200
         wait_for_states(server, ab=READY, a=READY, b=READY, bc=UNLOADED, c=READY)
 
@@ -126,7 +128,7 @@ def test_unloading_dependents(start_server: StartServer, tmp_path: pathlib.Path)
 def test_ensembles_unload_and_reload_with_their_models(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """An ensemble serves with the current versions of its models, or not at all."""
+    """An ensemble is served with the current versions of its models, or not at all."""
     write_model(tmp_path, "a", 1, config=onnx())
     write_model(tmp_path, "b", 2, config=onnx())
     write_ensemble(tmp_path, "ab", "a", "b")
@@ -148,7 +150,7 @@ def test_ensembles_unload_and_reload_with_their_models(
 
 # row: MR-03
 def test_versions_follow_the_policy(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """The index remembers the versions that served, over both protocols."""
+    """The index remembers the versions that were served, over both protocols."""
     for version in (1, 2, 3):
         write_model(tmp_path, "m", version, versions=(version,), config=onnx())
     with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
@@ -188,7 +190,8 @@ def test_versions_follow_the_policy(start_server: StartServer, tmp_path: pathlib
 
 # row: MR-08
 def test_polling_follows_every_change(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Configurations, versions, damaged files and mended ones; ensembles follow their models."""
+    """Configurations, versions, and files that are damaged and repaired; ensembles follow their
+    models."""
     write_model(tmp_path, "m", 1, config=onnx())
     write_model(tmp_path, "n", 5, config=onnx())
     write_ensemble(tmp_path, "mn", "m", "n")
@@ -215,7 +218,7 @@ def test_polling_follows_every_change(start_server: StartServer, tmp_path: pathl
         wait("m", 1)
         wait("mn", 6)
         write_config(tmp_path, "m", "nonsense {")
-        # The next model that loads shows that the repository was polled again.
+        # The load of the next model shows that the repository was polled again.
         write_model(tmp_path, "later", 9)
         wait("later", 9)
         assert (batch_size(server, "m"), added_value(server, "m"), added_value(server, "mn")) == (
@@ -242,7 +245,7 @@ def test_polling_follows_every_change(start_server: StartServer, tmp_path: pathl
 
 # row: CLI-10 MR-06
 def test_a_named_configuration(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """It wins if it exists; the next load notices its addition or removal."""
+    """It takes precedence if it exists, and the next load notices its addition or removal."""
     for model in ("has", "lacks"):
         write_model(tmp_path, model, 1, config=onnx())
     named = tmp_path / "has" / "configs" / "large.pbtxt"
@@ -262,7 +265,7 @@ def test_a_named_configuration(start_server: StartServer, tmp_path: pathlib.Path
 def test_the_served_configuration_with_other_instances_changes_them_in_place(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """A load adds or removes instances of a model whose other settings are those served."""
+    """A load adds or removes instances of a model whose other settings are unchanged."""
     write_model(tmp_path, "m", 1)
     with start_server(tmp_path, EXPLICIT) as server:
         server.wait_until_ready()
@@ -274,7 +277,7 @@ def test_the_served_configuration_with_other_instances_changes_them_in_place(
             assert control(server, "load", "m", config=json.dumps(config)).status == 200
             shown = server.get("/v2/models/m/config").json()
             assert [group["count"] for group in shown["instance_group"]] == [count]
-            # A model that was loaded anew has no statistics.
+            # A model that was loaded again has no statistics.
             assert server.statistics("m")["inference_count"] == 1
 
 
@@ -282,7 +285,7 @@ def test_the_served_configuration_with_other_instances_changes_them_in_place(
 def test_a_configuration_that_came_with_a_load_stays(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """It stays until the repository's model changes or the model is unloaded."""
+    """It stays until the model in the repository changes, or the model is unloaded."""
     write_model(tmp_path, "m", 1)
     write_config(tmp_path, "m", onnx())
     with start_server(tmp_path, EXPLICIT) as server:
@@ -319,7 +322,7 @@ output { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ 1 ] }
 def test_a_failure_is_logged_once_as_long_as_the_files_are_the_same(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Each poll tries again, in vain. Orders to load are logged each time."""
+    """Each poll tries again, without success. Load requests are logged each time."""
     repository = tmp_path / "models"
     (repository / "broken" / "1").mkdir(parents=True)
     write_config(repository, "broken", BROKEN)

@@ -1,4 +1,4 @@
-"""Loading and unloading: explicit control, polling, reloads under load."""
+"""Tests of loading and unloading: explicit control, polling, and reloads under load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from server import Reply, Server, resident_kilobytes, wait_until
 
 EXPLICIT = "--model-control-mode=explicit"
 
-# Environment variables raise both for longer runs.
+# Environment variables increase both for longer runs.
 RELOADS = int(os.environ.get("GALATEA_TEST_RELOADS", "20"))
 MEMORY_RELOADS = int(os.environ.get("GALATEA_TEST_MEMORY_RELOADS", "200"))
 
@@ -45,7 +45,7 @@ def unload(server: Server, model: str, body: bytes = b"") -> Reply:
 
 
 def index(server: Server) -> dict[tuple[str, str], str]:
-    """State and reason of every version."""
+    """The state and reason of every version."""
     entries = server.request("POST", "/v2/repository/index", b"").json()
     return {
         (entry["name"], entry.get("version", "")): " ".join(
@@ -59,7 +59,7 @@ def index(server: Server) -> dict[tuple[str, str], str]:
 def test_models_are_loaded_and_unloaded(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Only models that are named at start serve, until a client loads more."""
+    """Only models that are named at startup are served, until a client loads more."""
     write_model(tmp_path, "one", 1)
     write_model(tmp_path, "two", 2)
     with start_server(tmp_path, EXPLICIT, "--load-model=one") as server:
@@ -86,7 +86,7 @@ def test_models_are_loaded_and_unloaded(
 
 # row: GRPC-22 BEK-07
 def test_grpc_loads_and_unloads_too(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """With the client library, parameters included."""
+    """With the client library, including parameters."""
     write_model(tmp_path, "m", 1)
     with start_server(tmp_path, EXPLICIT) as server:
         server.wait_until_ready()
@@ -110,7 +110,7 @@ def test_grpc_loads_and_unloads_too(start_server: StartServer, tmp_path: pathlib
 def test_unloads_with_parameters_of_a_wrong_type(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Over HTTP they are ignored as in Triton, over gRPC they are refused."""
+    """As in Triton, they are ignored over HTTP, and refused over gRPC."""
     write_model(tmp_path, "m", 1)
     with start_server(tmp_path, EXPLICIT) as server:
         server.wait_until_ready()
@@ -156,7 +156,7 @@ def test_unloads_with_parameters_of_a_wrong_type(
 def test_a_load_without_a_backend(
     start_server: StartServer, tmp_path: pathlib.Path, backend: str, reason: str
 ) -> None:
-    """The client reads why, or the operator if the configuration is wrong."""
+    """The client receives the reason, or the operator does if the configuration is wrong."""
     (tmp_path / "m" / "1").mkdir(parents=True)
     tensors = "".join(
         f'{kind} {{ name: "{kind}" data_type: TYPE_FP32 dims: [ 1 ] }}\n'
@@ -207,7 +207,7 @@ def test_other_modes_refuse_loads_and_unloads(
 
 # row: PREP-04
 def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Each failure has Triton's code and text; serving models keep serving."""
+    """Each failure has Triton's code and text, and models that are served remain available."""
     write_model(tmp_path, "m", 1)
     with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
         server.wait_until_ready()
@@ -240,7 +240,7 @@ def test_loads_that_fail(start_server: StartServer, tmp_path: pathlib.Path) -> N
 
 # row: PREP-06
 def test_a_client_sends_the_files(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """The repository's own files are ignored; the sent files leave nothing behind."""
+    """The repository's own files are ignored, and the files that were sent leave nothing behind."""
     repository = tmp_path / "repository"
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -268,8 +268,8 @@ def test_a_client_sends_the_files(start_server: StartServer, tmp_path: pathlib.P
 def test_sent_files_lie_in_their_directory_with_the_configuration(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """As in Triton, whose directory no test chooses: paths start in it, and a backend finds the
-    configuration that came with the files."""
+    """As in Triton, whose directory can't be chosen by tests: paths start in it, and a backend
+    finds the configuration that came with the files."""
     repository, temporary = tmp_path / "repository", tmp_path / "temporary"
     repository.mkdir()
     temporary.mkdir()
@@ -396,7 +396,7 @@ class Traffic:
 def test_reloads_under_load_lose_no_request(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Every tenth reload is of a corrupt file; no response comes from an older model again."""
+    """Every tenth reload uses a corrupt file; no response ever comes from an older model again."""
     write_model(tmp_path, "m", 0)
     with start_server(tmp_path, EXPLICIT, "--load-model=m") as server:
         server.wait_until_ready()
@@ -421,13 +421,13 @@ def test_reloads_under_load_lose_no_request(
 def test_unloading_under_load_finishes_accepted_requests(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Running and queued requests complete; later ones get the error of an unknown model."""
+    """Running and queued requests complete; later requests get the error for an unknown model."""
     latch = Latch(tmp_path, "slow", "instance_group { kind: KIND_CPU count: 1 }", max_batch_size=1)
     with start_server(tmp_path, EXPLICIT, "--load-model=slow") as server:
         server.wait_until_ready()
         with ThreadPoolExecutor(CLIENTS) as clients, latch:
             taken = [clients.submit(server.infer, "slow", latch.request(3)) for _ in range(CLIENTS)]
-            # One runs and the others are queued: the model has accepted all.
+            # One runs and the others are queued, so the model has accepted all of them.
             server.wait_for_pending("slow", CLIENTS - 1)
             assert unload(server, "slow").status == 200
             late = server.infer("slow", latch.request(3))
@@ -463,6 +463,6 @@ def test_reloads_leave_no_memory_behind(
             d * d for d in deviations
         )
         print(f"slope {slope:.3f} kB a reload over {len(counted)}, from {sizes[0]} to {sizes[-1]} kB")
-        # A session takes hundreds of kB. Few reloads detect no smaller leak: the
+        # A session takes hundreds of kB. A few reloads can't detect a smaller leak, because the
         # result includes the allocator's own steps.
         assert slope < (1.0 if len(counted) >= 900 else 20.0)

@@ -1,4 +1,5 @@
-"""What backends are told while models are loaded, changed and unloaded, and in which order."""
+"""Tests of the calls that backends receive while models are loaded, changed and unloaded, and
+their order."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def load(server: Server, model: str) -> Reply:
 
 
 def unload(server: Server, model: str) -> Reply:
-    """Unloads a model, and not those that it needs."""
+    """Unloads a model, but not those that it needs."""
     return server.request("POST", f"/v2/repository/models/{model}/unload", b"{}")
 
 
@@ -51,7 +52,8 @@ def loaded(
 def test_a_load_with_fewer_instances_ends_with_the_last_of_them(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """All are busy: the load answers when the one that goes has been finalised."""
+    """All instances are busy, so the load responds once the removed instance has been
+    finalised."""
     model = EventModel(tmp_path, "m", group("count: 2"))
     with loaded(start_server, tmp_path) as server:
         with model.held("finalize_instance"):
@@ -66,8 +68,8 @@ def test_a_load_with_fewer_instances_ends_with_the_last_of_them(
                     answers.append(model.events("finalized_instance"))
 
                 loading = pool.submit(load_and_look)
-                # The load can't be seen from outside while it waits. One that doesn't wait
-                # is over by then.
+                # While the load waits, it can't be seen from outside. A load that doesn't wait is
+                # over by then.
                 concurrent.futures.wait([loading], timeout=1)
             model.wait_for("finalize_instance")
             concurrent.futures.wait([loading], timeout=1)
@@ -104,7 +106,7 @@ def test_other_settings_of_instances_change_in_place(
     added: list[str],
     removed: list[str],
 ) -> None:
-    """The model stays the same, and the instances that go are finalised before the answer."""
+    """The model stays the same, and the removed instances are finalised before the response."""
     model = EventModel(tmp_path, "m", group(before))
     with loaded(start_server, tmp_path, "--log-verbose=1", LIMITED) as server:
         before_count = len(model.events("initialize_instance"))
@@ -139,7 +141,7 @@ ensemble_scheduling {
 
 
 def write_ensemble(repository: pathlib.Path, config: str = ENSEMBLE, name: str = "e") -> None:
-    """An ensemble, by default with the only step `m`."""
+    """An ensemble, by default with `m` as its only step."""
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(config)
 
@@ -162,7 +164,7 @@ def test_a_model_is_unloaded_while_an_ensemble_that_needs_it_loads(
             loading = pool.submit(load, server, "e")
             model.wait_for("initialize")
             unloading = pool.submit(unload, server, "m")
-            # The unload can't be seen from outside while it waits.
+            # While the unload waits, it can't be seen from outside.
             concurrent.futures.wait([unloading], timeout=1)
         for one in (loading, unloading):
             assert (one.result().status, one.result().body) == (200, b"")
@@ -177,7 +179,7 @@ def test_a_model_is_unloaded_while_an_ensemble_that_needs_it_loads(
 def test_an_ensemble_is_loaded_while_a_model_that_it_needs_is_unloaded(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """The old version finishes its request; the ensemble loads the model anew."""
+    """The old version finishes its request, and the ensemble loads the model again."""
     model = EventModel(tmp_path, "m")
     write_ensemble(tmp_path)
     with start_server(tmp_path, EXPLICIT) as server:
@@ -243,7 +245,7 @@ reschedule(TRITONBACKEND_Request** requests, uint32_t count)
 def test_only_iterative_sequences_are_rescheduled(
     start_server: StartServer, tmp_path: pathlib.Path, batching: str
 ) -> None:
-    """The release fails in the backend, which fails the request with that error."""
+    """The release fails in the backend, which then fails the request with that error."""
     size = 4 if batching else 0
     model = EventModel(tmp_path, "m", batching, source=RESCHEDULE, max_batch_size=size)
     with start_server(tmp_path) as server:
@@ -293,7 +295,7 @@ def test_statistics_of_a_rescheduled_request_are_taken(
 def test_of_two_models_the_one_of_priority_one_is_executed_twice_as_often(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """From the beginning, as long as both have requests."""
+    """From the beginning, for as long as both have requests."""
     unit = "rate_limiter {{ resources [ {{ name: 'R' count: 1 }} ] priority: {} }}"
     latch = EventModel(tmp_path, "latch", group(unit.format(1)))
     one = EventModel(tmp_path, "one", group(unit.format(1)))
@@ -322,7 +324,7 @@ def test_of_two_models_the_one_of_priority_one_is_executed_twice_as_often(
 def test_responses_of_two_decoupled_models_are_not_joined(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Such an ensemble isn't loaded, whether a step or a response would join them."""
+    """Such an ensemble isn't loaded, whether a step or a response would connect them."""
     for name in ("first", "second"):
         EventModel(tmp_path, name, "model_transaction_policy { decoupled: true }")
     EventModel(tmp_path, "joint", 'input { name: "INPUT1" data_type: TYPE_INT32 dims: [ 1 ] }')

@@ -1,4 +1,4 @@
-"""Models of the same name in several repositories, with --model-namespacing=true."""
+"""Tests of models with the same name in several repositories, with --model-namespacing=true."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_ensemble(repository: pathlib.Path, name: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Two repositories with a model `adder` each, and an ensemble of it."""
+    """Two repositories, each with a model `adder` and an ensemble of it."""
     for repository, value in (("one", 1), ("two", 2)):
         write_model(tmp_path / repository, "adder", value)
         write_ensemble(tmp_path / repository, f"ensemble_{repository}")
@@ -112,7 +112,7 @@ def test_ensembles_load_the_models_of_their_own_repository(
 
 # row: MR-17
 def test_ensembles_follow_their_models(start_server: StartServer, folder: pathlib.Path) -> None:
-    """An ensemble without its own model uses the other, if there is only one."""
+    """An ensemble without its own model uses the other model, if there is only one."""
     polling = flags(folder, "--model-control-mode=poll", "--repository-poll-secs=1")
     with start_server(folder / "one", *polling) as server:
         server.wait_until_ready()

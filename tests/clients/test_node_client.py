@@ -1,4 +1,5 @@
-"""Stubs that gRPC for Node.js makes from the protocol, as JavaScript clients use them."""
+"""Tests of stubs that gRPC for Node.js generates from the protocol, as JavaScript
+clients use them."""
 
 from __future__ import annotations
 

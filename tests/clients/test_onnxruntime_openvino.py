@@ -1,4 +1,4 @@
-"""ONNX models on OpenVINO by ONNX Runtime's own provider for it."""
+"""Tests of ONNX models on OpenVINO through ONNX Runtime's own provider for it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write(folder: pathlib.Path, config: str) -> None:
 
 # row: ONNX-06
 def test_a_model_is_executed_by_openvino(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """With and without options; a wrong option keeps the model from loading."""
+    """With and without options; an invalid option prevents the model from loading."""
     options = {
         "plain": "",
         "device": OPTION.format(key="device_type", value="CPU"),

@@ -1,6 +1,6 @@
-"""Libraries with operators for ONNX models: `model_operations` in a configuration.
+"""Tests of libraries with operators for ONNX models: `model_operations` in a configuration.
 
-The library is compiled with the system's C compiler, as users build theirs.
+The library is compiled with the system's C compiler, as users do it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def compile_operators(library: pathlib.Path, *flags: str) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A directory outside of any repository, as the operator may have one."""
+    """A directory outside any repository, as an operator may have one."""
     folder = tmp_path_factory.mktemp("libraries")
     compile_operators(folder / "libscale.so")
     compile_operators(folder / "libno_entry.so", "-DNO_ENTRY")
@@ -53,7 +53,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def onnx_model() -> bytes:
-    """A model whose only operator is the library's."""
+    """A model whose only operator comes from the library."""
     tensor = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 3]) for name in "XY"]
     tensor[0].name, tensor[1].name = "IN", "OUT"
     node = helper.make_node("Scale", ["IN"], ["OUT"], domain="galatea.tests")
@@ -82,7 +82,7 @@ def write_model(
 
 
 def load(server: Server, model: str, parameters: dict[str, Any] | None = None) -> Reply:
-    """Orders a load over HTTP."""
+    """Requests a load over HTTP."""
     body = b"" if parameters is None else json.dumps({"parameters": parameters}).encode()
     return server.request("POST", f"/v2/repository/models/{model}/load", body)
 
@@ -99,7 +99,7 @@ def scaled(server: Server, model: str) -> list[float]:
 def test_a_model_with_an_operator_of_a_library(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """The model is completed, served and shown, with several instances and another model."""
+    """The model is completed, served and displayed, with several instances and another model."""
     library = libraries / "libscale.so"
     write_model(tmp_path, "completed", [library])
     group = "instance_group { count: 2 kind: KIND_CPU }"
@@ -154,7 +154,7 @@ def test_where_libraries_are_found(
 def test_libraries_of_a_repository(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """The model's own directory comes first; links there may lead anywhere."""
+    """The model's own directory comes first, and links in it may lead anywhere."""
     repository = tmp_path / "models"
     model = write_model(repository, "own", ["libscale.so"])
     compile_operators(model / "libscale.so", "-DFACTOR=5")
@@ -176,7 +176,7 @@ def test_libraries_of_a_repository(
 def test_invalid_operator_libraries(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """The load fails with the library and the reason, and the server keeps running."""
+    """The load fails with the library and the reason, and the server continues to run."""
     cases = {
         "missing": (libraries / "libnone.so", "there is no '"),
         "missing_relative": ("./libnone.so", "there is no '"),
@@ -210,7 +210,7 @@ def test_invalid_operator_libraries(
 def test_a_truncated_library_does_not_end_the_server(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """The system's loader would touch missing pages, which would kill the process."""
+    """The system's loader would access missing pages, which would kill the process."""
     model = write_model(tmp_path, "m", ["ops.so"])
     whole = (libraries / "libscale.so").read_bytes()
     with start_server(tmp_path, EXPLICIT) as server:
@@ -258,7 +258,8 @@ def override(names: Sequence[object], **more: object) -> str:
 def test_a_client_cannot_name_a_library(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path, backend: str
 ) -> None:
-    """A client can neither add a library to the operator's nor refer to one by another name."""
+    """A client can neither add a library to the operator's libraries nor refer to one by another
+    name."""
     loaded = tmp_path / "loaded"
     trap = compile_operators(tmp_path / "trap.so", f'-DLOADED="{loaded}"')
     library = libraries / "libscale.so"
@@ -311,7 +312,7 @@ def test_a_client_may_send_back_the_shown_configuration(
 def test_files_of_a_client_are_not_opened_as_libraries(
     start_server: StartServer, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """This holds for any file names, and for a configuration among the files."""
+    """This holds for all file names, and for a configuration among the files."""
     loaded = tmp_path / "loaded"
     trap = compile_operators(tmp_path / "trap.so", f'-DLOADED="{loaded}"')
     repository = tmp_path / "models"
@@ -343,7 +344,7 @@ def test_files_of_a_client_are_not_opened_as_libraries(
 def test_other_backends_leave_the_field_alone(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The field is for ONNX models; the log says that it has no effect."""
+    """The field is for ONNX models; for others, the log says that it has no effect."""
     (tmp_path / "m" / "1").mkdir(parents=True)
     tensors = TENSORS.replace("IN", "INPUT0").replace("OUT", "OUTPUT0")
     config = configuration(["/nowhere/libnone.so"], tensors).replace("onnxruntime", "identity")
@@ -360,7 +361,7 @@ def test_other_backends_leave_the_field_alone(
 def test_check_opens_libraries(
     program: Program, tmp_path: pathlib.Path, libraries: pathlib.Path
 ) -> None:
-    """`galatea check` finds what a load would fail for."""
+    """`galatea check` reports the errors that would make a load fail."""
     write_model(tmp_path, "good", [libraries / "libscale.so"])
     write_model(tmp_path, "missing", ["libs/none.so"], TENSORS)
     write_model(tmp_path, "no_entry", [libraries / "libno_entry.so"], TENSORS)

@@ -1,4 +1,4 @@
-"""docs/openapi.yaml describes the server: its routes, its responses and Triton's."""
+"""Checks that docs/openapi.yaml describes the server: its routes, its responses and Triton's."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ REFUSED = ("loadModelOf", "unloadModelOf", "cudaRegion", "registerCudaRegion",
 
 @functools.cache
 def template_of(path: str) -> str | None:
-    """The path of the document that stands for a path, one without names first."""
+    """The path in the document that matches a path, preferring one without names."""
     for template in sorted(DOCUMENT["paths"], key=lambda one: one.count("{")):
         pattern = re.sub(r"\\{(\w+)\\}", r"[^/]+", re.escape(template))
         digits = pattern.replace("versions/[^/]+", r"versions/\d+")
@@ -89,13 +89,13 @@ def template_of(path: str) -> str | None:
 
 
 def check(schema: dict[str, Any], value: Any) -> None:
-    """Validates a value; references lead into the document."""
+    """Validates a value, with references into the document."""
     whole = {**schema, "components": DOCUMENT["components"]}
     jsonschema.Draft202012Validator(whole).validate(value)
 
 
 def schema_of(method: str, template: str, status: int, kind: str) -> dict[str, Any] | None:
-    """The schema of a response; None if it has no body of that kind."""
+    """The schema of a response; None if it has no body of this kind."""
     responses = DOCUMENT["paths"][template][method]["responses"]
     response = responses.get(str(status), responses.get("default"))
     assert response is not None, (method, template, status)
@@ -106,7 +106,7 @@ def schema_of(method: str, template: str, status: int, kind: str) -> dict[str, A
 
 
 def test_the_document_is_valid() -> None:
-    """By the validator of OpenAPI."""
+    """This uses OpenAPI's own validator."""
     validator = pytest.importorskip("openapi_spec_validator", reason="needs its package")
     validator.validate(DOCUMENT)
 
@@ -137,7 +137,7 @@ def status_of(connection: http.client.HTTPConnection, method: str, path: str) ->
 
 
 def paths_to_try() -> Iterator[str]:
-    """All paths of up to two of the routes' words behind what words stand behind."""
+    """All paths of up to two of the words in routes, each after the words that it follows."""
     words = {
         word
         for text in ROUTES
@@ -158,7 +158,7 @@ def paths_to_try() -> Iterator[str]:
 
 
 def test_every_route_is_in_the_document(open_server: Server) -> None:
-    """A path that has endpoints refuses a method that none of them has."""
+    """A path with endpoints refuses a method that none of them has."""
     connection = http.client.HTTPConnection("127.0.0.1", open_server.http_port, timeout=60)
     missing = []
     tried = set(paths_to_try())
@@ -176,7 +176,7 @@ def test_every_operation_is_there(open_server: Server, method: str, template: st
     """Other methods are refused."""
     connection = http.client.HTTPConnection("127.0.0.1", open_server.http_port, timeout=60)
     path = path_of(template)
-    # A body that is no JSON changes nothing, whatever the operation.
+    # A body that isn't JSON changes nothing, whatever the operation.
     connection.request(method.upper(), path, b"x" if method == "post" else None)
     response = connection.getresponse()
     text = response.read().decode()
@@ -199,7 +199,7 @@ def region() -> Iterator[Object]:
 
 @pytest.mark.parametrize(("method", "template"), OPERATIONS)
 def test_responses_fit(open_server: Server, region: Object, method: str, template: str) -> None:
-    """And so do the requests that they answer."""
+    """The same is true of the requests that they respond to."""
     operation = DOCUMENT["paths"][template][method]
     name = operation["operationId"]
     body = BODIES.get(name.replace("Stream", "").replace("Version", "").removesuffix("Of"))
@@ -226,19 +226,19 @@ def test_responses_fit(open_server: Server, region: Object, method: str, templat
 
 
 def recorded() -> Iterator[tuple[str, str, int, Any]]:
-    """Method, path, status and JSON of Triton's recorded responses."""
+    """The method, path, status and JSON of Triton's recorded responses."""
     for suite in suites.SUITES.values():
         goldens = json.loads(suite.golden_path.read_text())
         for case in suite.cases():
             reply = goldens.get(case.name)
-            # Durations of statistics are not recorded.
+            # The durations in statistics are not recorded.
             has_path = case.path and not case.door and not case.path.endswith("/stats")
             if reply and has_path and isinstance(reply.get("json"), (dict, list)):
                 yield case.method.lower(), case.path, reply["status"], reply["json"]
 
 
 def test_recorded_responses_fit() -> None:
-    """Those of Triton to all requests over HTTP whose path and method exist."""
+    """Triton's responses to all requests over HTTP whose path and method exist."""
     checked = 0
     for method, path, status, value in recorded():
         template = template_of(path)

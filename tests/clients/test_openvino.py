@@ -1,4 +1,4 @@
-"""OpenVINO: the backend `openvino`, from files of OpenVINO's own package to the client."""
+"""Tests of the backend `openvino`, from files of OpenVINO's own package to the client."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ StartOpenVino = Callable[..., contextlib.AbstractContextManager[Server]]
 
 
 def put(repository: pathlib.Path, name: str, model: OpenVinoModel) -> pathlib.Path:
-    """Writes a model into a repository; returns its file."""
+    """Writes a model to a repository, and returns its file."""
     version = repository / name / "1"
     version.mkdir(parents=True)
     path = version / model.file
@@ -71,7 +71,7 @@ def start(start_server: StartServer) -> StartOpenVino:
 
 @pytest.fixture(scope="module")
 def suite() -> dict[str, OpenVinoModel]:
-    """All models, to be written and to be asked."""
+    """All models, for writing and for requests."""
     return {name: make() for name, make in SUITE.items()}
 
 
@@ -103,7 +103,7 @@ def test_answers_are_those_of_openvino(
     name: str,
     transport: str,
 ) -> None:
-    """For each model and each request."""
+    """This is done for each model and each request."""
     model = suite[name]
     client = TRANSPORTS[transport](server)
     path = repository / name / "1" / model.file
@@ -113,7 +113,7 @@ def test_answers_are_those_of_openvino(
 
 
 def check_equal(found: Tensors, expected: Tensors) -> None:
-    """The same names, types and shapes, and numbers that differ in the last bits at most."""
+    """The names, types and shapes are the same, and numbers differ at most in the last bits."""
     assert sorted(found) == sorted(expected)
     for name, array in expected.items():
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape), name
@@ -124,7 +124,7 @@ def check_equal(found: Tensors, expected: Tensors) -> None:
 def test_a_state_lasts_from_request_to_request(
     server: Server, repository: pathlib.Path, suite: dict[str, OpenVinoModel]
 ) -> None:
-    """As in Triton, the instance has it, and no request begins it anew."""
+    """As in Triton, the state belongs to the instance, and no request resets it."""
     model = suite["state"]
     client = TRANSPORTS["http"](server)
     for request, expected in zip(
@@ -138,7 +138,7 @@ def test_a_state_lasts_from_request_to_request(
 def test_requests_of_different_lengths_share_a_batch(
     start: StartOpenVino, tmp_path: pathlib.Path
 ) -> None:
-    """Each gets the sum of its own numbers."""
+    """Each sequence gets the sum of its own numbers."""
     model = ragged()
     put(tmp_path, "ragged", model)
     together = {"TRITONSERVER_DELAY_SCHEDULER": str(len(model.requests))}
@@ -164,7 +164,7 @@ def test_requests_of_different_lengths_share_a_batch(
 def test_sequences_have_controls_and_states_of_their_own(
     start: StartOpenVino, tmp_path: pathlib.Path
 ) -> None:
-    """Requests of two sequences in turn."""
+    """Requests of two sequences, in turn."""
     put(tmp_path, "sequence", sequence())
     with start(tmp_path) as running:
         client = TRANSPORTS["grpc"](running)
@@ -181,7 +181,7 @@ def test_sequences_have_controls_and_states_of_their_own(
 
 # row: CFG-25
 def test_configurations_are_completed(server: Server) -> None:
-    """From the layouts, types and shapes of the models."""
+    """They come from the models' layouts, types and shapes."""
 
     def config(name: str) -> dict[str, object]:
         return server.request("GET", f"/v2/models/{name}/config").json()
@@ -269,7 +269,7 @@ def load(server: Server, name: str) -> Reply:
 def test_contradictions_and_wrong_parameters_are_refused_in_tritons_words(
     start: StartOpenVino, tmp_path: pathlib.Path
 ) -> None:
-    """Each model has one thing that is wrong."""
+    """Each model has one error."""
     x = parameter("x", [1, 4])
     y = openvino.opset15.relu(x)
     y.output(0).set_names({"y"})
@@ -288,7 +288,7 @@ def test_contradictions_and_wrong_parameters_are_refused_in_tritons_words(
 def test_batch_padding_changes_nothing_and_says_so(
     start: StartOpenVino, tmp_path: pathlib.Path
 ) -> None:
-    """Batches of any size are executed as they are."""
+    """Batches of any size are executed unchanged."""
     padding = 'parameters { key: "ENABLE_BATCH_PADDING" value { string_value: "YES" } }'
     model = SUITE["convolution"]()
     path = put(tmp_path, "padded", model)
@@ -321,7 +321,7 @@ def test_without_the_library_the_error_says_what_to_install(
 @pytest.mark.skipif(not OTHER, reason="needs another OpenVINO in GALATEA_OTHER_OPENVINO")
 # row: BE-03
 def test_versions_serve_side_by_side(start: StartOpenVino, tmp_path: pathlib.Path) -> None:
-    """One model has another library than the server's."""
+    """One model has a different library from the server's."""
     models = {name: SUITE["convolution"]() for name in ("usual", "other")}
     paths = {name: put(tmp_path, name, model) for name, model in models.items()}
     parameter = f'parameters {{ key: "OPENVINO_LIBRARY_PATH" value {{ string_value: "{OTHER}" }} }}'
@@ -338,7 +338,7 @@ def test_versions_serve_side_by_side(start: StartOpenVino, tmp_path: pathlib.Pat
 
 # row: BE-03
 def test_a_file_is_served_without_a_configuration(program: Program, tmp_path: pathlib.Path) -> None:
-    """Also one of several in a directory, beside XML of another kind."""
+    """This includes one of several in a directory, next to XML of another kind."""
     folder = tmp_path / "inside"
     folder.mkdir()
     for name in ("perceptron", "several_outputs"):
@@ -371,7 +371,7 @@ def test_a_file_is_served_without_a_configuration(program: Program, tmp_path: pa
 def test_damaged_files_are_errors_and_nothing_else(
     start: StartOpenVino, tmp_path: pathlib.Path, name: str
 ) -> None:
-    """Cut short anywhere, and with changed bytes."""
+    """The files are cut short anywhere, or have changed bytes."""
     model = SUITE[name]()
     path = put(tmp_path, name, model)
     files = [path] if path.is_file() else [path / "saved_model.pb"]
@@ -398,7 +398,7 @@ def test_damaged_files_are_errors_and_nothing_else(
 
 
 def damaged(content: bytes, turn: int, choice: random.Random) -> bytes:
-    """The content cut short in a third of the turns, else with a few other bytes."""
+    """The content, cut short in a third of the rounds, otherwise with a few different bytes."""
     if turn % 3 == 0:
         return content[: choice.randrange(len(content))]
     changed = bytearray(content)

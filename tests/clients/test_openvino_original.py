@@ -1,4 +1,4 @@
-"""Triton's own backend `openvino`, compiled elsewhere, beside ours on the same models."""
+"""Compares Triton's own backend `openvino`, compiled elsewhere, with ours on the same models."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ CONFIGS = {
 
 
 def small(config: str) -> OpenVinoModel:
-    """A model that is only configured."""
+    """A model that consists of only a configuration."""
     x = parameter("x", [1, 4])
     y = openvino.opset15.relu(x)
     y.output(0).set_names({"y"})
@@ -110,7 +110,7 @@ MODELS = {**SUITE, **{name: lambda config=config: small(config) for name, config
 def servers(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Server]]:
-    """Two servers for one repository: with our backend, and with Triton's."""
+    """Two servers for one repository: one with our backend, and one with Triton's."""
     repository = tmp_path_factory.mktemp("both")
     for name, make in MODELS.items():
         model = make()

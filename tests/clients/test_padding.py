@@ -1,4 +1,4 @@
-"""Batches of requests of unequal lengths: padded, masked, and cut back."""
+"""Tests of batches of requests with unequal lengths: padded, masked, and cut back."""
 
 from __future__ import annotations
 
@@ -66,9 +66,10 @@ PADDED = parameters(
 
 
 def revealing_model() -> bytes:
-    """`sum` is right if the mask is; `raw` tells the padding; `states` are the doubled ids.
+    """`sum` is correct if the mask is; `raw` reveals the padding; `states` contains the doubled
+    IDs.
 
-    A loop makes most of the cost fixed, so that batches pay."""
+    A loop makes most of the cost fixed, so batching pays off."""
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["go_on"], ["goes_on"]),
@@ -198,7 +199,7 @@ CALLS = {"http": call_http, "grpc": call_grpc}
 
 
 def check(ids: numpy.ndarray, outputs: Outputs, mask: numpy.ndarray | None = None) -> bool:
-    """Checks a response; returns whether its request was padded."""
+    """Checks a response; returns true if its request was padded."""
     assert outputs["states"].tolist() == (2 * ids).tolist()
     own = ids if mask is None else ids * mask
     assert outputs["sum"].tolist() == own.sum(axis=1, keepdims=True).tolist()
@@ -211,8 +212,8 @@ def check(ids: numpy.ndarray, outputs: Outputs, mask: numpy.ndarray | None = Non
 def send_until_padded(
     server: Server, model: str, call: Call, lengths: range, mask_share: float = 0.5
 ) -> None:
-    """Sends requests of many lengths at once, until enough were padded. A busy machine sends few
-    of them at once."""
+    """Sends requests with many lengths at once, until enough have been padded. A busy machine
+    sends only a few of them at once."""
     source, padded = random.Random(17), 0
 
     def send(number: int) -> bool:
@@ -236,7 +237,7 @@ def send_until_padded(
 
 
 def largest_batch(server: Server, model: str) -> int:
-    """The most rows of a batch that was executed."""
+    """The maximum number of rows in an executed batch."""
     return max(entry["batch_size"] for entry in server.statistics(model)["batch_stats"])
 
 
@@ -245,14 +246,14 @@ def largest_batch(server: Server, model: str) -> int:
 def test_requests_of_unequal_lengths_share_batches(
     server: Server, model: str, protocol: str
 ) -> None:
-    """Each client gets the answer to its own request, in its own length."""
+    """Each client gets the response to its own request, with its own length."""
     send_until_padded(server, model, CALLS[protocol], range(1, 40))
     assert 1 < largest_batch(server, model) <= 8
 
 
 @pytest.mark.parametrize("model", ["bounded", "due_bounded"])
 def test_batches_stay_within_the_budget(server: Server, model: str) -> None:
-    """Rows times length never exceed it."""
+    """The product of rows and length never exceeds it."""
     send_until_padded(server, model, call_http, LONG)
     assert 1 < largest_batch(server, model) <= BUDGET // min(LONG)
 
@@ -279,7 +280,7 @@ def test_a_mask_is_made_only_for_padded_models(server: Server) -> None:
 
 
 def test_lengths_that_differ_within_a_request_are_not_padded(server: Server) -> None:
-    """Such a request is the model's affair: this one can't multiply them."""
+    """Such a request is up to the model, and this model can't multiply them."""
     inputs = [
         {"name": "ids", "shape": [1, 2], "datatype": "INT64", "data": [5, 6]},
         {"name": "mask", "shape": [1, 3], "datatype": "INT64", "data": [1, 1, 1]},
@@ -290,7 +291,7 @@ def test_lengths_that_differ_within_a_request_are_not_padded(server: Server) -> 
 
 
 def test_metrics_tell_why_batches_are_closed(server: Server) -> None:
-    """The reasons of padding are among them."""
+    """They include the reasons for padding."""
     send_until_padded(server, "bounded", call_http, LONG)
     status = server.scheduler("bounded")
     assert status["instances"], status

@@ -1,4 +1,4 @@
-"""Everything that these pages of the documentation show works as they say."""
+"""Checks that everything shown on these documentation pages works as described."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES = {"quick_start.md": 19, "migration.md": 7, "performance.md": 4, "commands
 def test_what_the_page_shows(
     program: Program, start_server: StartServer, tmp_path: pathlib.Path, page: str
 ) -> None:
-    """Commands succeed, and print what stands behind them."""
+    """Commands succeed, and print the text that follows them."""
     reader = Reader(program, start_server, tmp_path)
     if page == "commands.md":
         write_examples(tmp_path / "work")
@@ -33,7 +33,7 @@ def test_what_the_page_shows(
 
 
 def write_examples(folder: pathlib.Path) -> None:
-    """What the page about commands takes for granted."""
+    """The prerequisites of the page about commands."""
     rows = ["batch", 4]
     graph = helper.make_graph(
         [helper.make_node("Add", ["x", "x"], ["y"])],
@@ -49,13 +49,13 @@ def write_examples(folder: pathlib.Path) -> None:
 
 
 def perf_analyzer_and_variables() -> tuple[pathlib.Path, dict[str, str]]:
-    """The program, without which the test is skipped, and what it needs."""
+    """The program, without which the test is skipped, and the files that it needs."""
     program = perf_analyzer()
     return program, environment(program)
 
 
 def test_figures_are_those_of_the_results() -> None:
-    """Each cell of docs/performance.md stands in a row of its workload."""
+    """Each cell of docs/performance.md occurs in a row of its workload."""
     page = (ROOT / "docs" / "performance.md").read_text()
     results = (ROOT / "bench" / "RESULTS.md").read_text().splitlines()
     rows = re.findall(r"^\| .+ \| ([\w-]+) \| (.+=.+) \| (.+=.+) \|$", page, re.MULTILINE)

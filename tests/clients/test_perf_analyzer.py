@@ -1,7 +1,7 @@
-"""perf_analyzer, Triton's load generator, in all its modes, unmodified.
+"""Tests of perf_analyzer, Triton's load generator, in all its modes, unmodified.
 
-Each run is short: the figures mean nothing here. It fails by itself when a response is an
-error or differs from the expected data, and where the server's statistics don't add up.
+Each run is short, so the figures have no meaning here. perf_analyzer itself fails if a response is
+an error or differs from the expected data, or if the server's statistics don't add up.
 """
 
 from __future__ import annotations
@@ -141,12 +141,12 @@ def loaded(
 
 
 class Run:
-    """A run of perf_analyzer in a folder with the files of this module."""
+    """A run of perf_analyzer in a directory with the files of this module."""
 
     def __init__(
         self, analyzer: pathlib.Path, server: Server, folder: pathlib.Path, options: Sequence[str]
     ) -> None:
-        """Runs it to the end; the first option is the protocol."""
+        """Runs it until it ends; the first option is the protocol."""
         for name, text in FILES.items():
             (folder / name).write_text(text)
         protocol, *rest = [str(folder / one) if one in FILES else one for one in options]
@@ -157,7 +157,7 @@ class Run:
         self.result = perf_tools.run([*command, "-f", self.report])
 
     def rows(self, known: str = WITHOUT_GPU) -> list[dict[str, str]]:
-        """The report of a run that succeeded, without a warning that is not known."""
+        """The report of a run that succeeded, without unknown warnings."""
         assert self.result.returncode == 0, self.result
         lines = self.result.stderr.splitlines()
         assert [line for line in lines if line and known not in line] == [], lines
@@ -167,7 +167,7 @@ class Run:
 
 
 def inferences(server: Server, model: str) -> int:
-    """How many inferences the server has counted."""
+    """The number of inferences that the server has counted."""
     return int(server.statistics(model)["inference_count"])
 
 
@@ -179,7 +179,8 @@ def check(
     options: list[str],
     known: str = WITHOUT_GPU,
 ) -> Run:
-    """Runs perf_analyzer, which succeeds; the server has counted its requests, and no failure."""
+    """Runs perf_analyzer, which must succeed. The server has counted its requests, and no
+    failure."""
     before = inferences(server, model)
     run = Run(analyzer, server, folder, [*options, "-m", model])
     run.rows(known)
@@ -191,7 +192,7 @@ def check(
 @pytest.mark.parametrize("mode", PLAIN)
 # row: DEP-04
 def test_modes(analyzer: pathlib.Path, loaded: Server, tmp_path: pathlib.Path, mode: str) -> None:
-    """A model without state, over each protocol with each kind of load."""
+    """A stateless model, over each protocol with each kind of load."""
     check(analyzer, loaded, tmp_path, "plain", PLAIN[mode])
 
 
@@ -199,10 +200,10 @@ def test_modes(analyzer: pathlib.Path, loaded: Server, tmp_path: pathlib.Path, m
 def test_sequences(
     analyzer: pathlib.Path, loaded: Server, tmp_path: pathlib.Path, mode: str
 ) -> None:
-    """A model with state. With data from a file, each response is checked.
+    """A stateful model. With data from a file, each response is checked.
 
-    After the measurement perf_analyzer ends its sequences with a request whose response it
-    compares with that of another, and says so without failing; also before Triton.
+    After the measurement, perf_analyzer ends its sequences with a request whose response it
+    compares with another's. It reports this without failing, in front of Triton too.
     """
     check(analyzer, loaded, tmp_path, "sums", IN_SEQUENCES[mode], known=MISMATCH)
 
@@ -221,7 +222,7 @@ def test_wrong_results_are_noticed(
 def test_decoupled_models(
     analyzer: pathlib.Path, loaded: Server, tmp_path: pathlib.Path, mode: str
 ) -> None:
-    """Four responses to each request and an empty last one, with their times."""
+    """Each request has four responses and an empty last one, with their times."""
     times = tmp_path / "times.json"
     options = ["grpc", "--async", "--streaming", *SHAPES, *DECOUPLED[mode]]
     check(
@@ -236,7 +237,7 @@ def test_decoupled_models(
 def test_a_growing_number_of_requests(
     analyzer: pathlib.Path, loaded: Server, tmp_path: pathlib.Path
 ) -> None:
-    """More requests after every few responses, which don't come at once."""
+    """It sends more requests after every few responses, which don't arrive all at once."""
     times = tmp_path / "times.json"
     options = ["grpc", "--async", "--streaming", "--profile-export-file", str(times)]
     growing = ["--periodic-concurrency-range", "1:6:1", "--request-period", "2"]
@@ -251,7 +252,7 @@ def test_a_growing_number_of_requests(
 def test_traces(
     analyzer: pathlib.Path, loaded: Server, tmp_path: pathlib.Path, protocol: str
 ) -> None:
-    """It switches tracing on through the settings."""
+    """It enables tracing through the settings."""
     settings = {"--trace-level": "TIMESTAMPS", "--trace-rate": "2", "--trace-count": "7"}
     options = [word for pair in settings.items() for word in pair]
     check(analyzer, loaded, tmp_path, "plain", [protocol, *options, "--log-frequency", "3"])
@@ -261,7 +262,7 @@ def test_traces(
 
 
 def test_metrics(analyzer: pathlib.Path, loaded: Server, tmp_path: pathlib.Path) -> None:
-    """It polls the page of metrics, which has no GPU's."""
+    """It polls the metrics page, which has no GPU metrics."""
     options = ["--collect-metrics", "--metrics-url", f"127.0.0.1:{loaded.metrics_port}/metrics"]
     run = check(
         analyzer, loaded, tmp_path, "plain", ["http", *options, "--verbose-csv", "-p", "1100"]
@@ -276,7 +277,7 @@ def test_metrics(analyzer: pathlib.Path, loaded: Server, tmp_path: pathlib.Path)
 def test_a_refusal_is_shown(
     analyzer: pathlib.Path, start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Without the flag for shared memory the user reads which one is missing."""
+    """Without the flag for shared memory, the error tells the user which flag is missing."""
     repository = tmp_path / "models"
     write(repository, "plain", IDENTITY)
     with start_server(repository) as server:

@@ -1,4 +1,4 @@
-"""Compiled backends: the examples, and small ones that break their contract.
+"""Tests of compiled backends: the examples, and small ones that break their contract.
 
 They are built with the system's C compiler, as users build theirs.
 """
@@ -205,7 +205,7 @@ def backends(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def write_model(repository: pathlib.Path, name: str, config: str) -> pathlib.Path:
-    """A model that consists of a configuration."""
+    """A model that consists of only a configuration."""
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(config)
     return repository / name
@@ -215,7 +215,7 @@ def write_model(repository: pathlib.Path, name: str, config: str) -> pathlib.Pat
 def server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory, backends: pathlib.Path
 ) -> Iterator[Server]:
-    """A server with a model of each backend. It has to survive them and exit with 0."""
+    """A server with a model of each backend. It has to survive all of them and exit with 0."""
     repository = tmp_path_factory.mktemp("plugin_models")
     for name, config in MODELS.items():
         write_model(repository, name, config)
@@ -248,7 +248,7 @@ def stream_all(
 
 
 def number(value: int, *shape: int) -> dict[str, numpy.ndarray]:
-    """An input of one number."""
+    """An input with one number."""
     return {"IN": numpy.full(shape or (1,), value, numpy.int32)}
 
 
@@ -259,7 +259,7 @@ def statistics(server: Server, model: str) -> dict[str, Any]:
 
 # row: BEK-05 BE-07 BAPI-02
 def test_tensors_are_returned_unchanged(transport: Transport) -> None:
-    """Numbers and strings, one row or several, large and empty."""
+    """Numbers and strings, in one row or several, large and empty."""
     for rows, columns in ((1, 1), (3, 5), (8, 20_000), (1, 0)):
         a = numpy.random.default_rng(rows).random((rows, columns), numpy.float32)
         assert (transport.infer("identity", {"A": a})["OUTPUT0"] == a).all()
@@ -296,7 +296,7 @@ def test_batches_and_their_times_are_counted(server: Server) -> None:
 
 # row: DEC-01 DEC-02
 def test_responses_follow_a_released_request(server: Server) -> None:
-    """The backend's own thread sends them in order, then the empty final one."""
+    """The backend's own thread sends them in order, followed by the empty final response."""
     for elements in ([], [7], list(range(200))):
         tensors = {"IN": numpy.array(elements, numpy.int32)}
         replies = stream_all(server, "repeater", tensors)
@@ -359,7 +359,7 @@ def test_a_request_is_executed_until_its_backend_is_done(server: Server) -> None
 
 @pytest.mark.galatea_only
 def test_only_iterative_models_may_reschedule(server: Server) -> None:
-    """The release is refused; the backend keeps the request and completes it."""
+    """The release is refused, and the backend keeps the request and completes it."""
     with pytest.raises(InferenceServerException, match="without a final response"):
         stream_all(
             server,
@@ -426,7 +426,7 @@ def test_broken_contracts_are_logged(server: Server, transport: Transport) -> No
 def test_a_library_in_the_model_directory_wins(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
-    """It wins over a built-in backend, and 'runtime' names another library."""
+    """It takes precedence over a built-in backend, and 'runtime' names another library."""
     models = tmp_path / "models"
     refusing = backends / "refuses" / "libtriton_refuses.so"
     own = write_model(models, "own", PLAIN % "identity")
@@ -511,7 +511,7 @@ def test_failed_loads_report_their_reason(
 def test_a_truncated_backend_does_not_end_the_server(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
-    """The loader alone would touch what isn't there, and the process would end."""
+    """The loader alone would access bytes that don't exist, and the process would end."""
     models = tmp_path / "models"
     model = write_model(models, "m", PLAIN % "m")
     library = model / "libtriton_m.so"
@@ -569,7 +569,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
 def test_instances_load_in_parallel_if_the_backend_allows_it(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Without the attribute the first instance waits until its timeout."""
+    """Without the attribute, the first instance waits until its timeout."""
     models, libraries = tmp_path / "models", tmp_path / "libraries"
     for name, values in {
         "at_once": {"at_once": "true", "seconds": 30},
@@ -592,7 +592,7 @@ def test_instances_load_in_parallel_if_the_backend_allows_it(
 def test_clients_cannot_send_libraries(
     start_server: StartServer, tmp_path: pathlib.Path, backends: pathlib.Path
 ) -> None:
-    """Files of a load request are never opened as code."""
+    """The files of a load request are never opened as code."""
     models = tmp_path / "models"
     models.mkdir()
     library = (backends / "refuses" / "libtriton_refuses.so").read_bytes()

@@ -1,4 +1,4 @@
-"""Models of Triton's own Python backend that call and load other models."""
+"""Tests of models for Triton's own Python backend that call and load other models."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def server(start_python: PythonServer, repository: pathlib.Path) -> Iterator[Ser
 
 
 def call_result(server: Server, way: str, argument: str) -> Any:
-    """The response of the model that calls others."""
+    """The response of the model that calls the others."""
     client = Grpc(server)
     texts = {"WAY": way, "ARGUMENT": argument}
     inputs = {name: numpy.array([text.encode()], numpy.object_) for name, text in texts.items()}
@@ -239,7 +239,7 @@ def test_contexts_reach_models_and_their_calls(
     start_python: PythonServer,  # noqa: F811
     repository: pathlib.Path,
 ) -> None:
-    """A model reads the context of its span, and its call is a span in it."""
+    """A model reads the context of its span, and its call becomes a span within it."""
     models = [EXPLICIT, *(f"--load-model={name}" for name in ("bls", "add_sub", "describe"))]
     trace = "0af7651916cd43dd8448eb211c80319c"
     headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}

@@ -1,4 +1,5 @@
-"""Thousands of requests to Python models, with clients that leave and workers that die."""
+"""Tests of thousands of requests to Python models, with clients that leave and workers that
+die."""
 
 from __future__ import annotations
 
@@ -43,13 +44,14 @@ def server(
 
 
 def counts(server: Server, model: str) -> tuple[int, int]:
-    """How many requests of a model succeeded and failed, by its statistics."""
+    """The number of a model's requests that succeeded and failed, according to its
+    statistics."""
     found = server.statistics(model)["inference_stats"]
     return int(found["success"].get("count", 0)), int(found["fail"].get("count", 0))
 
 
 def wait_for_rest(server: Server) -> None:
-    """All workers serve, and no request is left."""
+    """All workers serve, and no request remains."""
     wait_until(server.is_ready, IDLE_SECONDS, "all workers are back")
     for model in MODELS:
         server.wait_for_pending(model, 0)
@@ -57,7 +59,8 @@ def wait_for_rest(server: Server) -> None:
 
 
 def test_each_request_is_answered_once(server: Server) -> None:
-    """Each ends with a response, an error or its own cancellation; nothing is left behind."""
+    """Each request ends with a response, an error or its own cancellation, and nothing is
+    left behind."""
     send_crowd(server, 300, SEED + 1, CLIENTS)
     wait_for_rest(server)
     before = Belongings.of(server)
@@ -82,8 +85,8 @@ def test_each_request_is_answered_once(server: Server) -> None:
 
 
 def compare(server: Server, model: str, ledger: Ledger, before: tuple[int, int]) -> None:
-    """The statistics agree with the ledger. What became of a request whose client has left is
-    known to the server alone."""
+    """The statistics agree with the ledger. Only the server knows what happened to a request
+    whose client has left."""
     known = ledger.by_model[model]
     success, fail = (now - then for now, then in zip(counts(server, model), before, strict=True))
     answered, unknown = known[RESPONSE] + known[ERROR], known[CANCELLED]
@@ -91,5 +94,5 @@ def compare(server: Server, model: str, ledger: Ledger, before: tuple[int, int])
     assert answered <= success + fail <= answered + unknown, where
     assert success >= known[RESPONSE], where
     if model not in SEVERAL:
-        # Such a model may fail after its execution has ended well.
+        # Such a model may fail after its execution has completed successfully.
         assert fail >= known[ERROR], where

@@ -1,4 +1,5 @@
-"""Archives with environments of Python models that are damaged, or lead out of their folder."""
+"""Tests of archives with environments of Python models that are damaged or lead out of their
+directory."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ ARCHIVE = (
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A folder in which no archive may write."""
+    """A directory to which no archive may write."""
     folder = tmp_path_factory.mktemp("outside")
     (folder / "file").write_text("untouched")
     return folder
@@ -31,7 +32,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A model whose environment is an archive, and a good one."""
+    """A model whose environment is an archive, and a good model."""
     folder = tmp_path_factory.mktemp("python_environments")
     write_model(folder, "m", TEXTS + ARCHIVE, "echo")
     write_model(folder, "good", TEXTS, "echo")
@@ -44,7 +45,7 @@ def server(
     repository: pathlib.Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Server]:
-    """A server that extracts into a folder of its own."""
+    """A server that extracts archives to its own directory."""
     temporary = tmp_path_factory.mktemp("temporary")
     flags = [interpreter_flag(), "--model-control-mode=explicit", "--load-model=good"]
     environment = {"TMPDIR": str(temporary)}
@@ -63,7 +64,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
 
 
 def archive(*members: tarfile.TarInfo) -> bytes:
-    """An archive of entries, whatever they are."""
+    """An archive with any entries."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w:gz") as tar:
         for one in members:
@@ -117,7 +118,7 @@ def test_archives_that_are_refused(
     outside: pathlib.Path,
     make: Callable[[pathlib.Path], bytes],
 ) -> None:
-    """The load fails, nothing is written outside, and other models serve."""
+    """The load fails, nothing is written outside, and the other models are served."""
     (repository / "m" / "env.tar.gz").write_bytes(make(outside))
     reply = server.request("POST", "/v2/repository/models/m/load", b"{}")
     assert reply.status == 400, reply
@@ -131,7 +132,7 @@ def test_archives_that_are_refused(
 def test_archives_that_stay_inside(
     server: Server, repository: pathlib.Path, outside: pathlib.Path, name: str
 ) -> None:
-    """An absolute name is taken as one below the folder, and a link is replaced."""
+    """An absolute name is treated as relative to the directory, and a link is replaced."""
     content = over_link(outside) if name == "link" else archive(member(f"{outside}/written"))
     (repository / "m" / "env.tar.gz").write_bytes(content)
     assert server.request("POST", "/v2/repository/models/m/load", b"{}").status == 200

@@ -1,8 +1,9 @@
-"""The examples of Triton's repository python_backend, as they are, with their own clients.
+"""Tests of the unmodified examples in Triton's repository python_backend, with their own
+clients.
 
-Skipped unless GALATEA_PYTHON_BACKEND_EXAMPLES names a checkout of that repository. Examples
-with PyTorch need an interpreter in GALATEA_TORCH_PYTHON; docs/ecosystem.md says which packages
-it has.
+Skipped unless GALATEA_PYTHON_BACKEND_EXAMPLES names a checkout of that repository. Examples with
+PyTorch need an interpreter in GALATEA_TORCH_PYTHON; docs/ecosystem.md lists the packages that it
+needs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ needs_torch = pytest.mark.skipif(
 
 
 def own(folder: str) -> dict[str, str]:
-    """The model of a folder, with the folder's name."""
+    """The model in a directory, with the directory's name."""
     return {
         f"{folder}/1/model.py": f"{folder}/model.py",
         f"{folder}/config.pbtxt": f"{folder}/config.pbtxt",
@@ -55,7 +56,7 @@ SQUARE = written("decoupled", "square", "square_int32")
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """Files of the repository of models, and clients with a line that each prints."""
+    """Files of the model repository, and clients with a line that each prints."""
 
     models: Mapping[str, str]
     clients: Mapping[str, str]
@@ -107,7 +108,7 @@ WITH_TORCH = {
 
 
 class Runner:
-    """Lays an example out, serves it on Triton's ports and runs clients."""
+    """Sets up an example, serves it on Triton's ports and runs its clients."""
 
     def __init__(self, start_server: StartServer, folder: pathlib.Path) -> None:
         self._start = start_server
@@ -116,14 +117,14 @@ class Runner:
         self.work = folder / "work"
 
     def lay_out(self, files: Mapping[str, str]) -> None:
-        """Copies files as the README of the example says."""
+        """Copies files as described in the example's README."""
         for target, source in files.items():
             path = self.models / target
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(EXAMPLES / source, path)
 
     def client(self, script: str, *arguments: str, python: str = sys.executable) -> str:
-        """Runs a client; returns what it printed. It has to exit with 0."""
+        """Runs a client, and returns its output. It has to exit with 0."""
         work = EXAMPLES / pathlib.Path(script).parent
         if not self.work.exists():
             shutil.copytree(work, self.work)
@@ -164,7 +165,7 @@ class Runner:
 def runner(
     start_server: StartServer, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> Runner:
-    # PyTorch finds its hub there; ours has stand-ins for what it would download.
+    # PyTorch finds its hub there; ours contains stand-ins for what it would download.
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     return Runner(start_server, tmp_path)
 
@@ -206,12 +207,12 @@ def nvidia_convnets_processing_utils():
 @needs_examples
 @needs_torch
 def test_instance_kind(runner: Runner, tmp_path: pathlib.Path) -> None:
-    """ResNet-50 with any weights, and an image that is not downloaded."""
+    """ResNet-50 with arbitrary weights, and an image that isn't downloaded."""
     hub = tmp_path / "torch" / "hub"
     (hub / "checkpoints").mkdir(parents=True)
     weights = hub / "checkpoints" / "resnet50-11ad3fa6.pth"
     subprocess.run([TORCH, "-c", WEIGHTS, weights], check=True)
-    # Release 24.10 takes the network from a hub too.
+    # Release 24.10 also gets the network from a hub.
     network = "from torchvision.models import resnet50\n"
     for name, text in [
         ("NVIDIA_DeepLearningExamples_torchhub", HUB),
@@ -254,7 +255,8 @@ RED = int((1 - 0.485) / 0.229 * 100)
 @needs_examples
 @needs_torch
 def test_preprocessing(runner: Runner, tmp_path: pathlib.Path) -> None:
-    """The engine of TensorRT is a model in Python that knows colours; the rest is as it is."""
+    """Instead of the TensorRT engine, there is a Python model that recognizes colours; the
+    rest is unchanged."""
     repository = "preprocessing/model_repository"
     runner.lay_out(
         {

@@ -1,7 +1,8 @@
-"""Models on interpreters of several versions and builds, with numpy and without.
+"""Tests of models with interpreters of several versions and builds, with and without numpy.
 
-GALATEA_PYTHONS lists the interpreters, separated by colons. Without it the only one is that
-from which the environment of the tests was made: the tests' own serves all other modules.
+GALATEA_PYTHONS lists the interpreters, separated by colons. Without it, only the interpreter
+from which the test environment was created is used; all other modules use the test
+environment's own interpreter.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ print(json.dumps({"python": version_of_python, "numpy": version, "is_free": is_f
 
 @functools.cache
 def probe(python: str) -> dict[str, Any]:
-    """What an interpreter is."""
+    """The properties of an interpreter."""
     done = subprocess.run([python, "-c", PROBE], check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout)
 
@@ -72,7 +73,7 @@ def write_models(repository: pathlib.Path, has_numpy: bool) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test runs with each interpreter, those with a client where there is numpy."""
+    """Each test runs with each interpreter. Those with a client require numpy."""
     needs_numpy = "client" in metafunc.fixturenames
     pythons = [one for one in PYTHONS if not needs_numpy or probe(one)["numpy"]]
     names = [f"{pathlib.Path(one).parts[-3]}-{number}" for number, one in enumerate(pythons)]

@@ -1,4 +1,4 @@
-"""Models of Triton's own Python backend: their requests and responses."""
+"""Tests of the requests and responses of models for Triton's own Python backend."""
 
 from __future__ import annotations
 
@@ -398,7 +398,7 @@ def test_models_wait_for_slow_readers(server: Server, tmp_path: pathlib.Path) ->
 
             responses = client.stream_infer(requests())
             await anext(responses)
-            # The model may send until the limit, while other work takes longer.
+            # The model may send until the limit is reached, while other work takes longer.
             wait_until(
                 lambda: int(file.read_text() or 0) > 30, RESPONSE_SECONDS_MAX, "it sent many"
             )
@@ -496,12 +496,12 @@ def test_models_see_an_http_disconnect(server: Server, tmp_path: pathlib.Path) -
 
 
 def connect(server: Server) -> Any:
-    """A connection of the standard library's."""
+    """A connection from the standard library."""
     import http.client
 
     return http.client.HTTPConnection(server.http_url)
 
 
 def has_written(file: pathlib.Path, text: str) -> bool:
-    """Whether a model wrote this to its file."""
+    """Returns true if a model wrote this to its file."""
     return file.exists() and file.read_text() == text

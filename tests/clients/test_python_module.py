@@ -1,4 +1,5 @@
-"""The module of Python models: type and text of what each call gives, as in Triton."""
+"""Tests of the module for Python models: the type and text of each call's result are the
+same as in Triton."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ GOLDEN = (
 
 
 def expected(text: str) -> str:
-    """What Triton 2.73 says instead of 2.51, and numpy 2 instead of 1."""
+    """The differences of Triton 2.73 from 2.51, and of numpy 2 from 1."""
     text = re.sub(r"\b(List|Set|Tuple)\[", lambda found: f"{found[1].lower()}[", text)
     text = text.replace(
         "error: c_python_backend_utils.TritonError = None)",
@@ -37,7 +38,7 @@ def expected(text: str) -> str:
 
 
 def simple(text: str) -> str:
-    """A text without what depends on the version of numpy, or isn't in the golden."""
+    """A text without the parts that depend on numpy's version or aren't in the golden file."""
     text = re.sub(r"instance of type <class '[^']*'>", "instance of type <class 'TYPE'>", text)
     return text.replace("<class 'numpy.bool_'>", "<class 'numpy.bool'>")
 

@@ -1,6 +1,6 @@
-"""What workers of Python models cost that send nonsense: their own requests, and nothing else.
+"""Tests of Python models' workers that send nonsense: this affects only their own requests.
 
-The worker is a fake, so that it can say what no model makes a real one say.
+The worker is a fake, so it can send what no model can make a real worker send.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TEXTS = tensors("IN:STRING:1", "OUT:STRING:1")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Where the fake worker finds out what to do wrong."""
+    """The file that tells the fake worker what to do wrong."""
     return tmp_path_factory.mktemp("fake")
 
 
@@ -48,7 +48,7 @@ def server(
 
 @pytest.fixture
 def model(server: Server, folder: pathlib.Path) -> Iterator[Server]:
-    """The server with the model freshly loaded, so that no failure before counts."""
+    """The server with the model newly loaded, so that earlier failures don't count."""
     (folder / "way").unlink(missing_ok=True)
     assert load(server).status == 200
     yield server
@@ -58,8 +58,8 @@ def model(server: Server, folder: pathlib.Path) -> Iterator[Server]:
 
 
 def children(server: Server) -> list[int]:
-    """The processes that the server has started. The fake has another command line than
-    workers."""
+    """The processes that the server has started. The fake worker has a different command line
+    from real workers."""
     found = []
     for folder in pathlib.Path("/proc").iterdir():
         try:
@@ -81,7 +81,7 @@ def ask(server: Server) -> Reply:
 
 
 def check_good(server: Server) -> None:
-    """The model serves."""
+    """The model is served."""
     reply = ask(server)
     assert reply.status == 200, reply
     assert reply.json()["outputs"][0]["data"] == ["good"]
@@ -99,7 +99,7 @@ LATE = ["garbage", "unknown_kind", "empty", "endless_length", "silence"]
 def test_nonsense_at_the_start(
     server: Server, folder: pathlib.Path, state: str, what: str
 ) -> None:
-    """The load fails and leaves no process; the next one succeeds."""
+    """The load fails and leaves no process, and the next load succeeds."""
     if (state, what) == ("initialize", "silence"):
         pytest.skip("a model may take any time to initialize")
     (folder / "way").write_text(f"{state}:{what}")
@@ -114,7 +114,7 @@ def test_nonsense_at_the_start(
 
 @pytest.mark.parametrize("what", KINDS)
 def test_nonsense_while_it_executes(model: Server, folder: pathlib.Path, what: str) -> None:
-    """The request fails with what happened, and the model serves again."""
+    """The request fails with a description of what happened, and the model is served again."""
     (folder / "way").write_text(f"execute:{what}")
     reply = ask(model)
     assert reply.status == 500, reply
@@ -124,7 +124,7 @@ def test_nonsense_while_it_executes(model: Server, folder: pathlib.Path, what: s
 
 @pytest.mark.parametrize("what", list(fake_worker.wrong_results(0)))
 def test_wrong_results(model: Server, folder: pathlib.Path, what: str) -> None:
-    """A result that no worker sends costs the worker its life."""
+    """After a result that no worker sends, the worker is killed."""
     (before,) = children(model)
     (folder / "way").write_text(f"result:{what}")
     reply = ask(model)
@@ -138,8 +138,8 @@ def test_wrong_results(model: Server, folder: pathlib.Path, what: str) -> None:
 @pytest.mark.parametrize("way", ["tensor", "sent"])
 @pytest.mark.parametrize("what", list(fake_worker.wrong_tensors()))
 def test_wrong_tensors(model: Server, folder: pathlib.Path, way: str, what: str) -> None:
-    """Content that isn't what its tensor says fails the request, and nothing is read that the
-    worker did not write."""
+    """Content that doesn't match its tensor makes the request fail, and nothing is read that
+    the worker didn't write."""
     before = children(model)
     (folder / "way").write_text(f"{way}:{what}")
     reply = ask(model)
@@ -151,7 +151,7 @@ def test_wrong_tensors(model: Server, folder: pathlib.Path, way: str, what: str)
 
 @pytest.mark.parametrize("what", ["twice", "unknown", "promised"])
 def test_answers_beside_the_result(model: Server, folder: pathlib.Path, what: str) -> None:
-    """A request has one answer, whatever else is answered."""
+    """A request has exactly one response, whatever else is sent."""
     (folder / "way").write_text(f"beside:{what}")
     check_good(model)
     check_good(model)
@@ -159,7 +159,7 @@ def test_answers_beside_the_result(model: Server, folder: pathlib.Path, what: st
 
 @pytest.mark.parametrize("what", ["released", "ready"])
 def test_nonsense_beside_the_result(model: Server, folder: pathlib.Path, what: str) -> None:
-    """What can't be meant costs the worker its life."""
+    """After content that can't be intended, the worker is killed."""
     (folder / "way").write_text(f"beside:{what}")
     reply = ask(model)
     assert (reply.status, "sent a malformed message" in reply.error()) == (500, True), reply
@@ -167,7 +167,7 @@ def test_nonsense_beside_the_result(model: Server, folder: pathlib.Path, what: s
 
 
 def test_a_result_without_an_execution(model: Server, folder: pathlib.Path) -> None:
-    """It is not taken for the result of the next one."""
+    """It isn't taken for the next request's result."""
     (folder / "way").write_text("execute_twice")
     check_good(model)
     reply = ask(model)
@@ -177,7 +177,7 @@ def test_a_result_without_an_execution(model: Server, folder: pathlib.Path) -> N
 
 @pytest.mark.parametrize("what", [one for one in KINDS if one not in LATE])
 def test_nonsense_at_the_end(server: Server, folder: pathlib.Path, what: str) -> None:
-    """The model is unloaded all the same, and no process is left."""
+    """The model is unloaded nevertheless, and no process remains."""
     assert load(server).status == 200
     check_good(server)
     (folder / "way").write_text(f"finalize:{what}")

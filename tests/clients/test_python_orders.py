@@ -1,4 +1,5 @@
-"""Orders about models in Python, where both servers agree: loads, unloads and turns."""
+"""Tests of the order of loads, unloads and turns of Python models, in which both servers
+agree."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ STORM_TEXTS = (
 
 
 def write(repository: pathlib.Path, name: str, group: str = "") -> pathlib.Path:
-    """A model; returns its folder."""
+    """Creates a model, and returns its directory."""
     folder = repository / name
     (folder / "1").mkdir(parents=True)
     (folder / "config.pbtxt").write_text(CONFIG % group)
@@ -65,12 +66,12 @@ def write(repository: pathlib.Path, name: str, group: str = "") -> pathlib.Path:
 
 
 def flags(program: Program, *more: str) -> list[str]:
-    """The interpreter of the tests; Triton has its own."""
+    """The test environment's interpreter; Triton has its own."""
     return [*([] if program.is_triton else [interpreter_flag()]), *more]
 
 
 def order(server: Server, kind: str, model: str) -> tuple[int, str]:
-    """A load or an unload."""
+    """Requests a load or an unload."""
     reply = server.request("POST", f"/v2/repository/models/{model}/{kind}", b"{}")
     return reply.status, reply.body.decode()
 
@@ -79,7 +80,7 @@ def order(server: Server, kind: str, model: str) -> tuple[int, str]:
 def test_an_unload_of_a_model_whose_load_waits_for_a_thread(
     start_server: StartServer, program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """The load is answered with 200, and the unload after it too."""
+    """The load's status is 200, and so is that of the following unload."""
     held = write(tmp_path, "held")
     (held / "held").touch()
     write(tmp_path, "waiting")
@@ -94,7 +95,8 @@ def test_an_unload_of_a_model_whose_load_waits_for_a_thread(
             wait_until((held / "began").exists, SECONDS_MAX, "the only thread is busy")
             load = pool.submit(order, server, "load", "waiting")
             if not program.is_triton:
-                # It overtakes; the thread stays busy. Triton's unload waits for the load.
+                # The second one overtakes, and the thread remains busy. Triton's unload waits
+                # for the load.
                 overtaken = lambda: order(server, "unload", "waiting")[0] == 200 and load.done()
                 wait_until(overtaken, SECONDS_MAX, "an unload ended the load")
             unload = pool.submit(order, server, "unload", "waiting")
@@ -107,7 +109,7 @@ def test_an_unload_of_a_model_whose_load_waits_for_a_thread(
 def test_a_storm_of_loads_and_unloads(
     start_server: StartServer, program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """Unloads succeed; loads succeed, or fail with a text of Triton's."""
+    """Unloads succeed. Loads succeed, or fail with one of Triton's texts."""
     write(tmp_path, "m")
     settings = ["--model-control-mode=explicit", "--model-load-thread-count=2"]
     with (
@@ -129,13 +131,13 @@ def test_a_storm_of_loads_and_unloads(
         assert server.get("/v2/models/m/ready").status == 200
 
 
-# Later than the release that the tests can run against.
+# This is later than the release that the tests can use.
 @pytest.mark.galatea_only
 # row: MR-05
 def test_names_that_mean_something_to_a_shell(
     start_server: StartServer, program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """A model in Python of such a name is refused; its name does nothing."""
+    """A Python model with such a name is refused, and its name has no effect."""
     files = {"file:1/model.py": MODEL.encode()}
     settings = flags(program, "--model-control-mode=explicit")
     with start_server(tmp_path, *settings) as server:
@@ -150,7 +152,8 @@ def test_names_that_mean_something_to_a_shell(
 
 
 def turns(server: Server, models: list[str], count: int) -> None:
-    """Eight requests to each model always wait, until one model was executed this often."""
+    """Eight requests to each model are always waiting, until one model has been executed this
+    often."""
     tensor = {"name": "IN", "shape": [1], "datatype": "INT32", "data": [1]}
     outputs = [{"name": "OUT", "parameters": {"binary_data": True}}]
     body = json.dumps({"inputs": [tensor], "outputs": outputs})
@@ -191,7 +194,8 @@ def test_the_turns_of_two_models(
     priorities: tuple[int, int],
     expected: list[str],
 ) -> None:
-    """Models that share a resource take turns by their priorities, the first ones too."""
+    """Models that share a resource take turns according to their priorities, from the
+    beginning."""
     for number, priority in enumerate(priorities, 1):
         limiter = f"rate_limiter {{ resources {{ name: 'R' count: 1 }} priority: {priority} }}"
         write(tmp_path, f"m{number}", limiter)
@@ -200,7 +204,7 @@ def test_the_turns_of_two_models(
     ) as server:
         server.wait_until_ready()
         turns(server, ["m1", "m2"], 20)
-    # Depending on which of them is asked first.
+    # This depends on which of them gets a request first.
     assert (tmp_path / "turns.txt").read_text()[:20] in expected
 
 

@@ -1,4 +1,5 @@
-"""Outputs of Python models that differ from the configuration, as Triton answers them."""
+"""Tests of Python models' outputs that differ from the configuration, compared with
+Triton's responses."""
 
 from __future__ import annotations
 

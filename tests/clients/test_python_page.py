@@ -1,4 +1,4 @@
-"""docs/python.md: its models work, and its settings are known."""
+"""Checks that the models in docs/python.md work and its settings are known."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ MARKS = {
     "environment of a model": ("text", "EXECUTION_ENV_PATH"),
     "place": ("python", "sys.prefix"),
     "gpu": ("python", "import torch"),
-    # test_sklearn_backend.py uses this one.
+    # test_sklearn_backend.py tests this one.
     "sklearn": ("sh", "backends/sklearn"),
 }
 
-# What the model for GPUs uses of PyTorch, on a CPU: `bench/gpu.py` runs the real one.
+# A stand-in for the parts of PyTorch that the GPU model uses, on a CPU: `bench/gpu.py` runs
+# the real PyTorch.
 TORCH = """
 import numpy
 
@@ -76,14 +77,14 @@ def from_dlpack(capsule):
 
 
 def block(name: str) -> str:
-    """A block of the page."""
+    """A block on the page."""
     kind, words = MARKS[name]
     (found,) = [text for one, text in BLOCKS if one == kind and words in text]
     return str(found)
 
 
 def write(repository: pathlib.Path, name: str, source: str, config: str | None = None) -> None:
-    """A model with a file of the page."""
+    """A model with a file from the page."""
     version = repository / name / "1"
     version.mkdir(parents=True)
     (version / "model.py").write_text(source)
@@ -92,7 +93,7 @@ def write(repository: pathlib.Path, name: str, source: str, config: str | None =
 
 
 def infer(server: Server, model: str, **inputs: tuple[str, list[int], list[Any]]) -> Any:
-    """Values of the outputs of a request."""
+    """The values of a request's outputs."""
     tensors = [
         {"name": name, "datatype": datatype, "shape": shape, "data": data}
         for name, (datatype, shape, data) in inputs.items()
@@ -105,7 +106,7 @@ def infer(server: Server, model: str, **inputs: tuple[str, list[int], list[Any]]
 def test_the_first_steps(
     program: Program, start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The commands of the page, the file that it shows, and its request."""
+    """The page's commands, the file that it shows, and its request."""
     new, serve = block("new").splitlines()
     assert serve == "galatea --model-repository models"
     galatea = program.command([])[0]
@@ -120,7 +121,7 @@ def test_the_first_steps(
 
 
 def test_the_models_work(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Each file of the page is a model."""
+    """Each file on the page is a model."""
     write(tmp_path, "add_one", block("class"), block("configuration"))
     write(tmp_path, "arrays", block("arrays"))
     write(tmp_path, "stream", block("stream"))
@@ -152,7 +153,7 @@ def generate_stream(server: Server, model: str, **inputs: Any) -> str:
 def test_an_environment_in_the_models_directory(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The commands of the page make it, and the model runs in it."""
+    """The page's commands create the environment, and the model runs in it."""
     repository = tmp_path / "models"
     write(repository, "where", block("place"), block("environment of a model"))
     commands = block("environment").replace("python3", sys.executable)
@@ -164,7 +165,7 @@ def test_an_environment_in_the_models_directory(
 
 
 def test_the_error_names_the_line(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """The text of the page is the log's."""
+    """The text on the page is the same as the log's."""
     write(tmp_path, "m", "def predict(text) -> int: ...\n")
     with start_server(tmp_path, interpreter_flag()) as server:
         server.wait_for_exit()
@@ -180,7 +181,7 @@ def test_the_stubs_can_be_installed() -> None:
 
 # row: PY-09
 def test_the_settings_are_known(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """None of them is said to change nothing; others are."""
+    """The log doesn't report any of them as having no effect; it does so for others."""
     names = re.findall(r"^\| `([a-z]+(?:-[a-z]+)*)=(\w+)", PAGE, flags=re.MULTILINE)
     values = {"N": "5", "PATH": "python3"}
     flags = [f"--backend-config=python,{name}={values.get(one, one)}" for name, one in names]
@@ -192,5 +193,5 @@ def test_the_settings_are_known(start_server: StartServer, tmp_path: pathlib.Pat
 
 
 def test_every_block_is_used() -> None:
-    """Guards the tests above: a new block of the page needs one of them."""
+    """This guards the tests above: each new block on the page needs one of them."""
     assert sorted(map(block, MARKS)) == sorted(text for _, text in BLOCKS)

@@ -1,5 +1,5 @@
-"""The processes and the memory of Triton's own Python backend: how they begin,
-what happens when they die, and their cleanup."""
+"""Tests of the processes and memory of Triton's own Python backend: how they start, what
+happens when they die, and their cleanup."""
 
 from __future__ import annotations
 
@@ -79,15 +79,15 @@ def server(start_python: PythonServer, repository: pathlib.Path) -> Iterator[Ser
 
 
 def load(server: Server, model: str) -> str | None:
-    """Loads a model; returns the error."""
+    """Loads a model, and returns the error."""
     reply = server.request("POST", f"/v2/repository/models/{model}/load", b"{}")
     return None if reply.status == 200 else reply.error()
 
 
 @contextlib.contextmanager
 def dying(server: Server, model: str) -> Iterator[int]:
-    """Kills a model's only process within the block. The backend leaves its
-    memory behind, under Triton too."""
+    """Kills a model's only process during the block. The backend leaves its memory behind,
+    under Triton too."""
     (number,) = children(server, model)
     region = argument(number, REGION)
     yield number
@@ -374,7 +374,8 @@ def test_modules_of_models_and_backends(
     tmp_path: pathlib.Path,
     backend: str,
 ) -> None:
-    """A model finds them in its version and its directory; a backend in its own."""
+    """A model finds them in its version directory and its own directory; a backend finds them
+    in its own directory."""
     write_model(tmp_path, "m", tensors("", "OUT:STRING"), None, backend=backend)
     model, own = tmp_path / "m", start_python.backends / backend
     version = model / "1"
@@ -399,7 +400,7 @@ def test_python_based_backends_with_a_library_of_their_own(
     tmp_path: pathlib.Path,
     home: str,
 ) -> None:
-    """The Python backend's library is found where that of any backend is."""
+    """The Python backend's library is searched for in the same places as any backend's."""
     start_python.skip_if_own("it needs no library")
     name = f"own_{home}"
     own = start_python.backends / name
@@ -419,7 +420,7 @@ def test_environment_of_a_python_based_backend(
     start_python: PythonServer,  # noqa: F811
     tmp_path: pathlib.Path,
 ) -> None:
-    """An archive beside the backend is the environment of models that name none."""
+    """An archive next to the backend is the environment of models that don't name one."""
     own = start_python.backends / "with_environment"
     own.mkdir()
     (own / "model.py").write_text((MODELS / "process.py").read_text())
@@ -488,7 +489,7 @@ def test_a_killed_server_leaves_no_process(
         running.process.kill()
         running.process.wait()
         wait_for_end(running, numbers)
-    # No process is left that could remove them.
+    # No remaining process could remove them.
     for region in set(start_python.regions()) - before:
         (pathlib.Path("/dev/shm") / region).unlink()
 

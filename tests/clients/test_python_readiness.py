@@ -1,4 +1,4 @@
-"""The readiness checks of models in Python."""
+"""Tests of the readiness checks of Python models."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def ready(server: Server) -> Reply:
 
 
 def test_answers(server: Server, folder: pathlib.Path) -> None:
-    """What the model says is what clients hear; the server is ready by its models."""
+    """Clients receive the model's own readiness; the server's readiness depends on its
+    models."""
     assert ready(server).status == 200
     for answer in ("no", "raise", "no boolean"):
         (folder / "answer").write_text(answer)
@@ -56,7 +57,7 @@ def test_answers(server: Server, folder: pathlib.Path) -> None:
 
 
 def test_the_check_does_not_wait_for_an_execution(server: Server, folder: pathlib.Path) -> None:
-    """It is asked beside the execution, and hears what is so now."""
+    """The check runs alongside the execution, and returns the current state."""
     replies: list[Reply] = []
     thread = threading.Thread(target=lambda: replies.append(server.infer("patient", REQUEST)))
     thread.start()
@@ -73,7 +74,8 @@ def test_the_check_does_not_wait_for_an_execution(server: Server, folder: pathli
 
 
 def test_a_check_that_hangs(server: Server, folder: pathlib.Path) -> None:
-    """It is not ready, and executes all the same; the end of the server does not wait for it."""
+    """The model isn't ready, but executes nevertheless; the server doesn't wait for it when
+    it stops."""
     (folder / "answer").write_text("hang")
     (folder / "go").touch()
     replies: list[Reply] = []
@@ -87,7 +89,8 @@ def test_a_check_that_hangs(server: Server, folder: pathlib.Path) -> None:
 
 
 def test_a_worker_that_dies_while_it_is_asked(server: Server, folder: pathlib.Path) -> None:
-    """Who asks hears that it is not ready; the next one is asked anew."""
+    """The client receives that the model isn't ready, and the next check asks the model
+    again."""
     (folder / "answer").write_text("hang")
     (number,) = children(server, "patient")
     replies: list[Reply] = []

@@ -1,4 +1,5 @@
-"""Orders in which models in Python send and return responses: what clients get, as in Triton."""
+"""Tests of the orders in which Python models send and return responses: clients get the same
+as in Triton."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def test_orders_of_responses(
     tmp_path: pathlib.Path,
     kind: str,
 ) -> None:
-    """Where Triton crashes or leaves requests without an end, they end and the model goes on."""
+    """Where Triton crashes or leaves requests without an end, here they end and the model
+    continues."""
     if not start_python.is_own:
         pytest.skip("some orders end the server's process; order_cases.py records them")
     write_model(tmp_path, kind, order_cases.CONFIG + order_cases.KINDS[kind], "orders")

@@ -1,6 +1,6 @@
-"""The sandbox of models in Python: each promise of docs/security.md.
+"""Tests of the sandbox for Python models: each promise in docs/security.md.
 
-What it denies is done to a server without the sandbox too, where it must succeed.
+Everything that it denies is also tried with a server without the sandbox, where it must succeed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LANDLOCK_CREATE_RULESET = 444
 
 
 def landlock_version() -> int:
-    """The version of Landlock that the kernel has; below 1 if it has none."""
+    """The kernel's Landlock version; below 1 if it has none."""
     return int(ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, 1))
 
 
@@ -58,7 +58,7 @@ def parameter(name: str, value: str) -> str:
 
 
 def do(server: Server, code: str, model: str = "m") -> str:
-    """What a model answers that executes this code."""
+    """The response of a model that executes this code."""
     tensor = {"name": "IN", "datatype": "BYTES", "shape": [1], "data": [code]}
     reply = server.infer(model, {"inputs": [tensor]})
     if reply.status != 200:
@@ -67,7 +67,7 @@ def do(server: Server, code: str, model: str = "m") -> str:
 
 
 class Place:
-    """A server, its repository, and a folder outside of that."""
+    """A server, its repository, and a directory outside it."""
 
     def __init__(self, folder: pathlib.Path, is_open: bool) -> None:
         #: Whether it has no sandbox.
@@ -80,7 +80,7 @@ class Place:
         self.server: Server
 
     def do(self, code: str, **values: object) -> str:
-        """What the model answers; names in capital letters are replaced."""
+        """The model's response; names in capital letters are replaced in the code."""
         known = {"OUTSIDE": self.outside, "OWN": self.own, "MODEL": self.own.parent}
         for name, value in (known | values).items():
             code = code.replace(name, str(value))
@@ -106,7 +106,7 @@ def place(
 
 
 def check(place: Place, answer: str, denied: str = "PermissionError") -> None:
-    """A model without the sandbox was able to do it; one in it was not."""
+    """A model without the sandbox was able to do it, and a model in the sandbox was not."""
     if place.is_open:
         assert answer == "done"
     else:
@@ -125,7 +125,7 @@ def listener(family: int, address: object) -> Iterator[socket.socket]:
 class Victim:
     """A process of the same user, which is out of reach for a model in the sandbox.
 
-    It says which signals it got when it is asked."""
+    When asked, it reports the signals that it received."""
 
     CODE = """
 import signal
@@ -143,7 +143,7 @@ print(*sorted(signal.sigpending()), flush=True)
         assert self.process.stdout.readline() == "ready\n"
 
     def signals(self) -> str:
-        """The signals that it got; it ends then."""
+        """The signals that it received; it then ends."""
         out, _ = self.process.communicate("\n")
         return str(out).strip()
 
@@ -164,7 +164,7 @@ def test_tcp(place: Place) -> None:
 
 
 def test_unix_sockets(place: Place) -> None:
-    """Such as those of daemons that do what they are told."""
+    """Examples are the sockets of daemons that follow commands."""
     path = str(place.outside / "socket")
     abstract = f"galatea sandbox {os.getpid()} {path}"
     with listener(socket.AF_UNIX, path):
@@ -184,7 +184,7 @@ def test_datagrams(place: Place) -> None:
 
 
 def test_what_a_connected_socket_could_do(place: Place) -> None:
-    """The pairs that asynchronous code needs lead nowhere else."""
+    """The pairs that asynchronous code needs don't lead anywhere else."""
     code = "one, other = socket.socketpair(); one.sendall(b'abc'); result = other.recv(3)"
     assert place.do(code) == "b'abc'"
     path = place.outside / "bound"
@@ -211,7 +211,7 @@ def test_what_a_connected_socket_could_do(place: Place) -> None:
         "open('MODEL/new', 'w')",
         "os.mkdir('MODEL/2'); os.rmdir('MODEL/2')",
         "open('/dev/shm/galatea-sandbox', 'w'); os.unlink('/dev/shm/galatea-sandbox')",
-        # Ways around: through links of its own.
+        # These attempts to bypass the sandbox use the model's own links.
         "os.symlink('OUTSIDE/file', 'OWN/link'); open('OWN/link', 'a')",
         "os.link('OUTSIDE/file', 'OWN/hard'); open('OWN/hard', 'a')",
         "subprocess.run(['/bin/sh', '-c', 'echo > OUTSIDE/by_shell || exit 13'], check=True)",
@@ -223,7 +223,7 @@ def test_files_elsewhere(place: Place, code: str) -> None:
     for name in ("link", "hard"):
         (place.own / name).unlink(missing_ok=True)
     (place.outside / "file").write_text("text")
-    # Hard links to what can't be written are refused as links to another device are.
+    # Hard links to files that can't be written to are refused, like links to another device.
     denied = {"os.link('OUTSIDE/file', 'OWN": "OSError", "subpro": "CalledProcessError"}
     expected = [error for begin, error in denied.items() if code.startswith(begin)]
     check(place, place.do(code), *expected)
@@ -233,7 +233,7 @@ def test_files_elsewhere(place: Place, code: str) -> None:
 
 
 def test_attributes_of_file_systems(place: Place) -> None:
-    """They can be read. A file that was opened to be read stays as it is."""
+    """They can be read. A file that was opened for reading stays unchanged."""
     code = """
 import array, fcntl
 def request(number, file):
@@ -255,7 +255,7 @@ request(NUMBER, os.open('FILE', os.O_RDONLY))
 
 
 def test_files_that_can_be_read(place: Place) -> None:
-    """As without the sandbox: libraries lie anywhere."""
+    """As without the sandbox, libraries may be anywhere."""
     (place.outside / "readable").write_text("text")
     assert place.do("result = open('OUTSIDE/readable').read()") == "text"
     assert place.do("result = b'TYPE_STRING' in open('MODEL/config.pbtxt', 'rb').read()") == "True"
@@ -286,7 +286,7 @@ result = os.urandom(4) and 'written'
 
 
 def test_signals(place: Place, victim: Victim) -> None:
-    """Neither by `kill` nor by the owner of a descriptor."""
+    """This applies to `kill` and to the owner of a descriptor."""
     number = victim.process.pid
     check(place, place.do(f"os.kill({number}, 10)"))
     answer = do(place.server, f"""
@@ -303,7 +303,7 @@ os.write(other, b'a')
 
 def test_the_server_is_no_target(place: Place) -> None:
     check(place, place.do("os.kill(os.getppid(), 0)"))
-    # Each of its threads.
+    # The limit applies to each of its threads.
     code = """
 def reach(thread):
     return not call(234, os.getppid(), thread, 0)
@@ -321,7 +321,8 @@ def test_secrets_of_other_processes(place: Place, victim: Victim) -> None:
         check(place, place.do(f"open(f'/proc/{{os.getppid()}}/{file}', 'rb').read(0)"))
     check(place, place.do(f"os.readlink('/proc/{number}/fd/0')"))
     check(place, place.do(f"os.listdir('/proc/{number}/root')"))
-    # Descriptors would tell with whom they speak, the list of processes who there is.
+    # Descriptors would reveal whom they communicate with, and the list of processes would reveal
+    # which ones exist.
     for directory in (f"/proc/{number}/fd", f"/proc/{number}/task", "/proc/self/fd", "/proc"):
         check(place, place.do(f"os.listdir('{directory}')"))
     check(place, place.do("os.listdir(f'/proc/{os.getppid()}/fd')"))
@@ -339,7 +340,7 @@ def test_secrets_of_the_environment(place: Place) -> None:
 
 
 def remove(path: pathlib.Path) -> None:
-    """Removes a file or an empty directory, if it is there."""
+    """Removes a file or an empty directory, if it exists."""
     if path.is_dir():
         path.rmdir()
     path.unlink(missing_ok=True)
@@ -357,7 +358,7 @@ def remove(path: pathlib.Path) -> None:
 )
 @pytest.mark.parametrize("mode", [0o4755, 0o2755])
 def test_files_that_change_their_user(place: Place, code: str, mode: int) -> None:
-    """A program outside of the sandbox could execute them."""
+    """A program outside the sandbox could execute them."""
     made = place.own / "made"
     remove(made)
     check(place, place.do(f"import stat; {code}", MODE=mode))
@@ -366,7 +367,7 @@ def test_files_that_change_their_user(place: Place, code: str, mode: int) -> Non
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of x86-64")
 def test_other_calls_that_make_files(place: Place) -> None:
-    """The mode is in a register, or in memory, where a filter can't look."""
+    """The mode is either in a register or in memory, which a filter can't read."""
     path = f"b'{place.own}/made'"
     set_user, creat, mknod, openat2 = 0o4755, 85, 133, 437
     for number in (creat, mknod):
@@ -375,7 +376,7 @@ def test_other_calls_that_make_files(place: Place) -> None:
         assert (answer == "EPERM") == (not place.is_open), answer
     assert (place.do(f"result = call({openat2}, -1, {path}, 0, 0)") == "ENOSYS") == (
         not place.is_open)
-    # Without making a file, the mode doesn't count.
+    # If no file is created, the mode has no effect.
     opened = "c.syscall(2, b'OWN/model.py', os.O_RDONLY, 0o7777)"
     assert int(place.do(f"result = {opened}")) >= 0
 
@@ -403,7 +404,7 @@ resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, limits)
     server = "os.PRIO_PROCESS, os.getppid()"
     check(place, place.do(f"os.setpriority({server}, os.getpriority({server}))"))
     own = "import resource; n = resource.RLIMIT_CORE; resource.setrlimit(n, resource.getrlimit(n))"
-    # Python's name for this error is that of another reason.
+    # Python's name for this error is that of a different reason.
     check(place, place.do(own), "ValueError: not allowed to raise maximum limit")
     assert int(place.do("import resource; result = resource.getrlimit(resource.RLIMIT_CPU)[0]"))
 
@@ -426,18 +427,18 @@ resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, limits)
     ],
 )
 def test_system_calls(place: Place, number: int, name: str) -> None:
-    """Their arguments are wrong, which a call that is allowed finds out."""
+    """Their arguments are invalid, and a call that is allowed reports this."""
     answer = place.do(f"result = call({number}, -1, -1, -1, -1, -1)")
     assert (answer == "EPERM") == (not place.is_open), (name, answer)
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of x86-64")
 def test_namespaces(place: Place) -> None:
-    """Nor by the newer call, whose arguments a filter cannot see."""
+    """The same is true of the newer call, whose arguments a filter can't see."""
     new_user, clone, clone3 = 0x10000000, 56, 435
     assert place.do(f"result = call({clone3}, 0, 0)") == (
         "EINVAL" if place.is_open else "ENOSYS")
-    # Threads share what namespaces part, so both flags together are wrong for all.
+    # Threads share what namespaces separate, so both flags together are always invalid.
     thread = 0x00010000 | 0x00000800 | 0x00000100
     answer = place.do(f"result = call({clone}, {new_user | thread}, 0, 0, 0, 0)")
     assert answer == ("EINVAL" if place.is_open else "EPERM")
@@ -445,7 +446,7 @@ def test_namespaces(place: Place) -> None:
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="code of x86-64")
 def test_calls_of_other_kinds(place: Place) -> None:
-    """Calls that are newer than the sandbox don't exist in it; those of 32 bits are fatal."""
+    """Calls that are newer than the sandbox don't exist in it, and 32-bit calls are fatal."""
     newer = 467
     assert (place.do(f"result = call({newer}, -1, 0, 0, 0, 0)") == "ENOSYS") == (
         not place.is_open or release() < (6, 15))
@@ -457,18 +458,18 @@ address = ctypes.addressof(ctypes.c_char.from_buffer(page))
 print(ctypes.CFUNCTYPE(ctypes.c_int)(address)())
 """
     ended = place.do(f"result = subprocess.run([sys.executable, '-c', {program!r}]).returncode")
-    # A kernel without such programs ends the process otherwise.
+    # A kernel without such programs ends the process in another way.
     expected = [0, -signal.SIGSEGV] if place.is_open else [-signal.SIGSYS, -signal.SIGSEGV]
     assert int(ended) in expected
 
 
 def release() -> tuple[int, ...]:
-    """The version of the kernel."""
+    """The kernel's version."""
     return tuple(int(part) for part in os.uname().release.split(".")[:2])
 
 
 def test_privileges(place: Place) -> None:
-    """Also of root, who has none in the sandbox."""
+    """This includes root's capabilities, which root doesn't have in the sandbox."""
     code = """
 lines = dict(line.split(':\\t') for line in open('/proc/self/status').read().splitlines())
 names = ('CapPrm', 'CapEff', 'CapBnd', 'NoNewPrivs', 'Seccomp')
@@ -511,7 +512,7 @@ def by_fork(code):
 def test_its_output_reaches_the_server(place: Place) -> None:
     place.do("print('printed'); print('complained', file=sys.stderr, flush=True)")
     assert place.do("result = os.path.exists('/proc/self/fd/1')") == "True"
-    # The answer came on another way, and two ways may meet within a line.
+    # The output came in a different way, and the two may meet within a line.
     both = lambda: all(text in place.server.log() for text in ("printed", "complained"))  # noqa: E731
     wait_until(both, RESPONSE_SECONDS_MAX, "what it printed is in the server's output")
     is_pipe = place.do("result = [os.readlink(f'/proc/self/fd/{n}')[:4] for n in (1, 2)]")
@@ -519,7 +520,7 @@ def test_its_output_reaches_the_server(place: Place) -> None:
 
 
 def test_what_works(place: Place) -> None:
-    """Threads, coroutines and programs."""
+    """This applies to threads, coroutines and programs."""
     code = """
 import asyncio, concurrent.futures
 async def run():
@@ -532,7 +533,7 @@ with concurrent.futures.ThreadPoolExecutor() as pool:
 
 
 def write_in_environment(repository: pathlib.Path) -> None:
-    """A model with an environment that has a script."""
+    """A model with an environment that contains a script."""
     where = parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/environment")
     write_model(repository, "in_environment", TEXTS + where, "sandbox")
     environment = repository / "in_environment" / "environment"
@@ -557,7 +558,7 @@ def test_kinds_of_models(start_server: StartServer, tmp_path: pathlib.Path) -> N
         assert do(server, "open('/dev/shm/a', 'w')", "coroutines").startswith("PermissionError")
         code = "result = os.environ['ACTIVATED'], os.environ['LD_LIBRARY_PATH'].split(':')[0]"
         library = tmp_path / "in_environment" / "environment" / "lib"
-        # The script of the environment is confined as well.
+        # The environment's script is confined as well.
         assert do(server, code, "in_environment") == str(("Seccomp:\t2", str(library)))
         code = "result = os.environ['TMPDIR']"
         folders = {do(server, code, one) for one in ("two", "coroutines")}
@@ -568,7 +569,7 @@ def test_kinds_of_models(start_server: StartServer, tmp_path: pathlib.Path) -> N
 
 
 def test_models_control_nothing(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """A load could change what the model itself may do."""
+    """A load could otherwise change what the model itself may do."""
     write_model(tmp_path, "m", TEXTS, "sandbox")
     write_model(tmp_path, "other", TEXTS, "sandbox")
     flags = [interpreter_flag(), EXPLICIT, "--load-model=*"]
@@ -582,7 +583,7 @@ def test_models_control_nothing(start_server: StartServer, tmp_path: pathlib.Pat
 
 
 def test_models_can_only_tighten(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """The stricter of the flag and the configuration counts."""
+    """The stricter of the flag and the configuration applies."""
     memory, processors = "GALATEA_MEMORY_LIMIT_MIB", "GALATEA_PROCESSOR_LIMIT"
     for name, sandbox, limit in [("loose", "false", "100000"), ("tight", "true", "128")]:
         own = parameter("GALATEA_SANDBOX", sandbox) + parameter(memory, limit)
@@ -607,7 +608,7 @@ result = call(41, 1, 1, 0) == 'EPERM', resource.getrlimit(resource.RLIMIT_DATA)[
 
 
 def load(server: Server, model: str) -> str | None:
-    """Loads a model; returns the error."""
+    """Loads a model, and returns the error."""
     reply = server.request("POST", f"/v2/repository/models/{model}/load", b"{}")
     return None if reply.status == 200 else reply.error()
 
@@ -631,7 +632,7 @@ def test_wrong_settings(
 
 
 def test_libraries_are_no_way_out(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """A library beside the model would run in the server; the model could have written it."""
+    """A library next to the model would run in the server, and the model could have written it."""
     repository, backends = tmp_path / "models", tmp_path / "backends"
     write_model(repository, "beside", TEXTS, "sandbox")
     (repository / "beside" / "1" / "libtriton_python.so").write_text("no library")
@@ -654,7 +655,7 @@ def test_libraries_are_no_way_out(start_server: StartServer, tmp_path: pathlib.P
 
 
 def test_backends_in_python(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """They have the settings of the backend `python` unless they have their own."""
+    """They have the settings of the backend `python`, unless they have their own."""
     repository, backends = tmp_path / "models", tmp_path / "backends"
     for name in ("held", "free"):
         write_model(repository, name, TEXTS, None, backend=name)
@@ -710,7 +711,7 @@ os.execvp(sys.argv[2], sys.argv[2:])
 def test_a_kernel_that_lacks_something(
     start_server: StartServer, tmp_path: pathlib.Path, missing: int
 ) -> None:
-    """No model runs with a part of the sandbox."""
+    """No model runs with only a part of the sandbox."""
     write_model(tmp_path, "m", TEXTS, "sandbox")
     launcher = [sys.executable, "-c", WITHOUT_CALL, str(missing)]
     for sandbox in ([], [SANDBOX]):
@@ -728,7 +729,8 @@ def test_a_kernel_that_lacks_something(
 def test_root_in_a_container(
     start_server: StartServer, tmp_path: pathlib.Path, taken: str, refused: bool
 ) -> None:
-    """Root without capabilities, and root who can't take them from others."""
+    """The server runs as root without capabilities, and as root that can't take them from
+    others."""
     write_model(tmp_path, "m", TEXTS, "sandbox")
     launcher = ["setpriv", f"--bounding-set={taken}", f"--inh-caps={taken}"]
     flags = [interpreter_flag(), EXPLICIT, SANDBOX]
@@ -743,7 +745,7 @@ def test_root_in_a_container(
 def test_it_ends_with_the_server(
     start_server: StartServer, tmp_path: pathlib.Path, way: str
 ) -> None:
-    """Also if the server is killed, whatever the model does then."""
+    """This also holds if the server is killed, whatever the model then does."""
     write_model(tmp_path, "m", TEXTS, "sandbox")
     with start_server(tmp_path, interpreter_flag(), SANDBOX) as server:
         server.wait_until_ready()
@@ -762,7 +764,7 @@ def test_it_ends_with_the_server(
 
 
 def ignoring_errors(server: Server, code: str) -> None:
-    """Sends a request that the end of the server interrupts."""
+    """Sends a request that the server's end interrupts."""
     with contextlib.suppress(OSError):
         do(server, code)
 
@@ -786,7 +788,8 @@ PID = "result = os.getpid()"
 
 
 def test_memory_that_is_asked_for(limited: Server) -> None:
-    """Four gigabytes: the request fails, the model serves on, and others don't notice."""
+    """With four gigabytes, the request fails, the model continues to serve, and others don't
+    notice."""
     before, other = do(limited, PID), do(limited, PID, "good")
     assert do(limited, "import numpy; numpy.ones(1 << 29)").startswith("MemoryError")
     assert do(limited, "result = len(bytes(4 << 30))").startswith("MemoryError")
@@ -794,9 +797,9 @@ def test_memory_that_is_asked_for(limited: Server) -> None:
 
 
 def test_memory_without_which_a_model_ends(limited: Server) -> None:
-    """What it holds fails; it is back at once."""
+    """The requests that it holds fail, and it is back immediately."""
     before, other = do(limited, PID), do(limited, PID, "good")
-    # A library that doesn't expect it.
+    # A library that doesn't expect this.
     answer = do(limited, "try: bytes(4 << 30)\nexcept MemoryError: os.abort()")
     assert "500 Stub process 'm_0' is not healthy." in answer
     assert "was ended by signal 6" in answer
@@ -812,7 +815,7 @@ def test_memory_of_children(limited: Server) -> None:
 def test_inputs_longer_than_the_limit(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Shared memory is limited as well, by the server."""
+    """The server limits shared memory as well."""
     write_model(tmp_path, "m", TEXTS + parameter("GALATEA_MEMORY_LIMIT_MIB", "32"), None)
     (tmp_path / "m" / "1" / "model.py").write_text(WITHOUT_NUMPY)
     with start_server(tmp_path, interpreter_flag()) as server:

@@ -1,6 +1,7 @@
-"""Streams of decoupled models in Python whose model is unloaded, reloaded or stopped meanwhile.
+"""Tests of streams from decoupled Python models that are unloaded, reloaded or stopped in the
+meantime.
 
-As in Triton the model goes on until the last response, and is finalized after it.
+As in Triton, the model continues until the last response, and is finalized after it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ model_transaction_policy { decoupled: true }
 input { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }
 output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
 """
-# A thread sends one response at once, and the others when there is a file.
+# A thread sends one response immediately, and the others once a file exists.
 MODEL = """
 import os
 import threading
@@ -84,7 +85,7 @@ def test_a_stream_ends_before_its_model(
     tmp_path: pathlib.Path,
     action: str,
 ) -> None:
-    """Others are unloaded meanwhile."""
+    """Others are unloaded in the meantime."""
     repository, go_on = tmp_path / "models", tmp_path / "go_on"
     add_model(repository, "streamer", go_on)
     add_model(repository, "other", go_on)
@@ -95,13 +96,13 @@ def test_a_stream_ends_before_its_model(
             received = values(stream)
             assert next(received) == 0
             if action == "load":
-                # Another file, so that there is something to load.
+                # A different file, so that there is something to load.
                 path = repository / "streamer" / "1" / "model.py"
                 path.write_text(path.read_text() + "# changed\n")
             control(server, action, "streamer")
             control(server, "unload", "other")
             wait_until(lambda: is_unloaded(server, "other"), END_SECONDS_MAX, "the other is gone")
-            # An instance of a library ends behind its version.
+            # A library's instance ends after its version.
             assert not is_unloaded(server, "streamer") or not start_python.is_own
             assert server.log().count(FINALIZED) == 1
             go_on.touch()
@@ -131,6 +132,6 @@ def test_a_stream_without_a_client_does_not_hold_its_model(
         stream.close(cancel=True)
         control(server, "unload", "streamer")
         wait_until(lambda: FINALIZED in server.log(), END_SECONDS_MAX, "it is finalized")
-        # The model's thread goes on; the process may not end by itself.
+        # The model's thread continues, so the process may not end by itself.
         go_on.touch()
         wait_until(lambda: is_unloaded(server, "streamer"), END_SECONDS_MAX, "it is gone")

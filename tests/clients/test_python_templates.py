@@ -1,4 +1,5 @@
-"""Templates fork the workers of models in Python: what happens when they end, hang, or can't."""
+"""Tests of the templates that fork the workers of Python models: what happens when they end,
+hang, or can't start."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def predict(text: str) -> str:
 
 @pytest.fixture
 def server(start_server: StartServer, tmp_path: pathlib.Path) -> Iterator[Server]:
-    """A server with two models that misbehave when asked to, and one with a limit."""
+    """A server with two models that misbehave on request, and one with a limit."""
     write_model(tmp_path, "faults", TEXTS, "faults")
     write_model(tmp_path, "good", TEXTS, "faults")
     write_model(tmp_path, "limited", TEXTS + LIMIT, "faults")
@@ -68,7 +69,7 @@ def parent(number: int) -> int:
 
 
 def has_ended(number: int) -> bool:
-    """Whether a process is gone, or as good as."""
+    """Returns true if a process is gone, or as good as gone."""
     try:
         stat = pathlib.Path(f"/proc/{number}/stat").read_text()
     except OSError:
@@ -77,7 +78,7 @@ def has_ended(number: int) -> bool:
 
 
 def wait_for_fork(server: Server, accepts: Callable[[int], bool]) -> int:
-    """Lets the worker of a model end until one that is started has such a parent."""
+    """Makes the worker of a model end until a worker is started that has such a parent."""
     found: list[int] = []
 
     def is_forked() -> bool:
@@ -91,7 +92,8 @@ def wait_for_fork(server: Server, accepts: Callable[[int], bool]) -> int:
 
 # row: PY-08
 def test_templates_fork_workers(server: Server) -> None:
-    """All of an environment have one template. Those that start anew come with numpy."""
+    """All workers with the same environment share one template. Those that start later begin
+    with numpy."""
     (template,) = templates(server)
     assert parent(worker(server)) == parent(worker(server, "good")) == template
     assert parent(worker(server, "limited")) == server.process.pid, "it is confined"
@@ -109,7 +111,8 @@ def test_templates_fork_workers(server: Server) -> None:
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_template_that_is_killed(server: Server, which: int) -> None:
-    """Its workers go on, and end with the server. Others start without it, then with another."""
+    """Its workers continue, and end with the server. Others start without it, and then with
+    another."""
     ask(server, "kill")
     before, other = worker(server), worker(server, "good")
     ended = templates(server)[which]
@@ -128,7 +131,7 @@ def test_a_template_that_is_killed(server: Server, which: int) -> None:
 
 
 def test_a_template_that_hangs(server: Server) -> None:
-    """It is ended; its workers go on, and others start without it."""
+    """It is ended. Its workers continue, and others start without it."""
     other = worker(server, "good")
     (template,) = templates(server)
     os.kill(template, signal.SIGSTOP)
@@ -144,7 +147,7 @@ def test_a_template_that_hangs(server: Server) -> None:
 def test_a_killed_server_leaves_no_process(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Neither templates nor workers, whose parents they are."""
+    """This includes both templates and workers, whose parents they are."""
     write_model(tmp_path, "faults", TEXTS, "faults")
     with start_server(tmp_path, interpreter_flag()) as running:
         running.wait_until_ready()
@@ -158,7 +161,7 @@ def test_a_killed_server_leaves_no_process(
 
 
 def test_templates_end_with_the_models(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """One is there as long as a model needs it."""
+    """A template exists for as long as a model needs it."""
     write_model(tmp_path, "faults", TEXTS, "faults")
     flags = ["--model-control-mode=explicit", "--load-model=faults"]
     with start_server(tmp_path, interpreter_flag(), *flags) as running:
@@ -180,7 +183,7 @@ def environment(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def plain_model(repository: pathlib.Path, environment: pathlib.Path) -> None:
-    """A model without numpy in an environment of its own."""
+    """A model without numpy in its own environment."""
     version = repository / "plain" / "1"
     version.mkdir(parents=True)
     (version / "model.py").write_text(PLAIN)
@@ -212,7 +215,7 @@ def end(server: Server) -> None:
 def test_an_environment_that_changes(
     start_server: StartServer, tmp_path: pathlib.Path, environment: pathlib.Path
 ) -> None:
-    """A worker never has what was there when the template began."""
+    """A worker never inherits what existed when the template started."""
     plain_model(tmp_path / "models", environment)
     with start_server(tmp_path / "models", interpreter_flag()) as running:
         running.wait_until_ready()
@@ -232,7 +235,7 @@ def test_an_environment_that_changes(
 def test_environments_that_cannot_be_forked(
     start_server: StartServer, tmp_path: pathlib.Path, environment: pathlib.Path
 ) -> None:
-    """Workers start by themselves where the interpreter begins with threads."""
+    """Workers start on their own if the interpreter starts with several threads."""
     (packages,) = (environment / "lib").glob("python*/site-packages")
     threads = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
     (packages / "threads.pth").write_text(f"import threading; {threads}\n")

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch in models: DLPack both ways.
+"""Tests of PyTorch tensors in models: DLPack in both directions.
 
 Skipped unless GALATEA_TORCH_PYTHON names an interpreter with PyTorch and numpy.
 """
@@ -95,7 +95,7 @@ def test_inputs_that_outlive_their_request(client: Http, shape: tuple[int, ...])
 
 
 def send_bf16(server: Server, way: str, content: bytes, datatype: str = "BF16") -> bytes:
-    """Sends two elements; returns the output's bytes, which are of the type BF16."""
+    """Sends two elements, and returns the output's bytes, which have the type BF16."""
     data = {"name": f"IN_{datatype}", "datatype": datatype, "shape": [1, 2]}
     document = {
         "inputs": [

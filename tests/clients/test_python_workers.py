@@ -1,4 +1,4 @@
-"""What models in Python that misbehave cost: their own requests, and nothing else."""
+"""Tests of Python models that misbehave: this affects only their own requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ask(server: Server, way: str, model: str = "faults") -> Reply:
 
 
 def process(server: Server, model: str = "faults") -> int:
-    """The process that serves a model, which may have to wait after many ends in a row."""
+    """The process that serves a model. It may be delayed after many ends in a row."""
     replies: list[Reply] = []
 
     def serves() -> bool:
@@ -61,7 +61,8 @@ def process(server: Server, model: str = "faults") -> int:
 )
 # row: PY-08
 def test_what_ends_a_worker(server: Server, way: str, text: str) -> None:
-    """Its request fails with what happened; the model serves again, and others go on."""
+    """Its request fails with a description of what happened, the model is served again, and
+    others continue."""
     before, other = process(server), process(server, "good")
     reply = ask(server, way)
     assert reply.status == 500
@@ -87,7 +88,7 @@ def test_what_ends_a_worker(server: Server, way: str, text: str) -> None:
     ],
 )
 def test_what_costs_only_a_request(server: Server, way: str, status: int, text: str) -> None:
-    """The worker goes on."""
+    """The worker continues."""
     before = process(server)
     reply = ask(server, way)
     assert (reply.status, text in reply.body.decode()) == (status, True), reply
@@ -95,7 +96,7 @@ def test_what_costs_only_a_request(server: Server, way: str, status: int, text: 
 
 
 def test_what_comes_after_the_final_response(server: Server) -> None:
-    """The model hears why it isn't sent."""
+    """The model receives the reason why it isn't sent."""
     assert ask(server, "after_final").status == 200
     text = "Unable to send response. Non-decoupled model cannot send more than one response."
     heard = lambda: f"after the final response: {text}" in server.log()  # noqa: E731
@@ -104,7 +105,7 @@ def test_what_comes_after_the_final_response(server: Server) -> None:
 
 @pytest.mark.parametrize("way", ["kill", "segfault", "leave"])
 def test_what_a_worker_leaves_behind(server: Server, way: str) -> None:
-    """Processes that its model has started end with it, and hold nothing up."""
+    """Processes that the model has started end with it, and don't delay anything."""
     child = int(ask(server, "spawn").json()["outputs"][0]["data"][0])
     assert pathlib.Path(f"/proc/{child}").exists()
     assert ask(server, way).status == 500
@@ -114,7 +115,7 @@ def test_what_a_worker_leaves_behind(server: Server, way: str) -> None:
 
 
 def test_forked_processes_cannot_speak(server: Server) -> None:
-    """What a child says is not taken for what the model says."""
+    """A child process's output isn't taken for the model's."""
     before = process(server)
     assert ask(server, "fork").status == 200
     assert process(server) == before
@@ -122,7 +123,7 @@ def test_forked_processes_cannot_speak(server: Server) -> None:
 
 
 def test_a_worker_that_ends_between_requests(server: Server) -> None:
-    """It is started anew before anybody asks."""
+    """It is restarted before anyone sends a request."""
     before = process(server)
     assert ask(server, "thread").status == 200
     starts = lambda: "the Python worker of 'faults_0' exited with code 9" in server.log()  # noqa: E731
@@ -131,7 +132,7 @@ def test_a_worker_that_ends_between_requests(server: Server) -> None:
 
 
 def test_others_never_notice(server: Server) -> None:
-    """While one model dies again and again, another one serves without an error."""
+    """While one model dies repeatedly, another one serves without errors."""
     statuses: list[int] = []
     stop = threading.Event()
 
@@ -155,7 +156,7 @@ def test_others_never_notice(server: Server) -> None:
 def test_the_end_of_the_server_ends_endless_loops(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """A server that is killed leaves no process behind, whatever that does."""
+    """A server that is killed leaves no process behind, whatever that process does."""
     write_model(tmp_path, "faults", TEXTS, "faults")
     with start_server(tmp_path, interpreter_flag()) as running:
         running.wait_until_ready()
@@ -179,17 +180,17 @@ def _ignore_errors(server: Server) -> None:
 
 
 def state(number: int) -> str:
-    """The state of a process, as /proc has it."""
+    """The state of a process, according to /proc."""
     return pathlib.Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 def is_busy(number: int) -> bool:
-    """Whether a process is running."""
+    """Returns true if a process is running."""
     return state(number) == "R"
 
 
 def is_running(number: int) -> bool:
-    """Whether a process has not ended."""
+    """Returns true if a process hasn't ended."""
     try:
         return state(number) != "Z"
     except OSError:

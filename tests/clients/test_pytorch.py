@@ -1,7 +1,7 @@
-"""PyTorch: the backend `pytorch`, from files that PyTorch wrote to the client.
+"""Tests of the backend `pytorch`, from files that PyTorch wrote to the client.
 
-Needs the library of the package `torch` in GALATEA_TEST_TORCH. Models of TorchScript also need a C++
-compiler, and compiled ones the directory that `tests/pytorch/compiled.py` makes, in
+They need the library from the package `torch` in GALATEA_TEST_TORCH. TorchScript models also need a
+C++ compiler. Compiled models need the directory that `tests/pytorch/compiled.py` creates, in
 GALATEA_TEST_TORCH_MODELS.
 """
 
@@ -48,7 +48,7 @@ READY_SECONDS_MAX = 300
 
 
 def golden(folder: pathlib.Path | str, name: str) -> dict[str, Any]:
-    """The configuration of a model, and PyTorch's answers."""
+    """A model's configuration, and PyTorch's results."""
     found: dict[str, Any] = json.loads((pathlib.Path(folder) / f"{name}.json").read_text())
     return found
 
@@ -66,7 +66,7 @@ def put(
 
 
 def array_of(tensor: Mapping[str, Any]) -> numpy.ndarray:
-    """A tensor as the client library takes it."""
+    """A tensor in the form that the client library expects."""
     if tensor["datatype"] == "BYTES":
         texts = [text.encode() for text in tensor["strings"]]
         return numpy.array(texts, dtype=object).reshape(tensor["shape"])
@@ -92,7 +92,7 @@ def server(
 def check_answers(
     server: Server, folder: pathlib.Path | str, name: str, ending: str, transport: str
 ) -> None:
-    """Asks each request of a model."""
+    """Sends each of a model's requests."""
     with contextlib.closing(TRANSPORTS[transport](server)) as client:
         for case in golden(folder, name)["cases"]:
             inputs = {key: array_of(one) for key, one in case["inputs"].items()}
@@ -112,7 +112,7 @@ def check_answers(
 @pytest.mark.parametrize("name", SCRIPTS)
 # row: BE-02
 def test_torchscript_answers_as_in_pytorch(server: Server, name: str, transport: str) -> None:
-    """Through the names of arguments, numbers and positions."""
+    """They use the names of arguments, numbers and positions."""
     check_answers(server, SCRIPTED, name, "pt", transport)
 
 
@@ -121,7 +121,7 @@ def test_torchscript_answers_as_in_pytorch(server: Server, name: str, transport:
 @pytest.mark.parametrize("name", PACKAGES)
 # row: BE-02
 def test_compiled_models_answer_as_in_pytorch(server: Server, name: str, transport: str) -> None:
-    """Through paths and numbers."""
+    """They use paths and numbers."""
     check_answers(server, COMPILED, name, "pt2", transport)
 
 
@@ -153,7 +153,7 @@ def test_states_follow_their_sequences(start_server: StartServer, tmp_path: path
 def test_requests_of_different_lengths_share_a_batch(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Each gets the sum of its own numbers."""
+    """Each sequence gets the sum of its own numbers."""
     put(tmp_path, SCRIPTED, "ragged", "pt")
     lengths = (3, 1, 6)
     together = {"TRITONSERVER_DELAY_SCHEDULER": str(len(lengths))}
@@ -180,7 +180,7 @@ def test_requests_of_different_lengths_share_a_batch(
 def test_tensors_without_numbers_beside_a_state_are_refused_in_tritons_words(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Also if only an output has no number."""
+    """This also applies if only an output has no number."""
     config = put(tmp_path, SCRIPTED, "total", "pt")
     config.write_text(config.read_text().replace("OUTPUT__0", "y"))
     with start_server(tmp_path, FLAG, "--model-control-mode=explicit") as running:
@@ -198,7 +198,8 @@ def test_tensors_without_numbers_beside_a_state_are_refused_in_tritons_words(
 def test_a_compiled_model_is_served_without_a_configuration(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """Its names, types, shapes and batches come from its source; also one in a directory."""
+    """Its names, types, shapes and batches come from its source. The same applies to a file in a
+    directory."""
     folder = tmp_path / "inside"
     folder.mkdir()
     names = ["best", "fixed", "lengths", "mlp", "nested", "picture"]
@@ -215,7 +216,7 @@ def test_a_compiled_model_is_served_without_a_configuration(
     assert json.loads(replies["mlp"])["outputs"][0]["shape"] == [1, 3]
     assert json.loads(replies["picture"])["outputs"][0]["shape"] == [1, 2]
     sizes = {name: config["max_batch_size"] for name, config in configs.items()}
-    # PyTorch limits the batches of the convolution itself.
+    # PyTorch itself limits the batches of the convolution.
     batched = {"best": 1024, "lengths": 1024, "mlp": 1024, "picture": sizes["picture"]}
     assert 8 <= sizes["picture"] < 1024
     assert sizes == {**dict.fromkeys(shown, 0), **batched}
@@ -235,7 +236,8 @@ def curl(url: str) -> str:
 def test_the_example_for_a_model_of_torchscript_is_a_configuration(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """A user puts it where the error says, corrects its sizes, and serves the directory or the file."""
+    """A user puts it where the error says, corrects its sizes, and serves the directory or the
+    file."""
     single = tmp_path / "net.pt"
     shutil.copy(SCRIPTED / "mlp.pt", single)
     code, _, errors = refused(program, FLAG, single)
@@ -256,7 +258,7 @@ def test_the_example_for_a_model_of_torchscript_is_a_configuration(
 
 @needs_compiled
 def test_check_and_bench_know_compiled_models(program: Program) -> None:
-    """As other files."""
+    """They behave like other files."""
     first, *_ = program.command([])
     model = pathlib.Path(COMPILED) / "mlp.pt2"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Models of PyTorch in Python, `runtime: "model.py"`, which the supplied script executes.
+"""Tests of PyTorch models in Python, `runtime: "model.py"`, which the supplied script executes.
 
 Skipped unless GALATEA_TORCH_PYTHON names an interpreter with PyTorch.
 """
@@ -166,7 +166,7 @@ def client(server: Server) -> Iterator[Http]:
 def test_a_class_or_a_model_of_torchscript_is_executed(
     client: Http, model: str, factor: float
 ) -> None:
-    """With the weights beside the class's file."""
+    """The weights are next to the class's file."""
     values = numpy.arange(6, dtype="f4").reshape(2, 3)
     assert client.infer(model, {"X": values})["Y"].tolist() == (values * factor).tolist()
 
@@ -174,7 +174,8 @@ def test_a_class_or_a_model_of_torchscript_is_executed(
 @needs_torch
 # row: BE-02
 def test_requests_of_a_batch_are_executed_together(server: Server) -> None:
-    """Inputs and outputs in the order of the configuration; the class is the alphabet's first."""
+    """Inputs and outputs are in the order of the configuration; the class is the first in
+    alphabetical order."""
     found: dict[int, dict[str, numpy.ndarray]] = {}
 
     def send(number: int) -> None:
@@ -199,7 +200,8 @@ def test_requests_of_a_batch_are_executed_together(server: Server) -> None:
 
 @needs_torch
 def test_an_error_of_the_model_is_that_of_its_request(client: Http) -> None:
-    """With the line of the model's file; outputs in another order of elements are copied."""
+    """The error contains the line in the model's file; outputs with a different element order
+    are copied."""
     values = numpy.arange(6, dtype="f4").reshape(2, 3)
     with pytest.raises(InferenceServerException) as refused:
         client.infer("failing", {"X": -values})
@@ -241,7 +243,7 @@ REFUSED = {
 def test_what_cannot_be_loaded_is_refused(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """In the words of Triton's script."""
+    """The errors have the texts of Triton's script."""
     for name, (code, more, _) in REFUSED.items():
         write(tmp_path, name, code, more=more, compiled="TORCH_COMPILE" in more)
     flags = [f"--backend-config=python,interpreter={TORCH}", "--model-control-mode=explicit"]
@@ -255,7 +257,8 @@ def test_what_cannot_be_loaded_is_refused(
 
 @needs_torch
 def test_parameters_and_the_compiler(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Threads are set, others are reported; without a compiler, the class is executed as it is."""
+    """Threads are set, and other settings are reported; without a compiler, the class is
+    executed unchanged."""
     code = SCALED + (
         "\n    def forward(self, x):\n"
         "        counts = torch.get_num_threads(), torch.get_num_interop_threads(), 0\n"
@@ -277,7 +280,7 @@ def test_parameters_and_the_compiler(start_server: StartServer, tmp_path: pathli
 
 @needs_torch
 def test_the_model_is_compiled(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """By `torch.compile`, with the parameters in the configuration."""
+    """This uses `torch.compile`, with the parameters in the configuration."""
     code = SCALED.replace("return x", "return (1 + torch.compiler.is_compiling()) * x")
     more = parameter("TORCH_COMPILE_OPTIONAL_PARAMETERS", '{"backend": "eager"}')
     write(tmp_path, "compiled", code, more=more, compiled=True)
@@ -292,7 +295,7 @@ def test_the_model_is_compiled(start_server: StartServer, tmp_path: pathlib.Path
 def test_a_worker_without_pytorch_says_what_to_install(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """With the interpreter that lacks it."""
+    """This uses the interpreter that lacks it."""
     write(tmp_path, "plain", SCALED)
     blocked = tmp_path / "blocked" / "torch"
     blocked.mkdir(parents=True)

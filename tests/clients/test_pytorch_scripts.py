@@ -1,4 +1,5 @@
-"""Models of PyTorch that name the script of Triton's backend: the Python backend executes them."""
+"""Tests of PyTorch models that name the script of Triton's backend, which the Python backend
+executes."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class Network:
 
 @pytest.fixture
 def places(tmp_path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """A repository with a model, and a backend directory with the script beside a library."""
+    """A repository with a model, and a backend directory with the script next to a library."""
     repository, backends = tmp_path / "models", tmp_path / "backends"
     (repository / "doubled" / "1").mkdir(parents=True)
     (repository / "doubled" / "config.pbtxt").write_text(CONFIG)
@@ -70,7 +71,7 @@ def places(tmp_path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
 def test_the_script_executes_models_that_name_it(
     start_server: StartServer, places: tuple[pathlib.Path, pathlib.Path], has_library: bool
 ) -> None:
-    """As in Triton, also where the backend's library is."""
+    """As in Triton, this also works if the backend's library is there."""
     repository, backends = places
     if not has_library:
         (backends / "pytorch" / "libtriton_pytorch.so").unlink()
@@ -87,7 +88,7 @@ def test_the_script_executes_models_that_name_it(
 def test_a_missing_script_is_named(
     start_server: StartServer, places: tuple[pathlib.Path, pathlib.Path], backend: str
 ) -> None:
-    """In Triton's words. The backend pytorch has a supplied script."""
+    """The errors have Triton's texts. The backend pytorch has a supplied script."""
     repository, backends = places
     shutil.rmtree(backends / "pytorch")
     config = CONFIG.replace("pytorch", backend)

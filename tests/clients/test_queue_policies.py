@@ -1,7 +1,7 @@
-"""The dynamic batcher's queues: order, priorities, bounds and deadlines.
+"""Tests of the dynamic batcher's queues: order, priorities, limits and deadlines.
 
-TRITONSERVER_DELAY_SCHEDULER holds the scheduler back until N requests wait, so
-that each test knows what is in the queue when the first batch is made.
+TRITONSERVER_DELAY_SCHEDULER holds the scheduler back until N requests are waiting, so each test
+knows the contents of the queue when the first batch is formed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TIMEOUT_MICROSECONDS = 50_000
 def held_server(
     start_server: StartServer, repository: pathlib.Path, settings: str, waiting: int
 ) -> Iterator[Server]:
-    """A server of one model that waits for this many requests and shows its batches."""
+    """A server with one model, which waits for this many requests and shows its batches."""
     example = conformance.onnx_whole_batch(f"dynamic_batching {{ {settings} }}")
     write_example(repository, "model", example)
     environment = {"TRITONSERVER_DELAY_SCHEDULER": str(waiting)}
@@ -46,13 +46,13 @@ def tensor(value: int) -> dict[str, numpy.ndarray]:
 
 
 def send(stream: GrpcStream, *options: dict[str, Any], first: int = 0) -> None:
-    """Sends requests in order; their rows and ids are their numbers."""
+    """Sends requests in order; their numbers serve as rows and IDs."""
     for number, one in enumerate(options, first):
         stream.send("model", tensor(number), request_id=str(number), **one)
 
 
 def receive_batches(stream: GrpcStream, count: int) -> set[tuple[int, ...]]:
-    """The batches that this many requests were executed in, rows in their order."""
+    """The batches in which this many requests were executed, with rows in order."""
     batches = set()
     for _ in range(count):
         number, outputs = stream.receive()
@@ -101,13 +101,13 @@ def check_order(
 
 # row: DYN-20
 def test_first_come_first_served(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Without levels a priority has no effect."""
+    """Without levels, a priority has no effect."""
     check_order(start_server, tmp_path, "", [3, 1, 2, 0, 1], [0, 1, 2, 3, 4])
 
 
 # row: PPAR-05 DYN-07 DYN-08
 def test_priorities(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Level 1 goes first; 0 and invalid levels are the default; equal levels keep their order."""
+    """Level 1 goes first; 0 and invalid levels mean the default; equal levels keep their order."""
     settings = "priority_levels: 3 default_priority_level: 2"
     given = [3, 0, 1, 4, 2, 3, 1, 2**40]
     check_order(start_server, tmp_path, settings, given, [2, 6, 1, 3, 4, 7, 0, 5])
@@ -117,7 +117,7 @@ def test_priorities(start_server: StartServer, tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("kind", list(TRANSPORTS))
 # row: DYN-09 DYN-10
 def test_a_full_queue(start_server: StartServer, tmp_path: pathlib.Path, kind: str) -> None:
-    """The next request is refused at once; those in the queue are not affected."""
+    """The next request is refused at once; those in the queue aren't affected."""
     settings = "default_queue_policy { max_queue_size: 2 }"
     with (
         held_server(start_server, tmp_path, settings, NEVER) as server,
@@ -131,7 +131,7 @@ def test_a_full_queue(start_server: StartServer, tmp_path: pathlib.Path, kind: s
         assert caught.value.status() in ("503", "StatusCode.UNAVAILABLE", None)
         assert "maximum queue size" in caught.value.message()
         assert server.pending("model") == 2
-        # As in Triton, neither the failures nor the statistics have it.
+        # As in Triton, it is neither in the failures nor in the statistics.
         assert (refused(server), rejections(server)) == (1, 0)
         assert server.statistics("model")["inference_stats"]["fail"]["count"] == 0
         stream.close(cancel=True)
@@ -190,7 +190,7 @@ def test_a_request_may_shorten_the_timeout(
 @pytest.mark.galatea_only  # Triton checks no deadline while its scheduler is held back.
 # row: DYN-09 DYN-12
 def test_late_requests_may_be_delayed(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """They move behind all others of their level, and still execute."""
+    """They move behind all others on their level, but are still executed."""
     settings = (
         "default_queue_policy { timeout_action: DELAY allow_timeout_override: true "
         "default_timeout_microseconds: 3600000000 }"
@@ -231,7 +231,8 @@ def test_late_requests_may_be_delayed(start_server: StartServer, tmp_path: pathl
 def test_preferred_sizes(
     start_server: StartServer, tmp_path: pathlib.Path, settings: str, batches: set[tuple[int, ...]]
 ) -> None:
-    """The largest reached size is used; the rest executes at once, or after the delay."""
+    """The largest size that was reached is used; the remaining requests execute at once, or
+    after the delay."""
     with held_server(start_server, tmp_path, settings, 5) as server:
         with GrpcStream(server) as stream:
             send(stream, *({} for _ in range(5)))
@@ -245,7 +246,7 @@ def test_preferred_sizes(
 
 
 def slow_model(settings: str) -> Example:
-    """The slow model in two instances, without batches of several requests."""
+    """Two instances of the slow model, without batches of several requests."""
     example = make_models.TEST_MODELS["onnx_slow"]()
     config = (example.config or "").replace("max_batch_size: 8", "max_batch_size: 1")
     config = config.replace("onnx_slow", "model")
@@ -255,7 +256,7 @@ def slow_model(settings: str) -> Example:
 
 # row: DYN-06
 def test_preserve_ordering(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Responses leave in the order of the requests, whichever instance is faster."""
+    """Responses are sent in the order of the requests, whichever instance is faster."""
     settings = "dynamic_batching { preserve_ordering: true }"
     write_example(tmp_path, "model", slow_model(settings))
     rounds = [300, 0, 0, 0, 100, 0, 50, 0, 0, 200, 0, 0]

@@ -1,4 +1,4 @@
-"""Ragged inputs, and the tensors that the server makes of a batch's shapes."""
+"""Tests of ragged inputs, and of the tensors that the server derives from a batch's shapes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATATYPES = {"int32": numpy.int32, "fp32": numpy.float32}
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The ragged models execute when three rows wait, and not before."""
+    """The ragged models execute once three rows are waiting, but not before."""
     repository = tmp_path_factory.mktemp("ragged")
     make_models.write_models(repository, make_models.RAGGED_MODELS)
     with start_server(repository) as running:
@@ -35,7 +35,7 @@ def elements(shape: Sequence[int], first: int) -> numpy.ndarray:
 def one_batch(
     server: Server, model: str, shapes: Sequence[Sequence[int]], with_rows: bool
 ) -> list[dict[str, numpy.ndarray]]:
-    """Sends requests that fill exactly one batch, in order; returns the outputs of each."""
+    """Sends requests that fill exactly one batch, in order, and returns the outputs of each."""
     before = server.statistics(model)["execution_count"]
     with GrpcStream(server) as stream:
         for index, shape in enumerate(shapes):
@@ -55,7 +55,7 @@ def one_batch(
 )
 # row: CFG-11 RAG-01 RAG-02
 def test_every_batch_input(server: Server, datatype: str, shapes: list[tuple[int, int]]) -> None:
-    """All elements are concatenated, and each kind describes them."""
+    """All elements are concatenated, and each kind of batch input describes them."""
     all_elements = numpy.concatenate(
         [elements(shape, 100 * index).reshape(-1) for index, shape in enumerate(shapes)]
     )
@@ -82,7 +82,7 @@ def test_every_batch_input(server: Server, datatype: str, shapes: list[tuple[int
 @pytest.mark.parametrize("shapes", [[(1, 3), (1, 1), (1, 2)], [(2, 3), (1, 4)], [(3, 2)]])
 # row: RAG-03
 def test_scattered_output(server: Server, shapes: list[tuple[int, int]]) -> None:
-    """Each request gets an output of its input's shape."""
+    """Each request gets an output with its input's shape."""
     responses = one_batch(server, "ragged_scatter", shapes, with_rows=False)
     for index, (outputs, shape) in enumerate(zip(responses, shapes, strict=True)):
         assert outputs["OUTPUT"].tolist() == (2 * elements(shape, 100 * index)).tolist()
@@ -98,7 +98,7 @@ def test_a_batch_of_one_request(server: Server, kind: str) -> None:
 
 # row: RAG-04
 def test_batch_inputs_are_not_in_the_metadata(server: Server) -> None:
-    """Clients send the inputs of the configuration alone."""
+    """Clients send only the inputs in the configuration."""
     metadata = server.get("/v2/models/ragged_int32").json()
     assert sorted(one["name"] for one in metadata["inputs"]) == ["INPUT", "ROW"]
     tensor = {"name": "BATCH_ELEMENT_COUNT", "datatype": "INT32", "shape": [1], "data": [1]}

@@ -1,4 +1,4 @@
-"""The rate limiter: models that share resources take turns."""
+"""Tests of the rate limiter: models that share resources take turns."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def pool() -> Iterator[concurrent.futures.ThreadPoolExecutor]:
 
 
 def limited(limiter: str) -> str:
-    """An instance that needs this to be executed."""
+    """An instance that needs this resource for its executions."""
     return f"kind: KIND_CPU rate_limiter {{ {limiter} }}"
 
 
 def write(repository: pathlib.Path, name: str, limiter: str) -> None:
-    """A model that makes a token in each execution, for one request after the other."""
+    """A model that produces a token in each execution, for one request after the other."""
     example = iterative.token_counter(False, max_batch_size=1)
     config = (example.config or "").replace("kind: KIND_CPU", limited(limiter))
     write_example(repository, name, Example(config, {}))
@@ -70,7 +70,7 @@ def executions(server: Server, model: str) -> int:
 def test_models_wait_for_resources_in_use(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """The status page shows the wait; a model that needs other resources continues."""
+    """The status page shows the wait, and a model that needs other resources continues."""
     latch = write_latch(tmp_path, "long", UNIT)
     write(tmp_path, "short", UNIT)
     write(tmp_path, "other", "resources [ { name: 'S' count: 1 } ]")
@@ -113,7 +113,7 @@ def test_without_the_rate_limiter_no_request_waits(
 def test_a_model_of_priority_two_is_executed_half_as_often(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """The order of responses shows it, as long as both have requests."""
+    """The order of responses shows this, as long as both have requests."""
     latch = write_latch(tmp_path, "long", UNIT)
     write(tmp_path, "first", UNIT)
     write(tmp_path, "second", f"{UNIT} priority: 2")
@@ -125,7 +125,7 @@ def test_a_model_of_priority_two_is_executed_half_as_often(
     ):
         pending = pool.submit(infer, server, "long")
         wait_until(lambda: server.is_executing("long"), 60, "no other request can be executed")
-        # Five executions each.
+        # There are five executions each.
         inputs = {"COUNT": numpy.array([[5]], numpy.int32)}
         for model in ("first", "second"):
             for _ in range(40):
@@ -135,7 +135,7 @@ def test_a_model_of_priority_two_is_executed_half_as_often(
         pending.result()
         for number in range(80):
             calls.wait(number)
-        # When the first model's fortieth response leaves, as many of the other have left.
+        # When the first model's fortieth response is sent, the other has sent the same number.
         last = max(map(tap.responses.index, tap.requests[:40]))
         assert 19 <= last - 39 <= 21
 
@@ -168,7 +168,7 @@ def test_a_model_that_could_never_execute_does_not_load(
 def test_shutdown_waits_for_requests_without_a_permit(
     start_server: StartServer, tmp_path: pathlib.Path, pool: concurrent.futures.ThreadPoolExecutor
 ) -> None:
-    """Requests without a permit when the server stops still get one."""
+    """Requests that have no permit when the server stops still get one."""
     latch = write_latch(tmp_path, "long", UNIT)
     write(tmp_path, "short", UNIT)
     with start_server(tmp_path, EXECUTION_COUNT) as server, latch:

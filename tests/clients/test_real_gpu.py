@@ -1,9 +1,10 @@
-"""A real GPU: what the stand-ins of tests/devices and tests/onnxruntime_gpu can't show.
+"""Tests with a real GPU, for what the stand-ins in tests/devices and tests/onnxruntime_gpu can't
+show.
 
-Skipped unless GALATEA_GPU names a GPU of the machine by its number. `--onnxruntime-library` names
-the library of onnxruntime-gpu, which CUDA's and cuDNN's libraries must be found for
-(LD_LIBRARY_PATH). Models in Python need torch and CuPy in the interpreter that runs the tests;
-tests of a package that is missing are skipped.
+Skipped unless GALATEA_GPU contains the number of one of the machine's GPUs. `--onnxruntime-library`
+names the library of onnxruntime-gpu, which must be able to find CUDA's and cuDNN's libraries
+(LD_LIBRARY_PATH). Python models need torch and CuPy in the interpreter that runs the tests. Tests
+that need a missing package are skipped.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ def repository(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def client() -> Client:
-    """The driver in the process of the tests, under the name by which the loader finds it."""
+    """The driver in the tests' process, under the name by which the loader finds it."""
     return Client(None)
 
 
 def smi(*names: str) -> list[str]:
-    """Values that NVIDIA's own tool reads of the GPU."""
+    """Values that NVIDIA's own tool reports for the GPU."""
     query = ["nvidia-smi", f"--id={GPU}", f"--query-gpu={','.join(names)}"]
     command = [*query, "--format=csv,noheader,nounits"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -172,7 +173,7 @@ def test_a_network_computes_what_it_computes_on_the_processor(
                 for model in ("gpu", "cpu")
             )
             assert np.isfinite(found).all() and np.abs(expected).max() > 1e-3
-            # Tensor cores round the products of FP32 to TF32.
+            # Tensor cores round the factors of FP32 products to TF32.
             np.testing.assert_allclose(found, expected, rtol=2e-2, atol=2e-3)
     assert server.process.returncode == 0
 
@@ -182,7 +183,7 @@ def test_a_network_computes_what_it_computes_on_the_processor(
 def test_regions_of_clients(
     start_server: StartServer, repository: pathlib.Path, client: Client, group: str
 ) -> None:
-    """Over each protocol, input and output, also where the model is on the processor."""
+    """Over each protocol, for inputs and outputs, and also with the model on the processor."""
     add_model(repository, "m", 7, group)
     memory = Memory(client, int(GPU))
     with start_server(repository, ALLOWED) as server:
@@ -248,7 +249,8 @@ def test_steps_of_an_ensemble(
     assert server.process.returncode == 0
 
 
-# Doubles its input on its GPU, in the framework that a parameter names, and says where the input was.
+# Doubles its input on its GPU, in the framework that a parameter names, and returns where the input
+# was.
 FRAMEWORK = """
 import json
 import numpy
@@ -299,7 +301,7 @@ parameters { key: "FRAMEWORK" value { string_value: "%s" } }
 def test_tensors_of_frameworks(
     start_server: StartServer, repository: pathlib.Path, client: Client, framework: str
 ) -> None:
-    """Inputs from the network and from a region, outputs in the framework's own memory."""
+    """Inputs come from the network and from a region; outputs are in the framework's own memory."""
     for name, force_cpu in (("near", "no"), ("far", "yes")):
         (repository / name / "1").mkdir(parents=True)
         (repository / name / "1" / "model.py").write_text(FRAMEWORK)
@@ -393,8 +395,8 @@ instance_group { %s }
 def test_an_illegal_address_makes_the_gpu_lost(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """A backend's kernel writes where nothing is. Models on processors go on, and the end comes
-    in time."""
+    """A backend's kernel writes to an invalid address. Models on processors continue, and the
+    server ends in time."""
     (repository / "fault" / "1").mkdir(parents=True)
     (repository / "fault" / "config.pbtxt").write_text(FAULT_CONFIG % GROUP)
     library = repository / "fault" / "1" / "libtriton_gpu_fault.so"
@@ -425,7 +427,7 @@ def test_an_illegal_address_makes_the_gpu_lost(
 def test_exhausted_memory_fails_a_batch_and_nothing_else(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """`gpu_mem_limit` is the accelerator's; a request of 64 MiB does not fit 16."""
+    """`gpu_mem_limit` is the accelerator's limit, and a request of 64 MiB doesn't fit into 16."""
     dims = ["n"]
     graph = helper.make_graph(
         [helper.make_node("Add", ["IN", "IN"], ["twice"]), helper.make_node("Neg", ["twice"], ["OUT"])],

@@ -1,4 +1,4 @@
-"""`galatea record`: the requests that a model of a running server gets."""
+"""Tests of `galatea record`, which records the requests to a model of a running server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Line = dict[str, Any]
 def server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server that allows recording, with a short and a long queue, and other schedulers."""
+    """A server that allows recording, with short and long queues, and other schedulers."""
     repository = tmp_path_factory.mktemp("models")
     levels = "priority_levels: 2 default_priority_level: 1"
     queue = levels + " default_queue_policy { max_queue_size: 1 }"
@@ -64,7 +64,7 @@ def server(
 
 
 def infer(server: Server, model: str, length: int = 3, rows: int = 1, **options: Any) -> str:
-    """Sends a request, and says how it ended."""
+    """Sends a request, and returns how it ended."""
     with tritonclient.http.InferenceServerClient(server.http_url) as client:
         tensor = tritonclient.http.InferInput("INPUT0", [rows, length], "INT32")
         tensor.set_data_from_numpy(numpy.zeros((rows, length), numpy.int32))
@@ -94,19 +94,19 @@ class Recording:
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def requests(self) -> list[Line]:
-        """Those that are requests."""
+        """The lines that are requests."""
         return [line for line in self.lines() if "queue_ns" in line]
 
     def executions(self) -> list[Line]:
-        """Those that are executions."""
+        """The lines that are executions."""
         return [line for line in self.lines() if "duration_ns" in line]
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Waits until what was recorded says so."""
+        """Waits until the recording satisfies the condition."""
         wait_until(condition, REQUEST_SECONDS_MAX, f"it is recorded in {self.path}")
 
     def stop(self) -> None:
-        """Ends it, if it has not ended."""
+        """Ends it, unless it has already ended."""
         self._command.kill()
         self._command.communicate()
 
@@ -115,7 +115,7 @@ class Recording:
         self._command.send_signal(number)
 
     def result(self) -> tuple[int, str, str]:
-        """How it ended by itself."""
+        """The result, once it has ended by itself."""
         out, err = self._command.communicate(timeout=REQUEST_SECONDS_MAX)
         return self._command.returncode, out, err
 
@@ -124,7 +124,7 @@ class Recording:
 def recording(
     program: Program, server: Server, path: pathlib.Path, *options: str
 ) -> Iterator[Recording]:
-    """Records, from the moment when it has begun."""
+    """Records, starting when the recording has begun."""
     running = Recording(program, server, path, *options)
     try:
         running.wait_for(lambda: len(running.lines()) > 0)
@@ -134,7 +134,7 @@ def recording(
 
 
 def simulate(program: Program, path: pathlib.Path) -> dict[str, Any]:
-    """What the simulation of a recording says."""
+    """The result of simulating a recording."""
     line = [str(program.path), "simulate", str(path), "--json"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=True)
     return json.loads(done.stdout)
@@ -143,7 +143,7 @@ def simulate(program: Program, path: pathlib.Path) -> dict[str, Any]:
 def test_requests_and_executions_are_recorded_and_simulated(
     program: Program, server: Server, tmp_path: pathlib.Path
 ) -> None:
-    """Each request once, with its execution; a simulation of them has about the same batches."""
+    """Each request occurs once, with its execution; a simulation has about the same batches."""
     count, lengths = 120, (3, 5)
     path = tmp_path / "traffic.jsonl"
     with recording(program, server, path, "--model=m") as running:
@@ -153,7 +153,7 @@ def test_requests_and_executions_are_recorded_and_simulated(
                 for number in range(count)
             ]
             assert {job.result() for job in jobs} == {"ok"}
-        # Executions are behind their requests.
+        # Executions come after their requests.
         running.wait_for(lambda: sum(line["requests"] for line in running.executions()) == count)
         header, requests = running.lines()[0], running.requests()
         executions = {line["execution"]: line for line in running.executions()}
@@ -175,7 +175,7 @@ def test_requests_and_executions_are_recorded_and_simulated(
     found = simulate(program, path)
     recorded, simulated = found["recorded"], found["configured"]
     assert recorded["executions"] == len(executions)
-    # The structure, not the time: a machine may be busy.
+    # This compares the structure, not the times, because the machine may be busy.
     assert simulated["executions"] == pytest.approx(recorded["executions"], rel=0.25)
     assert simulated["mean_batch"] == pytest.approx(recorded["mean_batch"], rel=0.25)
 
@@ -204,7 +204,7 @@ def test_refusals_priorities_and_timeouts_are_recorded(
 def test_deadlines_and_sequences_are_recorded(
     program: Program, server: Server, tmp_path: pathlib.Path
 ) -> None:
-    """A request without them has no such fields."""
+    """A request without these fields doesn't have them in its line."""
     with recording(program, server, tmp_path / "due", "--model=due") as running:
         assert infer(server, "due") == "ok"
         running.wait_for(lambda: len(running.requests()) == 1)
@@ -221,7 +221,7 @@ def test_deadlines_and_sequences_are_recorded(
 
 
 def test_one_version_is_recorded(program: Program, server: Server, tmp_path: pathlib.Path) -> None:
-    """The newest, or the one that is named."""
+    """The newest version, or the one that is named."""
     for options, version in [((), 2), (("--model-version=1",), 1)]:
         path = tmp_path / str(version)
         with recording(program, server, path, "--model=two", *options) as running:
@@ -236,7 +236,7 @@ def test_one_version_is_recorded(program: Program, server: Server, tmp_path: pat
 
 
 def test_it_ends_with_its_time(program: Program, server: Server, tmp_path: pathlib.Path) -> None:
-    """And has taken about that long. For people the summary is a sentence."""
+    """It also took about that long. On a terminal, the summary is a sentence."""
     path = tmp_path / "t"
     options = ["--model=m", "--seconds=1", f"--output={path}"]
     line = [str(program.path), "record", f"http://{server.http_url}", *options]
@@ -248,7 +248,7 @@ def test_it_ends_with_its_time(program: Program, server: Server, tmp_path: pathl
 
 @contextlib.contextmanager
 def serving_lines(lines: list[str]) -> Iterator[str]:
-    """A server that is no Galatea: it records these lines, and has no configurations."""
+    """A server other than Galatea, which records these lines and has no configurations."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         """Responds to one request."""
@@ -262,7 +262,7 @@ def serving_lines(lines: list[str]) -> Iterator[str]:
                 self.wfile.write("".join(line + "\n" for line in lines).encode())
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
         thread = threading.Thread(target=listener.serve_forever)
@@ -310,7 +310,7 @@ def test_what_a_server_sends_is_counted_and_checked(
     code: int,
     expected: str,
 ) -> None:
-    """Without a configuration the file has none. What came before an error is kept."""
+    """Without a configuration, the file has none. The part before an error is kept."""
     path = tmp_path / "t"
     with serving_lines([FIRST, *lines]) as url:
         done = record_all(program, url, path)
@@ -326,7 +326,7 @@ def test_what_a_server_sends_is_counted_and_checked(
 def test_a_file_begins_with_a_header(
     program: Program, tmp_path: pathlib.Path, lines: list[str], expected: str
 ) -> None:
-    """Without one there is no file."""
+    """Without such a part, there is no file."""
     path = tmp_path / "t"
     with serving_lines(lines) as url:
         done = record_all(program, url, path)
@@ -336,7 +336,7 @@ def test_a_file_begins_with_a_header(
 def test_it_ends_with_the_model(
     program: Program, start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """And says so. The model is not held."""
+    """The command reports this. The model isn't kept in memory."""
     (tmp_path / "models" / "m" / "1").mkdir(parents=True)
     (tmp_path / "models" / "m" / "config.pbtxt").write_text(MODEL % ("", 0))
     with start_server(tmp_path / "models", *EXPLICIT, FLAG) as running_server:
@@ -361,7 +361,7 @@ def test_it_ends_with_the_model(
 def test_a_signal_ends_it_with_its_summary(
     program: Program, server: Server, tmp_path: pathlib.Path, number: signal.Signals
 ) -> None:
-    """The file is whole then."""
+    """The file is then complete."""
     path = tmp_path / "t"
     with recording(program, server, path, "--model=m") as running:
         for _ in range(3):
@@ -379,7 +379,7 @@ def test_a_signal_ends_it_with_its_summary(
 
 
 def test_files_have_a_size(program: Program, server: Server, tmp_path: pathlib.Path) -> None:
-    """Each begins with the header, and the oldest go."""
+    """Each file begins with the header, and the oldest are removed."""
     path = tmp_path / "t"
     bounds = ("--max-bytes=2000", "--files=2")
     with recording(program, server, path, "--model=m", *bounds) as running:
@@ -389,12 +389,12 @@ def test_files_have_a_size(program: Program, server: Server, tmp_path: pathlib.P
             assert infer(server, "m") == "ok"
         running.wait_for(older.exists)
         assert json.loads(older.read_text().splitlines()[0]) == header
-    # The first may just be moved.
+    # The first one may just have been moved.
     assert {file.name for file in tmp_path.iterdir()} - {"t"} == {"t.1"}
 
 
 def get(server: Server, path: str, headers: dict[str, str]) -> tuple[int, str]:
-    """The status and the body of a request that is refused."""
+    """The status and body of a refused request."""
     connection = http.client.HTTPConnection(
         "127.0.0.1", server.http_port, timeout=REQUEST_SECONDS_MAX
     )
@@ -409,7 +409,7 @@ def get(server: Server, path: str, headers: dict[str, str]) -> tuple[int, str]:
 def test_clients_that_may_not_record_are_refused(
     program: Program, server: Server, tmp_path: pathlib.Path
 ) -> None:
-    """Without the header, for an unknown model, and beside another client."""
+    """Without the header, for an unknown model, and while another client is recording."""
     path = "/v2/models/m/traffic"
     assert get(server, path, {})[0] == 400
     assert get(server, "/v2/models/x/traffic", HEADER)[0] == 404
@@ -427,7 +427,8 @@ def test_clients_that_may_not_record_are_refused(
 def test_recording_is_off_unless_it_is_asked_for(
     program: Program, start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Then the path is unknown, as in Triton. With a key it is for those that have it."""
+    """In this case, the path is unknown, as in Triton. With a key, it is available to those that
+    have the key."""
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "config.pbtxt").write_text(MODEL % ("", 0))
     with start_server(tmp_path) as closed:

@@ -1,8 +1,8 @@
-"""Triton's own cache for Redis, unmodified.
+"""Tests of Triton's own cache for Redis, unmodified.
 
-Skipped unless GALATEA_REDIS_CACHES names a directory with it, as
-`redis/libtritoncache_redis.so`, and there is a `redis-server`; docs/response_cache.md says
-how it is built.
+Skipped unless GALATEA_REDIS_CACHES names a directory that contains it as
+`redis/libtritoncache_redis.so`, and there is a `redis-server`; docs/response_cache.md describes
+how to build it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def serving(
 
 @pytest.mark.parametrize(
     "transport",
-    # Triton answers "response output count mismatch" to hits on a stream.
+    # On a stream, Triton responds to hits with "response output count mismatch".
     [
         pytest.param(name, marks=[pytest.mark.galatea_only] if "stream" in name else [])
         for name in TRANSPORTS
@@ -124,7 +124,7 @@ def serving(
 def test_hits_equal_the_responses_of_the_model(
     start_server: StartServer, models: pathlib.Path, redis: Redis, transport: str
 ) -> None:
-    """Of one row and of several, small and large, over each protocol."""
+    """Hits with one row and with several, small and large, over each protocol."""
     with serving(start_server, models, redis) as server:
         with contextlib.closing(TRANSPORTS[transport](server)) as connection:
             for tensors in (full(1, 1), full(3, 5), full(8, 50_000), full(2, 2)):
@@ -159,7 +159,7 @@ def test_many_clients_share_few_connections(
 def test_the_next_server_finds_cached_responses(
     start_server: StartServer, models: pathlib.Path, redis: Redis
 ) -> None:
-    """A second server at the same time finds them, too."""
+    """A second server at the same time finds them too."""
     with serving(start_server, models, redis) as server:
         assert infer(server, 1, 2) == [1, 2]
     with serving(start_server, models, redis) as one, serving(start_server, models, redis) as two:
@@ -172,7 +172,7 @@ def test_the_next_server_finds_cached_responses(
 @pytest.mark.galatea_only
 # row: CACHE-03
 def test_redis_restarts(start_server: StartServer, models: pathlib.Path, redis: Redis) -> None:
-    """Requests succeed without it. Triton doesn't log failed lookups."""
+    """Requests succeed without Redis. Triton doesn't log failed lookups."""
     with serving(start_server, models, redis) as server:
         redis.stop()
         for _ in range(3):
@@ -192,7 +192,7 @@ def test_redis_restarts(start_server: StartServer, models: pathlib.Path, redis: 
 def test_damaged_entries_are_not_used(
     start_server: StartServer, models: pathlib.Path, redis: Redis
 ) -> None:
-    """Another value's bytes, or noise of the same size."""
+    """Another value's bytes, or random bytes of the same size."""
     with serving(start_server, models, redis) as server:
         for value in (1, 2):
             infer(server, value)

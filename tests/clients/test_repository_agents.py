@@ -1,7 +1,7 @@
-"""Repository agents: the examples, one that keeps a journal, and ones that are broken.
+"""Tests of repository agents: the examples, one that keeps a journal, and broken ones.
 
-The journal is the same library in Galatea and in Triton, and what it writes is
-compared with the calls that both make.
+Galatea and Triton use the same journal library, and its output is compared with the calls that both
+make.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def compile_agent(source: pathlib.Path, folder: pathlib.Path, name: str) -> None
 
 
 def build_checksum() -> pathlib.Path:
-    """Builds the agent in Rust."""
+    """Builds the Rust agent."""
     command = ["cargo", "build", "--locked", "-p", "galatea-checksum-agent"]
     messages = subprocess.run(
         [*command, "--message-format=json-render-diagnostics"],
@@ -128,7 +128,7 @@ TWO = agents_config({"name": "a"}, {"name": "b"})
 
 @dataclasses.dataclass
 class Workspace:
-    """A repository, the agents, and the journal."""
+    """A repository, the agents and the journal."""
 
     start_server: StartServer
     agents: pathlib.Path
@@ -162,7 +162,7 @@ class Workspace:
         write_model(self.repository, name, value, config=config + agents, **options)
 
     def replace(self, path: str, content: bytes) -> None:
-        """Puts a file in place of another so that a poll at any moment finds one of both."""
+        """Replaces a file, so that a poll at any moment finds one of the two."""
         new = self.folder / "new"
         new.write_bytes(content)
         new.replace(self.repository / path)
@@ -178,7 +178,7 @@ class Workspace:
         return self.post(f"/v2/repository/models/{name}/load", parameters)
 
     def refused(self, name: str) -> str:
-        """Requests a load that fails; returns everything that is reported about it."""
+        """Requests a load that fails, and returns everything that is reported about it."""
         assert self.server is not None
         reply = self.load(name)
         assert reply.status in (400, 500), reply
@@ -249,7 +249,7 @@ def md5(content: bytes) -> str:
 
 # row: CLI-23 CFG-16 XAPI-04
 def test_matching_checksums_load_the_model(workspace: Workspace) -> None:
-    """Several files have checksums of both kinds."""
+    """Several files have both kinds of checksums."""
     model = constant_model(5)
     (workspace.repository / "m").mkdir(parents=True)
     (workspace.repository / "m" / "labels").write_text("text")
@@ -321,7 +321,7 @@ def test_unusable_agents_refuse_the_model(workspace: Workspace, agent: str, reas
 
 @pytest.mark.galatea_only
 def test_agent_names_cannot_leave_the_agent_directory(workspace: Workspace) -> None:
-    """This applies to existing directories, too."""
+    """This also applies to existing directories."""
     shutil.copytree(workspace.agents / "journal", workspace.folder / "journal_outside")
     names = ["../journal_outside", "journal/../journal", "..", "", "/journal"]
     for index, name in enumerate(names):
@@ -394,7 +394,7 @@ def test_the_life_cycle_of_a_model(workspace: Workspace) -> None:
 
 
 def test_a_load_that_fails(workspace: Workspace) -> None:
-    """The agents are notified; the next load starts a new life cycle."""
+    """The agents are notified, and the next load starts a new life cycle."""
     workspace.add_model("m", TWO)
     (workspace.repository / "m" / "1" / "model.onnx").write_bytes(b"damaged")
     with workspace.started(EXPLICIT) as server:
@@ -438,7 +438,7 @@ def test_a_load_that_fails(workspace: Workspace) -> None:
 def test_an_agent_that_refuses_ends_the_load(
     workspace: Workspace, position: int, call: str, expected: str
 ) -> None:
-    """Agents before it are notified of the failure; those after it are not called."""
+    """Agents before it are notified of the failure; those after it aren't called."""
     named: list[dict[str, Any]] = [{"name": "a"}, {"name": "b"}]
     named[position]["fail"] = call
     workspace.add_model("m", agents_config(*named, {"name": "c"}))
@@ -481,7 +481,7 @@ def test_later_errors_of_agents_are_only_logged(
 
 
 def test_a_moved_model_keeps_its_configuration(workspace: Workspace) -> None:
-    """The next agent sees the new directory, whose versions and files are used."""
+    """The next agent sees the new directory, and its versions and files are used."""
     other = workspace.folder / "other"
     write_model(other.parent, "other", 4, (1, 2), config='backend: "onnxruntime" max_batch_size: 4')
     bare = workspace.folder / "bare"
@@ -588,7 +588,7 @@ def test_a_configuration_sent_with_a_load_names_its_own_agents(workspace: Worksp
 
 
 def test_polls_call_agents_when_the_model_changes(workspace: Workspace) -> None:
-    """A model that they refuse keeps serving, and every poll calls them again."""
+    """A model that they refuse is still served, and every poll calls them again."""
     workspace.add_model("m", TWO)
     flags = ("--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false")
     with workspace.started(*flags) as server:
@@ -627,7 +627,7 @@ def test_polls_call_agents_when_the_model_changes(workspace: Workspace) -> None:
 
 
 def test_a_model_refused_at_start_does_not_affect_others(workspace: Workspace) -> None:
-    """Its reason is in the log; the index lists the name alone."""
+    """Its reason is in the log; the index contains only the name."""
     workspace.add_model("m", TWO)
     workspace.add_model("n", agents_config({"name": "n", "fail": "LOAD"}))
     with workspace.started("--exit-on-error=false") as server:
@@ -642,7 +642,7 @@ def test_a_model_refused_at_start_does_not_affect_others(workspace: Workspace) -
 
 
 def test_the_program_ends_if_a_model_is_refused_at_start(workspace: Workspace) -> None:
-    """A refused model has the effect of any other failure."""
+    """A refused model has the same effect as any other failure."""
     workspace.add_model("n", agents_config({"name": "n", "fail": "LOAD"}))
     with workspace.started() as server:
         assert server.wait_for_exit() == 1

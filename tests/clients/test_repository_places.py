@@ -1,4 +1,5 @@
-"""Where a repository and its files may be: missing, replaced while the server runs, linked."""
+"""Tests of where a repository and its files may be: missing, replaced while the server runs, or
+linked."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ output [ {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ {dims} ] }} ]
 
 
 def write(repository: pathlib.Path, name: str, dims: int) -> pathlib.Path:
-    """A model with one input of that size."""
+    """A model with one input of this size."""
     model = repository / name
     (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").write_text(IDENTITY.format(dims=dims))
@@ -28,13 +29,13 @@ def write(repository: pathlib.Path, name: str, dims: int) -> pathlib.Path:
 
 
 def dims(server: Server, name: str) -> list[int]:
-    """The size of the model's input, by which the files that it was loaded from are known."""
+    """The size of the model's input, which identifies the files that it was loaded from."""
     shape: list[int] = server.get(f"/v2/models/{name}").json()["inputs"][0]["shape"]
     return shape
 
 
 def answers(server: Server) -> bool:
-    """Whether it takes requests, although it is not live."""
+    """Returns true if the server accepts requests, although it isn't live."""
     try:
         return server.get("/v2").status == 200
     except OSError:
@@ -47,7 +48,7 @@ def load(server: Server, name: str) -> int:
 
 
 def switch(link: pathlib.Path, target: str) -> None:
-    """Lets a link lead elsewhere at once, as release scripts do."""
+    """Changes a link's target atomically, as release scripts do."""
     after = link.with_name("after")
     os.symlink(target, after)
     after.rename(link)
@@ -57,7 +58,8 @@ def switch(link: pathlib.Path, target: str) -> None:
 def test_a_repository_that_is_missing(
     start_server: StartServer, tmp_path: pathlib.Path, also: bool
 ) -> None:
-    """With --exit-on-error=false the server runs and is never live, even beside another one."""
+    """With --exit-on-error=false, the server runs but is never live, even with another
+    repository."""
     write(tmp_path / "other", "m", 1)
     other = [f"--model-repository={tmp_path / 'other'}"] if also else []
     with start_server(tmp_path / "missing", "--exit-on-error=false", *other) as server:
@@ -80,7 +82,7 @@ def test_a_repository_that_is_missing(
 def test_a_missing_repository_ends_the_start(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """By default, with Triton's text."""
+    """By default, it ends with Triton's text."""
     with start_server(tmp_path / "missing") as server:
         assert server.wait_for_exit() == 1
         expected = f"error: creating server: Internal - failed to stat file {tmp_path}/missing"
@@ -91,7 +93,7 @@ def test_a_missing_repository_ends_the_start(
 def test_a_replaced_repository_is_read_anew(
     start_server: StartServer, tmp_path: pathlib.Path, replace: str
 ) -> None:
-    """The next load finds what is at the path now."""
+    """The next load uses what is at the path at that time."""
     write(tmp_path / "one", "m", 1)
     write(tmp_path / "two", "m", 2)
     write(tmp_path / "two", "n", 2)
@@ -116,7 +118,7 @@ def test_a_replaced_repository_is_read_anew(
 
 
 def test_a_replaced_repository_is_polled(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Models come and go with it."""
+    """Models appear and disappear with it."""
     write(tmp_path / "one", "m", 1)
     write(tmp_path / "two", "n", 2)
     current = tmp_path / "current"
@@ -133,7 +135,7 @@ def test_a_replaced_repository_is_polled(start_server: StartServer, tmp_path: pa
 def test_links_of_an_operator_are_followed(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Configurations as Kubernetes mounts them, and files in a cache outside."""
+    """Configurations as Kubernetes mounts them, and files in a cache outside the repository."""
     cache = tmp_path / "cache"
     write(cache, "blob", 7)
     repository = tmp_path / "repository"
@@ -151,7 +153,7 @@ def test_links_of_an_operator_are_followed(
         server.wait_until_ready()
         assert (load(server, "mounted"), load(server, "linked")) == (200, 200)
         assert (dims(server, "mounted"), dims(server, "linked")) == ([3], [7])
-        # The link is switched as Kubernetes does when the configuration changes.
+        # The link is changed as Kubernetes does when the configuration changes.
         (mounted / "..2026_07_01").mkdir()
         (mounted / "..2026_07_01" / "config.pbtxt").write_text(IDENTITY.format(dims=4))
         after = mounted / "..data_tmp"
@@ -159,14 +161,14 @@ def test_links_of_an_operator_are_followed(
         after.rename(mounted / "..data")
         assert load(server, "mounted") == 200
         assert dims(server, "mounted") == [4]
-        # A loop costs its model only.
+        # A loop affects only its own model.
         assert load(server, "looping") in (400, 500)
         assert server.is_live() and server.is_ready()
 
 
 @pytest.mark.galatea_only
 def test_links_can_be_forbidden(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """--repository-symlinks=false: a model with a link on its way is not loaded."""
+    """With --repository-symlinks=false, a model with a link in its path isn't loaded."""
     write(tmp_path / "outside", "blob", 7)
     repository = tmp_path / "repository"
     write(repository, "plain", 1)

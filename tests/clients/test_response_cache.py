@@ -1,4 +1,5 @@
-"""The response cache: which requests skip the model, and how they are counted."""
+"""Tests of the response cache: which requests don't reach the model, and how they are
+counted."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def write(repository: pathlib.Path, **configs: str) -> None:
 
 
 def infer(server: Server, model: str, data: list[float], **more: Any) -> dict[str, Any]:
-    """Sends one request; returns the response with its output's shape and data."""
+    """Sends one request, and returns the response with its output's shape and data."""
     shape = more.pop("shape", [1, len(data)])
     tensor = {"name": "INPUT0", "shape": shape, "datatype": "FP32", "data": data}
     reply = server.infer(model, {"inputs": [tensor], **more})
@@ -56,7 +57,7 @@ def counts(server: Server, model: str) -> tuple[int, int, int, int, int]:
 
 
 def metric(server: Server, name: str, model: str) -> float | None:
-    """The value of a model's series, if there is one."""
+    """The value of a model's series, if it exists."""
     labels = f'{{model="{model}",version="1"}}'
     found = re.search(rf"^{re.escape(name + labels)} (\S+)$", server.metrics(), re.MULTILINE)
     return float(found[1]) if found else None
@@ -118,7 +119,7 @@ def test_the_cache_as_a_whole_has_gauges(
 def test_without_the_servers_cache_a_model_has_none(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Server and model must both enable it."""
+    """Both the server and the model must enable it."""
     write(tmp_path, cached=CACHED)
     with start_server(tmp_path) as server:
         server.wait_until_ready()
@@ -172,7 +173,7 @@ def test_the_least_recently_used_response_is_evicted(
 ) -> None:
     """Frequently used entries stay."""
     write(tmp_path, cached=CACHED)
-    # Room for two of the three responses.
+    # There is room for two of the three responses.
     with start_server(tmp_path, FLAG.format(size=10_000)) as server:
         server.wait_until_ready()
         kept, evicted, new = ([float(value)] * 1000 for value in range(3))
@@ -199,7 +200,7 @@ def test_the_least_recently_used_response_is_evicted(
 def test_models_that_cannot_be_cached(
     start_server: StartServer, tmp_path: pathlib.Path, config: str, reason: str
 ) -> None:
-    """Refused at load, by name."""
+    """The model is refused when it is loaded, by name."""
     write(tmp_path, model=config, other=CONFIG)
     with start_server(tmp_path, ROOMY, "--exit-on-error=false") as server:
         server.wait_until_live()

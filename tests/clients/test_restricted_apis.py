@@ -1,4 +1,5 @@
-"""Restricted APIs: who has no key is refused at every door, by every route, before the body."""
+"""Tests of restricted APIs: clients without a key are refused at every door, on every route,
+before the body."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ GRPC_TEXT = f"This protocol is restricted, expecting header '{GRPC_KEY}'"
 
 
 def rpcs() -> list[tuple[str, str]]:
-    """The paths of all methods of the protocol, with their categories."""
+    """The paths of all methods in the protocol, with their categories."""
     inference = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
     paths = [
         (f"/{inference.full_name}/{method.name}", RPC_CATEGORIES[method.name])
@@ -84,7 +85,7 @@ def rpcs() -> list[tuple[str, str]]:
 def restricted(
     request: pytest.FixtureRequest, start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Server, str]]:
-    """A server without models that restricts one category at both doors."""
+    """A server without models that restricts one category on both doors."""
     category = request.param
     flags = [
         f"--http-restricted-api={category}:{KEY}={VALUE}",
@@ -97,7 +98,7 @@ def restricted(
 
 
 def is_listening(server: Server) -> bool:
-    """Whether the ports are open, which they are when the server is ready."""
+    """Returns true if the ports are open, which they are when the server is ready."""
     try:
         for port in [server.http_port, server.metrics_port, server.grpc_port]:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
@@ -125,7 +126,7 @@ def call(channel: grpc.Channel, path: str, *metadata: tuple[str, str]) -> tuple[
 
 # row: SEC-01 SEC-04
 def test_every_route_of_http(restricted: tuple[Server, str]) -> None:
-    """Exactly the paths of the category are refused, with any method, unless the key is right."""
+    """Exactly the paths in the category are refused, with any method, unless the key is correct."""
     server, category = restricted
     for template, own in PATHS.items():
         if server.is_triton and is_own(template):
@@ -145,7 +146,7 @@ def test_every_route_of_http(restricted: tuple[Server, str]) -> None:
 
 # row: GRPC-24
 def test_every_method_of_grpc(restricted: tuple[Server, str]) -> None:
-    """The same over gRPC, streams and the standard health check included."""
+    """The same over gRPC, including streams and the standard health check."""
     server, category = restricted
     if server.is_triton:
         pytest.skip("Triton leaves calls of Watch without an answer")
@@ -217,7 +218,7 @@ def test_cve_2026_24206_24207_every_other_way_to_an_administrative_call(
                     connection.send(f"POST {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
                     status, _ = connection.read_response() or (0, b"")
                     assert status == (403 if path in REFUSED_PATHS else 404), path
-            # The header of HTTP is none of gRPC.
+            # An HTTP header isn't a gRPC header.
             for metadata in [(), ((KEY, VALUE),)]:
                 assert call(channel, load, *metadata) == ("UNAVAILABLE", GRPC_TEXT)
 
@@ -229,7 +230,7 @@ def test_cve_2026_24206_24207_every_other_way_to_an_administrative_call(
 def test_cve_2026_47481_no_request_parameter_is_a_key(
     start_server: StartServer, models: pathlib.Path, name: str
 ) -> None:
-    """What a body or a forwarded header says doesn't open a restricted API."""
+    """The contents of a body or a forwarded header don't give access to a restricted API."""
     flags = ["--http-header-forward-pattern=.*", "--grpc-header-forward-pattern=.*"]
     flags += [f"--http-restricted-api=inference:{KEY}={VALUE}"]
     flags += [f"--grpc-restricted-protocol=inference:{KEY}={VALUE}"]
@@ -248,7 +249,7 @@ def test_cve_2026_47481_no_request_parameter_is_a_key(
 
 
 def test_clients_with_the_key(start_server: StartServer, models: pathlib.Path) -> None:
-    """The client libraries send the key, on pipelined connections too."""
+    """The client libraries send the key, including on pipelined connections."""
     with restricting(start_server, models, f"inference,health:{KEY}={VALUE}") as server:
         wait_until(lambda: is_listening(server), 60, "the server listens")
         with tritonclient.http.InferenceServerClient(server.http_url) as client:
@@ -267,7 +268,7 @@ def test_clients_with_the_key(start_server: StartServer, models: pathlib.Path) -
 
 @pytest.mark.galatea_only
 def test_a_body_is_not_waited_for(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """The refusal comes although the body never does, and instead of `100 Continue`."""
+    """The refusal is sent although the body never arrives, and instead of `100 Continue`."""
     with restricting(start_server, tmp_path, f"model-repository:{KEY}={VALUE}") as server:
         server.wait_until_ready()
         for more in [b"", b"Expect: 100-continue\r\n"]:
@@ -304,7 +305,7 @@ def test_a_body_is_not_waited_for(start_server: StartServer, tmp_path: pathlib.P
 def test_rules_are_checked_at_the_start(
     program: Program, tmp_path: pathlib.Path, flag: str, values: list[str], reason: str
 ) -> None:
-    """A mistake in a rule ends the start with the words of Triton."""
+    """An error in a rule ends the startup with Triton's text."""
     given = [f"--{flag}={value}" for value in values]
     done = run(program, f"--model-repository={tmp_path}", *given)
     assert done.returncode == 1

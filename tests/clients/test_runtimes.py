@@ -1,4 +1,4 @@
-"""`runtime` of a model: the library of its backend."""
+"""Tests of a model's `runtime`: the library of its backend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIBRARY = "libtriton_m.so"
 
 
 def load_with(start_server: StartServer, folder: pathlib.Path, runtime: str) -> str | None:
-    """Loads a model with this runtime; returns the error, without the folder's name."""
+    """Loads a model with this runtime; returns the error without the directory's name."""
     repository, backends = folder / "models", folder / "backends"
     for name in ("b/inside", "elsewhere"):
         (backends / name).mkdir(parents=True)
@@ -37,7 +37,7 @@ def load_with(start_server: StartServer, folder: pathlib.Path, runtime: str) -> 
 
 
 def check_serves(server: Server, model: EventModel) -> None:
-    """The library is this one, and it answers."""
+    """The library is the given one, and it responds."""
     reply = server.infer("m", model.request(5))
     assert reply.json()["outputs"][0]["data"] == [5]
     assert len(model.events("execute")) == 1
@@ -47,7 +47,7 @@ def check_serves(server: Server, model: EventModel) -> None:
 def test_a_runtime_may_be_in_a_folder(
     start_server: StartServer, tmp_path: pathlib.Path, runtime: str
 ) -> None:
-    """Below the backend's directory."""
+    """It is below the backend's directory."""
     assert load_with(start_server, tmp_path, runtime) is None
 
 
@@ -71,7 +71,7 @@ def test_a_runtime_that_exists_outside_is_refused(
 def test_a_runtime_that_does_not_exist_is_not_found(
     start_server: StartServer, tmp_path: pathlib.Path, runtime: str
 ) -> None:
-    """Wherever it would lead."""
+    """This holds wherever it would lead."""
     assert load_with(start_server, tmp_path, runtime) == (
         f"{BEGIN}unable to find backend library '{runtime}' for model 'm', searched: "
         "'FOLDER/models/m/1' 'FOLDER/models/m' 'FOLDER/backends/b' ;\n"

@@ -1,4 +1,4 @@
-"""The endpoint for SageMaker: one model, and archives that are loaded and unloaded."""
+"""Tests of the SageMaker endpoint: one model, and archives that are loaded and unloaded."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class SageMaker:
         return self.request("POST", "/models", {"model_name": name, "url": str(url)}, names)
 
     def invoke(self, name: str, headers: Mapping[str, str] | None = None) -> Reply:
-        """Has an archive's model repeat the values."""
+        """Makes an archive's model return the values."""
         return self.request("POST", f"/models/{name}/invoke", json_request(), headers)
 
     def index(self) -> list[tuple[str, str]]:
-        """The models of the repositories with their states."""
+        """The models in the repositories, with their states."""
         entries = self.server.request("POST", "/v2/repository/index", b"").json()
         return sorted((entry["name"], entry.get("state", "")) for entry in entries)
 
@@ -76,7 +76,7 @@ def archives() -> Iterator[Archives]:
 def sagemaker(
     start_server: StartServer, repository: pathlib.Path, *flags: str, **environment: str
 ) -> Iterator[SageMaker]:
-    """A server with the endpoint, and variables of the container."""
+    """A server with the endpoint, and with the container's variables."""
     port = free_ports(1)[0]
     flags = ("--allow-sagemaker=true", f"--sagemaker-port={port}", *flags)
     variables = {f"SAGEMAKER_TRITON_{name.upper()}": value for name, value in environment.items()}
@@ -88,7 +88,7 @@ def sagemaker(
 
 
 def listens(cloud: SageMaker) -> bool:
-    """Whether the endpoint responds."""
+    """Returns true if the endpoint responds."""
     try:
         cloud.request("GET", "/ping")
     except OSError:
@@ -98,14 +98,14 @@ def listens(cloud: SageMaker) -> bool:
 
 @pytest.fixture
 def repository(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A repository of one model."""
+    """A repository with one model."""
     write_model(tmp_path / "models" / "one")
     return tmp_path / "models"
 
 
 # row: SM-01 SM-02
 def test_one_model(start_server: StartServer, repository: pathlib.Path) -> None:
-    """The container's variables name the model; tensors come as JSON and as bytes."""
+    """The container's variables name the model; tensors are sent as JSON and as bytes."""
     with sagemaker(start_server, repository, default_model_name="one") as cloud:
         assert cloud.request("GET", "/ping").status == 200
         reply = cloud.request("POST", "/invocations", json_request())
@@ -125,7 +125,7 @@ def test_one_model(start_server: StartServer, repository: pathlib.Path) -> None:
 def test_without_a_name_the_model_is_unknown(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """As in Triton, which says what is missing by the name that it looks for."""
+    """As in Triton, the error names the file that it looks for."""
     with sagemaker(start_server, repository) as cloud:
         reply = cloud.request("POST", "/invocations", json_request())
         name = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
@@ -138,7 +138,7 @@ def test_without_a_name_the_model_is_unknown(
 def test_ping_modes(
     start_server: StartServer, tmp_path: pathlib.Path, mode: str, status: int
 ) -> None:
-    """A server with a broken model is live and not ready."""
+    """A server with a broken model is live but not ready."""
     write_model(tmp_path / "broken", IDENTITY.replace("identity", "no_such_backend"))
     with sagemaker(start_server, tmp_path, "--exit-on-error=false", ping_mode=mode) as cloud:
         assert cloud.request("GET", "/ping").status == status
@@ -201,7 +201,7 @@ def test_archives_as_sagemaker_asks_for_them(
 def test_a_load_that_fails_leaves_nothing(
     start_server: StartServer, tmp_path: pathlib.Path, archives: Archives
 ) -> None:
-    """It can be tried again, and the server serves what it served."""
+    """The load can be tried again, and the server continues to serve its other models."""
     write_model(archives.path("a"))
     write_model(archives.path("b"), IDENTITY.replace("identity", "no_such_backend"))
     with sagemaker(start_server, tmp_path, *MULTI_MODEL) as cloud:
@@ -222,7 +222,7 @@ def test_a_load_that_fails_leaves_nothing(
 def test_want_of_memory_is_507(
     start_server: StartServer, tmp_path: pathlib.Path, archives: Archives
 ) -> None:
-    """SageMaker unloads other models then. As in Triton, the words of the error tell it."""
+    """SageMaker then unloads other models. As in Triton, the error's text indicates this."""
     write_model(archives.path("a"), IDENTITY.replace("identity", "OOM"))
     with sagemaker(start_server, tmp_path, *MULTI_MODEL) as cloud:
         reply = cloud.load("large", archives.path("a"))
@@ -244,7 +244,7 @@ def test_archives_need_explicit_control(
 def test_urls_lead_nowhere_else(
     start_server: StartServer, tmp_path: pathlib.Path, archives: Archives
 ) -> None:
-    """Only archives are taken, and no other place is looked up."""
+    """Only archives are accepted, and no other location is searched."""
     write_model(tmp_path / "outside" / "secret")
     write_model(archives.path("a"))
     models = tmp_path / "models"
@@ -291,7 +291,7 @@ def test_urls_lead_nowhere_else(
 def test_loads_and_unloads_of_one_name_may_race(
     start_server: StartServer, tmp_path: pathlib.Path, archives: Archives
 ) -> None:
-    """Whatever their order, each is done or refused, and nothing is left in the end."""
+    """Whatever their order, each is executed or refused, and nothing remains at the end."""
     write_model(archives.path("a"))
     with sagemaker(start_server, tmp_path, *MULTI_MODEL) as cloud:
         seen: set[int] = set()
@@ -320,7 +320,7 @@ SLOW = IDENTITY + 'parameters { key: "execute_delay_ms" value { string_value: "7
 
 
 def slow_request(cloud: SageMaker, path: str, model: str) -> futures.Future[Reply]:
-    """A request that is executed when this returns, and for a while after."""
+    """A request that is executing when this returns, and for a while after that."""
     pool = futures.ThreadPoolExecutor(1)
     reply = pool.submit(cloud.request, "POST", path, json_request())
     wait_until(lambda: cloud.server.is_executing(model), 60, "the request is executed")
@@ -332,7 +332,7 @@ def slow_request(cloud: SageMaker, path: str, model: str) -> futures.Future[Repl
 def test_requests_are_served_while_the_server_stops(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Those that are executed get their responses, and idle connections don't hold it up."""
+    """Requests that are executing get their responses, and idle connections don't delay the end."""
     write_model(tmp_path / "slow", SLOW)
     with sagemaker(start_server, tmp_path, default_model_name="slow") as cloud:
         with socket.create_connection(("127.0.0.1", cloud.port)):
@@ -346,7 +346,7 @@ def test_requests_are_served_while_the_server_stops(
 def test_an_unload_waits_for_the_last_request(
     start_server: StartServer, tmp_path: pathlib.Path, archives: Archives
 ) -> None:
-    """SageMaker may remove the archive when it has the response."""
+    """SageMaker may remove the archive once it has the response."""
     write_model(archives.path("a"), SLOW)
     with sagemaker(start_server, tmp_path, *MULTI_MODEL) as cloud:
         assert cloud.load("m", archives.path("a")).status == 200
@@ -376,7 +376,7 @@ ROUTES = {
 def test_restricted_apis(
     start_server: StartServer, tmp_path: pathlib.Path, archives: Archives, restricted: str
 ) -> None:
-    """The rules of HTTP hold for every route."""
+    """The rules of HTTP apply to every route."""
     write_model(archives.path("a"))
     rule = f"--http-restricted-api={restricted}:key=value"
     with sagemaker(start_server, tmp_path, *MULTI_MODEL, rule) as cloud:
@@ -393,7 +393,7 @@ def test_restricted_apis(
 
 # row: CLI-15 CLI-24
 def test_ports_outside_the_safe_range(program: Program, tmp_path: pathlib.Path) -> None:
-    """The server doesn't start, and says which endpoint it is about."""
+    """The server doesn't start, and names the endpoint."""
     flags = ["--allow-sagemaker=true", "--sagemaker-safe-port-range=8001-9000"]
     done = run(program, f"--model-repository={tmp_path}", *flags)
     text = "The server cannot listen to HTTP requests at port 8000, allowed port range is [8001, 9000]"

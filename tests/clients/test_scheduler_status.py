@@ -1,4 +1,4 @@
-"""The status page of a model's scheduler shows what each request waits for."""
+"""Tests of a scheduler's status page, which shows what each request is waiting for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HELD = 8
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose requests stay queued: 8 must wait before any executes."""
+    """A server whose requests stay queued: 8 must be waiting before any executes."""
     repository = tmp_path_factory.mktemp("status")
     identity = conformance.MODELS["identity_int32"]()
     write_example(repository, "default", Example(renamed(identity, "default"), {}))
@@ -45,7 +45,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 def free_server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """The same without holding anything back."""
+    """The same without holding requests back."""
     repository = tmp_path_factory.mktemp("free_status")
     one_slot = sequences.Batching("direct { }", 1, idle_microseconds=IDLE_MICROSECONDS)
     write_example(repository, "direct", sequences.accumulator("int32", "zero", one_slot))
@@ -69,7 +69,7 @@ def renamed(example: Example, name: str) -> str:
 
 
 def number(value: int = 1, name: str = "INPUT") -> dict[str, numpy.ndarray]:
-    """A row of one number."""
+    """A row with one number."""
     return {name: numpy.array([[value]], numpy.int32)}
 
 
@@ -90,7 +90,7 @@ def waiting(
 @pytest.mark.parametrize("path", ["", "/versions/1"])
 @pytest.mark.parametrize("model", ["default", "dynamic", "direct", "oldest", "iterative"])
 def test_an_idle_model(server: Server, model: str, path: str) -> None:
-    """Nothing waits; the slots are free; both paths are the same page."""
+    """Nothing waits, the slots are free, and both paths return the same page."""
     reply = server.get(f"/v2/models/{model}{path}/scheduler")
     assert reply.status == 200
     status = reply.json()
@@ -119,7 +119,7 @@ def test_an_idle_model(server: Server, model: str, path: str) -> None:
     [("absent", 404), ("absent/versions/1", 404), ("direct/versions/7", 404)],
 )
 def test_unknown_models(server: Server, path: str, code: int) -> None:
-    """The error is that of the model's other endpoints."""
+    """The error is the same as for the model's other endpoints."""
     reply = server.get(f"/v2/models/{path}/scheduler")
     assert reply.status == code
     assert reply.error()

@@ -1,4 +1,5 @@
-"""Models of scikit-learn, in each way of docs/scikit-learn.md, by the code of that page."""
+"""Tests of scikit-learn models, served in each way in docs/scikit-learn.md with that page's
+code."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ parameters {{ key: "predict_proba" value {{ string_value: "{probabilities}" }} }
 
 
 def code(words: str) -> str:
-    """The page's block of Python that has these words."""
+    """The page's Python block that contains these words."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (found,) = [block for block in blocks if words in block]
     return str(found)
@@ -55,7 +56,7 @@ def python() -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def trained(python: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The models' files, and what they predict."""
+    """The models' files, and their predictions."""
     folder = tmp_path_factory.mktemp("scikit_learn")
     status, output = run(python, SCRIPT, folder, code("treelite"), code("skl2onnx"))
     assert status == 0, output
@@ -64,7 +65,7 @@ def trained(python: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> p
 
 
 class Answers:
-    """Rows, and what each model says of them."""
+    """Rows, and each model's results for them."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         found = json.loads((folder / "expected.json").read_text())
@@ -74,7 +75,7 @@ class Answers:
 
 @pytest.fixture(scope="module")
 def answers(trained: pathlib.Path) -> Answers:
-    """Those of the models themselves."""
+    """The results of the models themselves."""
     return Answers(trained)
 
 
@@ -92,7 +93,7 @@ def ask(
 
 
 def check(found: numpy.ndarray, expected: Any) -> None:
-    """Compares numbers to the last bits of 32, texts and indexes exactly."""
+    """Compares numbers up to the last bits of FP32, and texts and indices exactly."""
     expected = numpy.array(expected)
     found = found.reshape(expected.shape)
     if expected.dtype.kind == "f":
@@ -103,7 +104,7 @@ def check(found: numpy.ndarray, expected: Any) -> None:
 
 # row: BE-06
 def test_forests_by_treelite(program: Program, trained: pathlib.Path, answers: Answers) -> None:
-    """Every estimator of the page's table, without a configuration."""
+    """Every estimator in the page's table, without a configuration."""
     files = sorted((trained / "forests").glob("*.tl"))
     assert len(files) == 12
     with serving(program, trained / "forests") as ready:
@@ -122,7 +123,7 @@ def test_forests_by_treelite(program: Program, trained: pathlib.Path, answers: A
 def test_forests_with_a_configuration(
     start_server: StartServer, tmp_path: pathlib.Path, trained: pathlib.Path, answers: Answers
 ) -> None:
-    """Indexes of classes, and two columns for a boosted model with two classes."""
+    """Class indices, and two columns for a boosted model with two classes."""
     for name, file, columns, probabilities in (
         ("index", "random_three", 1, "false"),
         ("boosted_index", "boosted_two", 1, "false"),
@@ -163,7 +164,7 @@ def test_onnx_by_skl2onnx(program: Program, trained: pathlib.Path, answers: Answ
 
 
 def test_with_zipmap_the_model_can_not_be_loaded(program: Program, trained: pathlib.Path) -> None:
-    """The probabilities are no tensor."""
+    """The probabilities aren't a tensor."""
     code, _, errors = refused(program, trained / "zipmap" / "tables.onnx")
     assert code == 1 and "output_probability" in errors, errors
 
@@ -171,7 +172,7 @@ def test_with_zipmap_the_model_can_not_be_loaded(program: Program, trained: path
 def test_a_function_in_python(
     program: Program, python: pathlib.Path, trained: pathlib.Path, answers: Answers
 ) -> None:
-    """The page's function, with the file of joblib beside it."""
+    """The page's function, with the joblib file next to it."""
     flag = f"--backend-config=python,interpreter={python}"
     with serving(program, flag, trained / "python" / "churn.py") as ready:
         rows = answers.rows.astype(numpy.float64)
@@ -184,7 +185,7 @@ def test_a_function_in_python(
 def test_a_joblib_file_is_refused_with_the_ways(
     program: Program, trained: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """It is a program; a file of skops needs a worker."""
+    """It is a program, and a skops file needs a worker."""
     code, out, errors = refused(program, trained / "python" / "churn.joblib")
     assert (code, out) == (1, "")
     for way in ("is a pickle, which is code", "skl2onnx", "treelite.sklearn.import_model", "in Python"):

@@ -1,10 +1,10 @@
-"""Published vulnerabilities of servers like this one, each as the shape of a request.
+"""Tests of published vulnerabilities of similar servers, each in the form of a request.
 
-Each test bears the identifiers of its rows. It repeats the shape a hundred times and ends
-with a live server, a good response and flat memory: see `resilience.repeat`.
+Each test is marked with the identifiers of its rows. It sends the request a hundred times, and ends
+with a running server, a good response and stable memory; see `resilience.repeat`.
 
-Restricted APIs have a file of their own, and so has client shared memory where it is allowed;
-here it is off, as it is by default.
+Restricted APIs have a separate file, and so has client shared memory where it is allowed; here it
+is disabled, which is the default.
 """
 
 from __future__ import annotations
@@ -62,13 +62,14 @@ WRONG_JSON = (400, 500)
 
 
 def check_refused(reply: Reply, *statuses: int) -> None:
-    """The reply is an error with a text."""
+    """The response is an error with a text."""
     assert reply.status in (statuses or (400,)), reply
     assert reply.error()
 
 
 def raw_exchange(server: Server, *parts: bytes) -> int | None:
-    """Sends bytes while the server takes them; the status of its response, if any."""
+    """Sends bytes as long as the server accepts them; returns the status of its response, if
+    any."""
     with Connection(server) as connection:
         connection.send_while_accepted(parts)
         with contextlib.suppress(OSError):
@@ -87,7 +88,7 @@ def chunked(path: str) -> bytes:
 
 # row: PREP-06
 def test_cve_2023_31036_files_of_a_load_stay_inside(explicit: Server) -> None:  # noqa: F811
-    """A path that walks out of the model's directory writes nothing."""
+    """A path that leads out of the model's directory writes nothing."""
     target = pathlib.Path("/tmp/galatea_cve_2023_31036")
     config = json.dumps(identity_config(SPARE_MODEL))
 
@@ -101,7 +102,7 @@ def test_cve_2023_31036_files_of_a_load_stay_inside(explicit: Server) -> None:  
 
 
 def test_cve_2024_53880_huge_declared_lengths(explicit: Server) -> None:  # noqa: F811
-    """More than 2 GiB of base 64, refused before anything arrives."""
+    """More than 2 GiB of base64 is refused before anything arrives."""
     path = f"/v2/repository/models/{SPARE_MODEL}/load"
 
     def attempt() -> None:
@@ -118,7 +119,7 @@ def test_cve_2025_23268_2026_24147_files_of_a_configuration_stay_inside(
     repository: pathlib.Path,  # noqa: F811
     field: str,
 ) -> None:
-    """No file beside the model's directory is read and returned."""
+    """No file outside the model's directory is read and returned."""
     secret = repository / "secret"
     secret.write_text("secret label\n")
     config = {**identity_config(SPARE_MODEL), "backend": "onnxruntime"}
@@ -154,7 +155,7 @@ def test_cve_2025_23316_names_reach_no_shell(explicit: Server) -> None:  # noqa:
 def test_cve_2025_23335_23336_configurations_with_wrong_values(
     explicit: Server,  # noqa: F811
 ) -> None:
-    """Values of a valid configuration replaced at random."""
+    """Values in a valid configuration, replaced at random."""
     source = random.Random(23335)
     values: list[Any] = [0, -1, 2**31, 2**63, -(2**63), 1.5, "", "x", None, [], {}, True, [[]]]
 
@@ -186,7 +187,7 @@ def test_cve_2025_23335_23336_configurations_with_wrong_values(
 def test_cve_2025_33238_33254_loads_unloads_and_requests_at_once(
     explicit: Server,  # noqa: F811
 ) -> None:
-    """Control and inference of one model in parallel never mix its state up."""
+    """Parallel control requests and inferences for one model never mix up its state."""
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
 
         def change(number: int) -> None:
@@ -214,7 +215,7 @@ def test_cve_2025_33238_33254_loads_unloads_and_requests_at_once(
 
 # row: PREP-10
 def test_cve_2026_24208_24209_names_that_lead_elsewhere(explicit: Server) -> None:  # noqa: F811
-    """Names of models are names, at every door."""
+    """Model names are only names, at every door."""
     names = ("..", " ..", ".. ", ".", "", "  ", "a/b", "../x", "/etc", "%2e%2e", "..%2f")
 
     def attempt() -> None:
@@ -224,7 +225,7 @@ def test_cve_2026_24208_24209_names_that_lead_elsewhere(explicit: Server) -> Non
             message = service_pb2.RepositoryModelLoadRequest(model_name=name)
             error = refusal(stub.RepositoryModelLoad, message)
             assert error.code() != grpc.StatusCode.UNAVAILABLE, error
-        # Nothing but the name is wrong with these.
+        # Only the name is wrong in these.
         for name in [name for name in names if "%" not in name]:
             message = load_message({"1/model": b""})
             message.model_name = name
@@ -240,7 +241,7 @@ def test_cve_2026_47480_links_and_unreadable_files(
     explicit: Server,  # noqa: F811
     repository: pathlib.Path,  # noqa: F811
 ) -> None:
-    """A link to itself and a file without permissions fail their own model only."""
+    """A link to itself and a file without permissions affect only their own model."""
     loop = write_identity(repository, "loop")
     (loop / "config.pbtxt").unlink()
     (loop / "config.pbtxt").symlink_to("config.pbtxt")
@@ -262,7 +263,7 @@ def test_cve_2026_47606_47627_47630_paths_of_a_configuration(
     explicit: Server,  # noqa: F811
     repository: pathlib.Path,  # noqa: F811
 ) -> None:
-    """Libraries and environments are not taken from beside the model, such as `m_evil`."""
+    """Libraries and environments next to the model, such as `m_evil`, aren't used."""
     evil = repository / f"{SPARE_MODEL}_evil"
     evil.mkdir()
     (evil / "batchstrategy.so").write_bytes(b"\x7fELF")
@@ -289,7 +290,7 @@ def test_cve_2026_47606_47627_47630_paths_of_a_configuration(
 
 
 def test_cve_2024_0087_0100_destinations_are_fixed(server: Server, tmp_path: pathlib.Path) -> None:
-    """No request names the file that logs or traces go to."""
+    """No request can name the file for logs or traces."""
     target = tmp_path / "written"
 
     def attempt() -> None:
@@ -311,7 +312,7 @@ def test_cve_2024_0100_traces_go_where_the_server_says(
     tmp_path: pathlib.Path,
     mode: str,
 ) -> None:
-    """A server that traces: no call over any protocol names another file, mode or collector."""
+    """A server that traces: no call over any protocol can set another file, mode or collector."""
     target, own = tmp_path / "written", tmp_path / "traces.json"
     url = "http://127.0.0.1:1/v1/traces"
     flags = [
@@ -391,13 +392,13 @@ def test_cve_2026_47481_headers_set_no_reserved_parameters(
         repeat(server, attempt)
 
 
-# Shared memory, which clients can't register without a flag.
+# Shared memory, which clients can't register unless a flag allows it.
 
 
 def test_cve_2024_0088_0116_2025_23328_2026_47478_no_region_is_registered(
     server: Server,
 ) -> None:
-    """Registering beyond a segment, twice, and unregistering in use: all are refused."""
+    """Registering beyond a segment or twice, and unregistering while in use, are all refused."""
     bodies = [
         {"key": "/x", "offset": offset, "byte_size": size}
         for offset, size in ((0, 8), (2**63, 2**63), (-1, 8), (8, 2**64 - 1))
@@ -420,7 +421,7 @@ def test_cve_2024_0088_0116_2025_23328_2026_47478_no_region_is_registered(
 def test_cve_2025_23318_23319_23320_23329_23333_23334_internal_regions_stay_unknown(
     server: Server,
 ) -> None:
-    """No client reaches the memory between a server and its workers, nor learns a name."""
+    """No client can access the memory between a server and its workers, or learn a name."""
     region = "triton_python_backend_shm_region_1"
 
     def attempt() -> None:
@@ -440,7 +441,7 @@ def test_cve_2025_23318_23319_23320_23329_23333_23334_internal_regions_stay_unkn
 
 
 def test_cve_2025_23310_23311_33202_2026_47476_tiny_chunks(server: Server) -> None:
-    """Chunks of one byte, on several handlers in turn, past the number that is allowed."""
+    """Chunks of one byte, on several handlers in turn, beyond the allowed number."""
     block = b"1\r\nA\r\n" * 66_000
     paths = itertools.cycle(
         (INFER, "/v2/repository/index", f"/v2/repository/models/{GOOD_MODEL}/load")
@@ -455,7 +456,7 @@ def test_cve_2025_23310_23311_33202_2026_47476_tiny_chunks(server: Server) -> No
 
 
 def test_cve_2025_23317_json_lengths_that_do_not_match(server: Server) -> None:
-    """The length of the JSON against the body, in one segment and in several."""
+    """The length of the JSON compared with the body, in one segment and in several."""
     body = json.dumps(GOOD_REQUEST).encode()
 
     def attempt() -> None:
@@ -472,7 +473,7 @@ def test_cve_2025_23317_json_lengths_that_do_not_match(server: Server) -> None:
 
 
 def test_cve_2025_33201_very_large_payloads(server: Server) -> None:
-    """More than 64 MiB, declared and in chunks."""
+    """More than 64 MiB, both declared and in chunks."""
     over = 64 * MEBIBYTE + 1
 
     def attempt() -> None:
@@ -488,7 +489,7 @@ def test_cve_2025_33201_very_large_payloads(server: Server) -> None:
 
 
 def test_cve_2026_24175_accept_encodings_out_of_range(server: Server) -> None:
-    """A quality that no number can hold is ignored."""
+    """A quality value that no number can represent is ignored."""
 
     def attempt() -> None:
         for value in ("gzip;q=1e9999", "gzip;q=-1", "gzip;q=" + "9" * 400, "*;q=x"):
@@ -523,7 +524,7 @@ def test_cve_2025_23323_23324_23326_23327_2026_24210_shapes_that_overflow(
 
 
 def test_cve_2025_23325_2026_47477_nested_json(server: Server) -> None:
-    """Nesting far past the depth that is allowed, in data and elsewhere."""
+    """Nesting far beyond the allowed depth, in data and elsewhere."""
     nested = b"[" * 100_000
     head = json.dumps({**TENSOR, "data": None}).encode().replace(b"null}", b"")
 
@@ -575,7 +576,7 @@ def test_cve_2026_24173_24174_numbers_of_the_wrong_kind(server: Server) -> None:
 
 
 def test_cve_2026_47479_arrays_of_empty_strings(server: Server) -> None:
-    """Fewer strings than the shape says, and many more than a request may have tensors."""
+    """Fewer strings than the shape specifies, and many more tensors than a request may have."""
     tensor = {"name": "INPUT0", "datatype": "BYTES", "shape": [1, 10_000]}
 
     def attempt() -> None:
@@ -656,8 +657,8 @@ def test_cve_2025_23322_streams_that_are_cancelled_early(server: Server) -> None
 
 
 def test_cve_2026_24266_streams_with_errors_as_status_that_close_early(server: Server) -> None:
-    """The first error ends the stream while further requests are on their way."""
-    # The model of numbers as strings fails on this.
+    """The first error ends the stream while further requests are on the way."""
+    # The model that parses strings as numbers fails on this.
     failing = service_pb2.ModelInferRequest(
         model_name="simple_string", raw_input_contents=[b"\x01\0\0\0x" * 16] * 2
     )
@@ -679,7 +680,7 @@ def test_cve_2026_24266_streams_with_errors_as_status_that_close_early(server: S
 
 
 def test_cve_2024_0103_no_slot_is_shared_after_a_storm(explicit: Server) -> None:  # noqa: F811
-    """Sequences that time out or are cancelled leave nothing to those behind them."""
+    """Sequences that time out or are cancelled leave nothing behind for the next ones."""
     assert load(explicit, "sequences").status == 200
 
     def message(sequence: int, value: int, *flags: str) -> service_pb2.ModelInferRequest:
@@ -725,14 +726,14 @@ TOO_LONG = (
 
 @pytest.fixture(scope="module")
 def limited(start_server: StartServer, models: pathlib.Path) -> Iterator[Server]:
-    """A server with a limit that shows in its memory."""
+    """A server with a limit whose effect is visible in its memory."""
     with start_server(models, f"--http-max-input-size={INPUT_BYTES_MAX}") as server:
         yield server.wait_until_ready()
     assert server.process.returncode == 0 or server.is_triton
 
 
 def bomb(mebibytes: int, coding: str) -> bytes:
-    """Zeros, compressed a thousandfold. Blocks that end in a flush can be repeated."""
+    """Zeros, compressed by a factor of a thousand. Blocks that end in a flush can be repeated."""
     deflater = zlib.compressobj(9, wbits={"gzip": 31, "deflate": 15}[coding])
     zeros = bytes(MEBIBYTE)
     first = deflater.compress(zeros) + deflater.flush(zlib.Z_FULL_FLUSH)
@@ -743,15 +744,15 @@ def bomb(mebibytes: int, coding: str) -> bytes:
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 @pytest.mark.parametrize("mebibytes", [64, 10 * 1024])
 def test_cve_2026_24158_bodies_that_inflate(limited: Server, mebibytes: int, coding: str) -> None:
-    """64 kB that become 64 MiB, and 10 MB that become 10 GiB, end at the limit."""
+    """64 kB that inflate to 64 MiB, and 10 MB that inflate to 10 GiB, stop at the limit."""
     body = bomb(mebibytes, coding)
 
     def attempt() -> None:
         reply = limited.infer("identity_fp32", body, headers={"Content-Encoding": coding})
         assert (reply.status, reply.error()) == (400, TOO_LONG)
 
-    # What arrived, what was inflated of it up to the limit, and some of it twice when a
-    # buffer grows.
+    # The memory covers what arrived, what was inflated up to the limit, and a part of it twice when
+    # a buffer grows.
     most = len(body) // MEBIBYTE + 2 * INPUT_BYTES_MAX // MEBIBYTE
     with unharmed(limited, peak_mebibytes=most + 32):
         repeat(limited, attempt)
@@ -763,7 +764,7 @@ def test_cve_2026_24264_compressed_more_than_once(limited: Server) -> None:
     sound = gzip.compress(b'{"inputs": []}')
     nested = gzip.compress(gzip.compress(bomb(64, "gzip")))
     members = sound + bomb(1024, "gzip")
-    # What the first member alone leads to.
+    # The result of the first member alone.
     alone = limited.infer("identity_fp32", sound, headers=header)
 
     def attempt() -> None:
@@ -779,7 +780,7 @@ def test_cve_2026_24264_compressed_more_than_once(limited: Server) -> None:
 
 
 def test_cve_2026_24264_json_that_inflates(limited: Server) -> None:
-    """Short bodies that become the most nested, or the longest, JSON."""
+    """Short bodies that inflate to the most deeply nested JSON, or the longest."""
     header = {"Content-Encoding": "gzip"}
     texts = (b"[" * MEBIBYTE, b'{"inputs":' * (MEBIBYTE // 8), b'"' + b"x" * MEBIBYTE)
     bodies = [gzip.compress(text) for text in texts]
@@ -794,7 +795,7 @@ def test_cve_2026_24264_json_that_inflates(limited: Server) -> None:
 
 
 def test_cve_2026_47482_bodies_that_do_not_inflate(limited: Server) -> None:
-    """What was inflated of refused bodies is not kept."""
+    """The inflated contents of refused bodies aren't kept."""
     rounds = 100
     sound = gzip.compress(b" " * (256 << 10))
     bodies = [sound[:-9], sound[:100], sound[:10], b"\x1f\x8b" + b"\xff" * 1000, b"nonsense"]
@@ -811,6 +812,6 @@ def test_cve_2026_47482_bodies_that_do_not_inflate(limited: Server) -> None:
     before = resident_kilobytes(limited)
     for _ in range(rounds):
         send_all()
-    # A hundredth of what these bodies inflate to.
+    # A hundredth of the inflated size of these bodies.
     assert resident_kilobytes(limited) - before < 2 * 1024
     check_serving(limited)

@@ -1,4 +1,4 @@
-"""Invalid sequence requests get the right error and disturb no other sequence."""
+"""Checks that invalid sequence requests get the right error and don't disturb other sequences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ids = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of a few accumulators."""
+    """A server with a few accumulators."""
     repository = tmp_path_factory.mktemp("bad_sequences")
     make_models.write_models(repository, make_models.STATEFUL_MODELS, [*MODELS, FRAGILE])
     with start_server(repository) as running:
@@ -39,7 +39,7 @@ def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def tensor(*values: int) -> dict[str, numpy.ndarray]:
-    """The input of an accumulator; a row a value."""
+    """The input of an accumulator, with one value per row."""
     return {"INPUT": numpy.array(values, numpy.int32)[:, None]}
 
 
@@ -86,7 +86,7 @@ def test_no_correlation_id(
 @pytest.mark.parametrize("end", [False, True])
 # row: SEQ-02
 def test_missing_start(transport: Transport, sequence: Any, end: bool) -> None:
-    """Each request fails, not only the first."""
+    """Every request fails, not only the first."""
     for _ in range(2):
         text = refusal(transport, sequence_id=sequence, sequence_end=end)
         assert f"sequence {sequence} to model '{MODEL}' must specify the START flag" in text
@@ -129,7 +129,7 @@ def test_clients_cannot_send_states_and_controls(transport: Transport, name: str
 @pytest.mark.parametrize("name", ["SUM_NEXT", "SUM", "START", "nothing"])
 # row: HTTP-29 IMP-02
 def test_outputs_that_are_hidden(transport: Transport, model: str, name: str) -> None:
-    """A state can't be requested unless it is an output as well."""
+    """A state can't be requested unless it is also an output."""
     sequence = next(_ids)
     options = {"sequence_id": sequence, "sequence_start": True}
     assert name in refusal(transport, model, outputs=[name], **options)
@@ -166,7 +166,8 @@ def test_bad_data_does_not_end_a_sequence(transport: Transport) -> None:
 @pytest.mark.galatea_only  # Triton pads rows with empty strings, which fail the model.
 # row: IMP-11
 def test_a_failed_execution_keeps_the_state(transport: Transport) -> None:
-    """The sequence continues from its state; another in the same model is not disturbed."""
+    """The sequence continues from its state, and another sequence of the same model isn't
+    affected."""
     sequence, other = next(_ids), next(_ids)
 
     def infer(text: bytes, one: int = sequence, **flags: bool) -> int:
@@ -204,7 +205,7 @@ def test_a_failed_execution_keeps_the_state(transport: Transport) -> None:
     ],
 )
 def test_parameters_of_wrong_types_over_http(server: Server, name: str, value: str) -> None:
-    """Each is refused with 500, as other JSON of wrong types is."""
+    """Each is refused with 500, like other JSON with wrong types."""
     good = {"sequence_id": "9", "sequence_start": "true", "sequence_end": "true"}
     parameters = ",".join(f'"{key}":{text}' for key, text in {**good, name: value}.items())
     request = {"inputs": [{"name": "INPUT", "datatype": "INT32", "shape": [1, 1], "data": [1]}]}
@@ -397,7 +398,7 @@ LEFT_OUT = ("control_is_an_input", "no_control", "growable_memory")
 
 
 def write_bad_model(repository: pathlib.Path, name: str, settings: str) -> None:
-    """A model of the identity backend with that mistake."""
+    """A model of the identity backend with this error."""
     folder = repository / name
     (folder / "1").mkdir(parents=True)
     (folder / "initial_state").mkdir()
@@ -415,7 +416,7 @@ def write_bad_model(repository: pathlib.Path, name: str, settings: str) -> None:
 def bad_models(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, str], list[str]]:
-    """The state of each bad model, and the log; a good one serves, too."""
+    """The state of each invalid model, and the log; a valid model is served too."""
     repository = tmp_path_factory.mktemp("bad_models")
     (repository / "outside.bin").write_bytes(bytes(4))
     for name, (settings, _) in BAD_MODELS.items():
@@ -441,7 +442,8 @@ def partial_sum(server: Server) -> int:
 @pytest.mark.galatea_only  # Triton serves some of them, and crashes on others.
 @pytest.mark.parametrize("name", list(BAD_MODELS))
 def test_bad_configurations(bad_models: tuple[dict[str, str], list[str]], name: str) -> None:
-    """The log names what is wrong, and others are served. What Triton loads too serves."""
+    """The log names the error, and other models are served. Models that Triton also loads are
+    served."""
     states, log = bad_models
     assert (states[name] == "READY") == (name in LEFT_OUT)
     assert any(f"'{name}'" in line and BAD_MODELS[name][1] in line for line in log), log

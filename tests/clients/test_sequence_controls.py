@@ -1,4 +1,4 @@
-"""The control tensors that a model sees, in every datatype, over every protocol."""
+"""Tests of the control tensors that a model sees, in every data type, over every protocol."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ids = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of the models that show their controls."""
+    """A server with the models that show their controls."""
     repository = tmp_path_factory.mktemp("controls")
     names = [name for name in make_models.STATEFUL_MODELS if name.startswith("controls_")]
     make_models.write_models(repository, make_models.STATEFUL_MODELS, names)
@@ -50,7 +50,7 @@ def tensor(*values: int) -> dict[str, numpy.ndarray]:
 
 
 def only(outputs: dict[str, numpy.ndarray], name: str, datatype: str) -> Any:
-    """The only element of an output of that type; strings as text."""
+    """The only element of an output of this type; strings are returned as text."""
     array = outputs[name]
     assert array.dtype == DATATYPES[datatype]
     (element,) = array.reshape(-1).tolist()
@@ -92,7 +92,7 @@ def test_all_four_controls(transport: Transport, strategy: str, kinds: str) -> N
 @pytest.mark.parametrize("strategy", STRATEGIES)
 # row: SEQ-13
 def test_string_ids(transport: Transport, strategy: str) -> None:
-    """A text reaches the model as it is."""
+    """A text is passed to the model unchanged."""
     for sequence in ("a", "Zürich, 8001", "y" * 128):
         check_sequence(transport, f"controls_{strategy}_{STRINGS}", STRINGS, sequence, sequence)
 

@@ -1,5 +1,5 @@
-"""A thousand clients at once that behave as clients do: they pause, forget to end their
-sequences, reuse IDs of others, and disconnect. Every response has to be right.
+"""Tests a thousand clients at once that behave as real clients do: they pause, forget to end
+their sequences, reuse other clients' IDs, and disconnect. Every response has to be correct.
 
 The state of a sequence is the concatenation of its inputs, so a trace of another
 sequence, or of an earlier one with the same ID, would show.
@@ -103,7 +103,7 @@ class Http(Unary):
 
 
 class Stream:
-    """A stream of its own for one client."""
+    """A separate stream for one client."""
 
     library = tritonclient.grpc.aio
 
@@ -176,7 +176,7 @@ class Client:
         return response.replace(one.lost, "")
 
     async def disconnect(self, one: Id, text: str) -> None:
-        """Sends a request and disconnects, if possible before the response."""
+        """Sends a request and disconnects, before the response if possible."""
         call = asyncio.ensure_future(self.send(one, text))
         await asyncio.sleep(self.chance.random() * 0.01)
         call.cancel()
@@ -222,7 +222,7 @@ class Client:
 
 
 def is_cancellation(error: InferenceServerException) -> bool:
-    """Whether a request was cancelled, on any connection."""
+    """Returns true if a request was cancelled, on any connection."""
     return "cancel" in f"{error.status()} {error.message()}".lower()
 
 
@@ -257,7 +257,7 @@ async def run_clients(server: Server, model: str, seed: int) -> Counter[str]:
 def test_a_thousand_clients(
     start_server: StartServer, tmp_path: pathlib.Path, strategy: str
 ) -> None:
-    """Every partial result is right, and no sequence is left at the end."""
+    """Every partial result is correct, and no sequence remains at the end."""
     example = sequences.accumulator("bytes", "zero", STRATEGIES[strategy])
     write_example(tmp_path, "model", example)
     with start_server(tmp_path) as server:

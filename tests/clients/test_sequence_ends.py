@@ -1,4 +1,5 @@
-"""How sequences end other than by END: idleness, timeouts, cancellation, lost clients."""
+"""Tests of the ways in which sequences end other than by END: idleness, timeouts, cancellation,
+and lost clients."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _ids = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of models with one instance and one slot."""
+    """A server with models that have one instance and one slot."""
     repository = tmp_path_factory.mktemp("ends")
     for name, strategy in STRATEGIES.items():
         patient = sequences.Batching(strategy, max_batch_size=1)
@@ -81,7 +82,7 @@ def total(outputs: dict[str, numpy.ndarray]) -> int:
 
 
 def infer(transport: Transport, model: str, value: int, sequence: Any, **options: Any) -> int:
-    """One request; returns the sum."""
+    """Sends one request, and returns the sum."""
     rounds = options.pop("rounds", 0 if model.startswith("slow") else None)
     given = tensors(value, rounds)
     return total(transport.infer(model, given, sequence_id=sequence, **options))
@@ -107,11 +108,11 @@ def assert_unknown(transport: Transport, model: str, sequence: Any) -> None:
 def test_an_idle_sequence_makes_room(
     server: Server, transport: Transport, other: Grpc, strategy: str
 ) -> None:
-    """A sequence in the backlog gets the slot when the other has idled out."""
+    """A sequence in the backlog gets the slot when the other sequence has timed out."""
     model = f"idle_{strategy}"
     idle, waiting = next(_ids), next(_ids)
     assert start(transport, model, 1, idle) == 1
-    # Only idleness can free the only slot.
+    # Only the idle timeout can free the only slot.
     assert start(other, model, 5, waiting) == 5
     assert_unknown(transport, model, idle)
     assert start(transport, model, 7, idle, sequence_end=True) == 7
@@ -136,7 +137,7 @@ def slots(server: Server, model: str) -> list[dict[str, Any]]:
 
 
 def is_busy(server: Server, model: str) -> bool:
-    """Whether an instance of the model executes something, on the status page."""
+    """Returns true if an instance of the model is executing, according to the status page."""
     return any(one["state"] == "busy" for one in server.scheduler(model)["instances"])
 
 
@@ -144,7 +145,8 @@ def is_busy(server: Server, model: str) -> bool:
 def test_requests_that_wait_in_an_idle_sequence_are_executed(
     server: Server, calls: GrpcCalls, other: Grpc, strategy: str
 ) -> None:
-    """The idle time ends while a request executes: what has arrived is answered."""
+    """The idle time ends while a request executes, and the requests that have arrived get
+    responses."""
     model = f"slow_idle_{strategy}"
     active, waiting = next(_ids), next(_ids)
     # The execution takes longer than a sequence may be idle.
@@ -153,7 +155,7 @@ def test_requests_that_wait_in_an_idle_sequence_are_executed(
         wait_until(lambda: is_busy(server, model) or calls.is_finished(0), 60, "it runs")
     calls.send(model, tensors(5, 0), sequence_id=waiting, sequence_start=True)
     assert [total(calls.wait(0)), total(calls.wait(1))] == [1, 5]
-    # Its only request has been executed since before the end of its idle time.
+    # Its only request was executed before the end of its idle time.
     assert_unknown(other, model, active)
 
 
@@ -250,7 +252,7 @@ def test_cancelled_in_the_middle_of_the_backlog(
 def held_server(
     start_server: StartServer, repository: pathlib.Path, strategy: str, waiting: int, slots: int
 ) -> Iterator[Server]:
-    """A server whose "model" executes nothing before this many requests wait in its slots."""
+    """A server whose "model" executes nothing until this many requests are waiting in its slots."""
     text = STRATEGIES[strategy].replace("sequences: 1", f"sequences: {slots}")
     batching = sequences.Batching(text, max_batch_size=slots)
     write_example(repository, "model", sequences.accumulator("int32", "zero", batching))
@@ -282,7 +284,7 @@ def test_cancelled_in_a_slot(
         sums = [total(stream.receive()[1]) for _ in range(4)]
         assert sums == [10, 20, 30, 40]
         assert [total(calls.wait(0)), total(calls.wait(1))] == [1, 2]
-        # Its slot is free: two more sequences have slots beside the second one.
+        # Its slot is free: two more sequences have slots in addition to the second one.
         for sequence in (3, 1):
             assert start(stream, "model", 5, sequence, sequence_end=True) == 5
 
@@ -346,7 +348,7 @@ def test_no_sequence_inherits_the_last_state(
 
 
 def test_a_lost_http_client(server: Server, other: Grpc, strategy: str) -> None:
-    """A connection that closes takes its queued request with it."""
+    """When a connection closes, its queued request is removed."""
     model = f"sum_{strategy}"
     active, waiting = next(_ids), next(_ids)
     assert start(other, model, 1, active) == 1
@@ -365,7 +367,7 @@ def test_a_lost_http_client(server: Server, other: Grpc, strategy: str) -> None:
 
 
 def test_a_half_closed_stream_gets_its_responses(server: Server, strategy: str) -> None:
-    """The client may close its sending half and still gets its responses."""
+    """The client may close its sending half and still receives its responses."""
     model = f"slow_{strategy}"
     sequence = next(_ids)
     stream = GrpcStream(server)

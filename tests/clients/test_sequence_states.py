@@ -1,4 +1,4 @@
-"""Implicit state: every partial result of every kind of state, over every protocol."""
+"""Tests of implicit state: every partial result of every kind of state, over every protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ids = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of the stateful models."""
+    """A server with the stateful models."""
     repository = tmp_path_factory.mktemp("states")
     make_models.write_models(repository, make_models.STATEFUL_MODELS)
     with start_server(repository) as running:
@@ -62,7 +62,7 @@ def number(outputs: dict[str, numpy.ndarray], name: str = "OUTPUT") -> Any:
 def partial_sums(
     transport: Transport, model: str, datatype: str, sequence: Any, batched: bool = True
 ) -> list[Any]:
-    """Sends a whole sequence and returns its partial sums."""
+    """Sends a whole sequence, and returns its partial sums."""
     given = values(datatype)
     received = []
     for index, value in enumerate(given):
@@ -142,10 +142,10 @@ def held_server(
 
 
 def in_batches(server: Server, model: str, given: list[list[Any]]) -> list[list[Any]]:
-    """Sends sequences whose requests run together; returns all that each one got.
+    """Sends sequences whose requests run together, and returns everything that each one received.
 
-    `given` holds the values of each sequence. Some are longer than others, so a batch
-    also has padding rows.
+    `given` contains the values of each sequence. Some are longer than others, so a batch also has
+    padding rows.
     """
     datatype = next((one for one in DATATYPES if f"_{one}_" in model), "int32")
     longest = max(len(one) for one in given)
@@ -220,7 +220,7 @@ def test_states_of_different_sizes(held_server: Server, model: str) -> None:
 
 # row: PPAR-08
 def test_start_and_end_on_one_request(transport: Transport) -> None:
-    """A sequence of one; the ID may be used again at once."""
+    """A sequence of one request; the ID may be used again at once."""
     for _ in range(3):
         outputs = transport.infer(
             "accumulate_direct_int32_zero",
@@ -288,7 +288,7 @@ def test_other_accumulators(transport: Transport, model: str) -> None:
 @pytest.mark.parametrize("model", ["history", "history_batched"])
 # row: IMP-07
 def test_a_state_that_grows(transport: Transport, model: str) -> None:
-    """A state of variable size, which is an output as well."""
+    """A state with a variable size, which is also an output."""
     sequence = next(_ids)
     for step in range(4):
         outputs = transport.infer(
@@ -304,7 +304,7 @@ def test_a_state_that_grows(transport: Transport, model: str) -> None:
 
 # row: IMP-01
 def test_two_states(transport: Transport) -> None:
-    """One is hidden, the other an output as well."""
+    """One is hidden, and the other is also an output."""
     sequence = next(_ids)
     for step in range(3):
         outputs = transport.infer(
@@ -338,7 +338,7 @@ def test_a_state_can_be_the_only_output(transport: Transport) -> None:
 
 # row: IMP-02
 def test_states_are_not_in_the_metadata(server: Server) -> None:
-    """Metadata lists the state only where it is an output as well."""
+    """The metadata lists the state only if it is also an output."""
     hidden = server.get("/v2/models/accumulate_direct_int32_unspecified").json()
     assert [one["name"] for one in hidden["inputs"]] == ["INPUT"]
     assert [one["name"] for one in hidden["outputs"]] == ["OUTPUT"]

@@ -1,8 +1,8 @@
-"""The batches of requests, their rows, and their controls.
+"""Tests of the batches of requests, their rows, and their controls.
 
-The two variables that hold the scheduler back make the batches the same in every
-run: nothing is executed before N requests wait in slots, and in the backlog.
-docs/schedulers.md draws these timelines.
+The two variables that hold the scheduler back make the batches the same in every run: nothing is
+executed until N requests are waiting in slots, and in the backlog. docs/schedulers.md draws these
+timelines.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def observed_batch(outputs: dict[str, numpy.ndarray]) -> Batch:
 def send_all(server: Server, requests: Sequence[SequenceRequest]) -> list[Batch]:
     """Sends the requests in order on one stream; returns each one's batch.
 
-    Checks that each is in the row of its batch that the model says.
+    Checks that each request is in the row of its batch that the model reports.
     """
     with GrpcStream(server) as stream:
         for index, sent in enumerate(requests):
@@ -122,7 +122,7 @@ def run(
     waiting: int,
     backlog: int = 0,
 ) -> tuple[list[Batch], dict[str, Any]]:
-    """Serves a model that shows its batches; returns what each request saw, and statistics."""
+    """Serves a model that shows its batches; returns what each request saw, and the statistics."""
     write_example(repository, "model", sequences.controls("int32", "uint64", batching))
     environment = {"TRITONSERVER_DELAY_SCHEDULER": str(waiting)}
     if backlog:
@@ -132,7 +132,7 @@ def run(
         seen = send_all(server, requests)
 
         def all_are_counted() -> bool:
-            # Triton answers before it counts.
+            # Triton sends the response before it counts the request.
             return server.statistics("model")["inference_count"] >= len(requests)
 
         wait_until(all_are_counted, 60, "all requests are counted")

@@ -1,4 +1,4 @@
-"""`galatea serve MODEL...`: models without a repository and without configurations."""
+"""Tests of `galatea serve MODEL...`: models without a repository and without configurations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(program: Program, *arguments: object) -> list[str]:
 def serving(
     program: Program, *arguments: object, environment: Mapping[str, str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """A server, as the line of JSON says that it prints when it is ready."""
+    """A server, as described by the JSON line that it prints when it is ready."""
     process = subprocess.Popen(
         command(program, "--json", *ANY_PORTS, *arguments),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -69,7 +69,7 @@ def serving(
 
 
 def refused(program: Program, *arguments: object, **variables: str) -> tuple[int, str, str]:
-    """How a server ends that doesn't start."""
+    """The way in which a server that doesn't start ends."""
     done = subprocess.run(
         command(program, *ANY_PORTS, *arguments), capture_output=True, text=True,
         timeout=SECONDS_MAX, check=False, env={**os.environ, **variables},
@@ -78,7 +78,7 @@ def refused(program: Program, *arguments: object, **variables: str) -> tuple[int
 
 
 def try_request(model: Mapping[str, Any], cwd: pathlib.Path) -> bytes:
-    """What the request that was shown for a model prints, in a shell."""
+    """The output of the request that was shown for a model, in a shell."""
     if shutil.which("curl") is None or shutil.which("head") is None:
         pytest.skip("needs curl and head")
     done = subprocess.run(
@@ -176,7 +176,7 @@ def test_tensors_in_files_beside_the_model(program: Program, tmp_path: pathlib.P
 
 
 def test_a_function_in_python(program: Program, tmp_path: pathlib.Path) -> None:
-    """It may import what is beside it, and its file may have any name."""
+    """It may import files next to it, and its file may have any name."""
     (tmp_path / "count_words.py").write_text(WORDS)
     (tmp_path / "beside.py").write_text(BESIDE)
     with serving(program, interpreter_flag(), tmp_path / "count_words.py") as ready:
@@ -186,7 +186,8 @@ def test_a_function_in_python(program: Program, tmp_path: pathlib.Path) -> None:
 
 
 def test_directories_of_models_and_repositories(program: Program, tmp_path: pathlib.Path) -> None:
-    """A directory with files, one of a model with versions, and a repository, all at once."""
+    """A directory with files, a directory of a model with versions, and a repository, all at
+    once."""
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.onnx").write_bytes(constant_model(1))
     (tmp_path / "files" / "notes.txt").write_text("no model")
@@ -202,7 +203,7 @@ def test_directories_of_models_and_repositories(program: Program, tmp_path: path
 def test_a_name_can_be_given_and_flags_of_the_server_follow(
     program: Program, model: pathlib.Path
 ) -> None:
-    """Such as those that leave out an endpoint."""
+    """For example, flags that disable an endpoint."""
     with serving(program, model, "--name=other", "--allow-grpc=false", "--id", "me") as ready:
         assert ready["grpc"] is None
         assert ready["models"][0]["name"] == "other"
@@ -211,7 +212,7 @@ def test_a_name_can_be_given_and_flags_of_the_server_follow(
 def test_a_file_that_changes_is_not_reloaded_unless_asked(
     program: Program, model: pathlib.Path
 ) -> None:
-    """With explicit control, a client asks for it."""
+    """With explicit control, a client requests it."""
     flags = ["--model-control-mode=explicit", "--load-model=*"]
     with serving(program, model, *flags) as ready:
         (one,) = ready["models"]
@@ -289,7 +290,7 @@ def test_what_can_not_be_served(program: Program, model: pathlib.Path) -> None:
 def test_each_model_that_can_not_be_read_has_its_reason(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """Also models that the repository's index has no reason for."""
+    """This includes models that have no reason in the repository index."""
     for name, config in (("bad", "max_batch: 3"), ("other", 'name: "another"')):
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "config.pbtxt").write_text(config)
@@ -306,7 +307,7 @@ def test_each_model_that_can_not_be_read_has_its_reason(
 
 
 def test_a_file_of_another_name_is_pointed_out(program: Program, tmp_path: pathlib.Path) -> None:
-    """In what the command shows, and in the log."""
+    """This is the case in the command's output and in the log."""
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "1" / "scale.onnx").write_bytes(constant_model(1))
     advice = "found scale.onnx, expected model.onnx, or set default_model_filename"
@@ -316,7 +317,7 @@ def test_a_file_of_another_name_is_pointed_out(program: Program, tmp_path: pathl
 
 
 def test_arguments_that_mean_nothing(program: Program, model: pathlib.Path) -> None:
-    """The usage of the command is shown, not that of the server."""
+    """The usage of the command is shown, not the server's."""
     for arguments, reason in (
         ([], "a model is missing"),
         ([model, "--nonsense"], "unrecognized option"),
@@ -334,7 +335,7 @@ def test_arguments_that_mean_nothing(program: Program, model: pathlib.Path) -> N
 def test_without_onnx_runtime_the_error_says_how_to_get_it(
     program: Program, model: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """The library is in no place where it is looked for."""
+    """The library isn't in any of the places that are searched."""
     done = subprocess.run(
         [str(program.path), "serve", *ANY_PORTS, str(model)], capture_output=True, text=True,
         timeout=SECONDS_MAX, env={"HOME": str(tmp_path), "PATH": str(tmp_path)},
@@ -346,7 +347,7 @@ def test_without_onnx_runtime_the_error_says_how_to_get_it(
 
 
 def test_a_port_in_use(program: Program, model: pathlib.Path) -> None:
-    """The error names the flag for another."""
+    """The error names the flag for using another library."""
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
@@ -356,7 +357,7 @@ def test_a_port_in_use(program: Program, model: pathlib.Path) -> None:
 
 
 def test_on_a_terminal(program: Program, model: pathlib.Path) -> None:
-    """The line about models in progress gives way to their states, in colours."""
+    """The line about models in progress is replaced by their states, in colour."""
     terminal = Terminal(command(program, *ANY_PORTS, model), {"TERM": "xterm", "NO_COLOR": ""})
     shown = terminal.read_until("Ctrl-C stops the server.")
     assert "\x1b[32mready\x1b[0m   add_one" in shown
@@ -379,7 +380,7 @@ def test_on_a_terminal_without_colours(
 
 
 def test_away_from_terminals_nothing_is_coloured(program: Program, model: pathlib.Path) -> None:
-    """The log is there if flags turn it on."""
+    """The log is printed if flags enable it."""
     process = subprocess.Popen(
         command(program, *ANY_PORTS, "--log-info=true", model), stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
@@ -400,7 +401,7 @@ def test_away_from_terminals_nothing_is_coloured(program: Program, model: pathli
 def test_under_the_name_of_triton_there_are_no_commands(
     program: Program, model: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """Triton takes no arguments that are no options."""
+    """Triton only accepts arguments that are options."""
     triton = tmp_path / "tritonserver"
     triton.symlink_to(program.path)
     for name in ("serve", "check", "new", "bench"):

@@ -1,6 +1,7 @@
-"""Shape tensors, whose values describe a whole batch: requests with other values wait.
+"""Tests of shape tensors, whose values describe a whole batch: requests with different values
+wait.
 
-Only models of TensorRT have them. A small backend of that name says what it gets.
+Only TensorRT models have them. A small backend with that name returns what it receives.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def seen(values: Values) -> list[int]:
 @pytest.mark.parametrize("started", [(DYNAMIC, 5)], indirect=True)
 # row: DYN-15 CFG-10
 def test_requests_with_equal_shapes_share_a_batch(started: Server) -> None:
-    """A request with other values closes the batch, and begins another one."""
+    """A request with different values closes the batch, and starts another."""
     first, second = (4, 3), (5, 3)
     batches = send(started, [first, first, second, second, first])
     assert batches[0] == batches[1] == [seen(first)] * 2
@@ -145,7 +146,7 @@ def test_requests_with_equal_shapes_share_a_batch(started: Server) -> None:
 @pytest.mark.parametrize("started", [(DYNAMIC, 3)], indirect=True)
 # row: DYN-15
 def test_all_values_count(started: Server) -> None:
-    """Values that differ behind a zero byte differ."""
+    """Values that differ only after a zero byte are different."""
     first, second = (4, 3), (4, 5)
     assert send(started, [first, first, second]) == [[seen(first)] * 2] * 2 + [[seen(second)]]
 
@@ -167,7 +168,8 @@ def test_slots_with_other_shapes_wait(started: Server) -> None:
 @pytest.mark.parametrize("started", [(DYNAMIC, 0)], indirect=True)
 # row: CFG-10
 def test_a_shape_tensor_has_no_batch_dimension(started: Server) -> None:
-    """It doesn't count for the batch size, and one with a batch dimension is refused."""
+    """It doesn't count towards the batch size, and a shape tensor with a batch dimension is
+    refused."""
     x = numpy.zeros((3, 1), numpy.int32)
     calls = GrpcCalls(started)
     number = calls.send("model", {"X": x, "SHAPE": numpy.array([7, 8], numpy.int32)})

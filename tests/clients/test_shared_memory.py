@@ -1,4 +1,4 @@
-"""Memory that clients share with the server, through the client library."""
+"""Tests of memory that clients share with the server, through the client library."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_inputs_and_outputs_in_regions(sharing: Server, protocol: str, model: st
         else:
             assert (output.name, list(output.shape)) == ("OUTPUT0", [1, 4])
             assert list(result.get_response().raw_output_contents) == [b""]
-        # One of them in a region, and the other not.
+        # One of them is in a region, and the other isn't.
         result = infer(sharing, protocol, model, {"INPUT0": given}, {"OUTPUT0": None})
         assert (result.as_numpy("OUTPUT0") == VALUES).all()
         infer(sharing, protocol, model, {"INPUT0": -VALUES}, {"OUTPUT0": place})
@@ -108,7 +108,7 @@ def test_inputs_and_outputs_in_regions(sharing: Server, protocol: str, model: st
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("model", ["identity_bytes", "onnx_identity_bytes"])
 def test_strings_in_regions(sharing: Server, protocol: str, model: str) -> None:
-    """Strings go in and out as the client library lays them out."""
+    """Strings are read and written in the client library's layout."""
     strings = np.array([[b"abc", b"", "käse".encode()]], dtype=np.object_)
     name = f"strings_{uuid.uuid4().hex}"
     handle = shared_memory.create_shared_memory_region(name, f"/{name}", PAGE)
@@ -192,7 +192,8 @@ def test_every_method_of_the_client_library(sharing: Server, protocol: str) -> N
 @pytest.mark.galatea_only
 @pytest.mark.parametrize("name", ["", "r"])
 def test_a_cuda_region_without_a_handle_has_invalid_arguments(sharing: Server, name: str) -> None:
-    """Also where there is no GPU. Triton 2.51's build without GPUs says that instead."""
+    """This also works without a GPU. Triton 2.51's build without GPUs returns that error
+    instead."""
 
     async def call() -> None:
         async with tritonclient.grpc.aio.InferenceServerClient(sharing.grpc_url) as client:
@@ -207,7 +208,7 @@ def test_a_cuda_region_without_a_handle_has_invalid_arguments(sharing: Server, n
 @pytest.mark.galatea_only
 # row: SHM-01 CLI-25 SEC-04
 def test_without_the_flag(server: Server) -> None:
-    """Nothing but the status works. The refusals of calls about regions name the flag."""
+    """Only the status works. The refusals of calls about regions name the flag."""
     assert system_status(server) == []
     with shared_object(PAGE) as one:
         body = json.dumps({"key": one.key, "byte_size": 8}).encode()
@@ -237,7 +238,7 @@ def test_without_the_flag(server: Server) -> None:
 def test_the_flag_may_say_no(
     start_server: StartServer, tmp_path: pathlib.Path, value: str
 ) -> None:
-    """As without it."""
+    """The same as without it."""
     with start_server(tmp_path, f"--allow-client-shm={value}") as server:
         server.wait_until_ready()
         reply = server.request("POST", "/v2/systemsharedmemory/unregister", b"")
@@ -248,7 +249,7 @@ def test_the_flag_may_say_no(
 def executing(
     server: Server, protocol: str, tensors: dict[str, Any], place: tuple[str, int, int] | None
 ) -> Iterator[None]:
-    """Within it a slow request executes; after it, the request has its response."""
+    """During the block, a slow request executes; after it, the request has its response."""
     failures: list[Exception] = []
 
     def use() -> None:
@@ -279,7 +280,8 @@ def executing(
 def test_a_region_in_use_is_unregistered_later(
     sharing: Server, protocol: str, everything: bool
 ) -> None:
-    """It is listed, found and has its name until the last request has ended; then it is gone."""
+    """It is listed, is found and keeps its name until the last request has ended; then it is
+    gone."""
     given = {"INPUT0": ("FP32", [1, 4], "in", 16, 0)}
     with shared_object(PAGE) as first, shared_object(PAGE) as second:
         first.put(VALUES.tobytes())
@@ -289,7 +291,7 @@ def test_a_region_in_use_is_unregistered_later(
         with executing(sharing, protocol, given, ("out", 16, 64)):
             for name in [""] if everything else ["in", "out", "unused"]:
                 unregister(sharing, name)
-            # The input was copied, and is in use nevertheless.
+            # The input was copied, but is in use nevertheless.
             assert system_status(sharing) == [one for one in before if one["name"] != "unused"]
             with pytest.raises(InferenceServerException, match="'in' already in manager"):
                 register(sharing, "in", second.key, PAGE)
@@ -305,7 +307,7 @@ def test_a_region_in_use_is_unregistered_later(
 def test_a_region_is_out_of_use_when_its_client_has_the_response(
     sharing: Server, protocol: str, model: str
 ) -> None:
-    """A client that has its response finds the name free."""
+    """When a client has its response, the name is free."""
     given = {"INPUT0": ("FP32", [1, 4], "r", 16, 0)}
     with shared_object(PAGE) as one:
         for _ in range(20):
@@ -317,7 +319,7 @@ def test_a_region_is_out_of_use_when_its_client_has_the_response(
 
 @pytest.mark.galatea_only
 def test_a_client_that_does_not_read_keeps_no_name(sharing: Server) -> None:
-    """A request has ended when its response is made, also if its client never reads it."""
+    """A request ends when its response is created, even if its client never reads it."""
     values = np.zeros([1, 1 << 22], dtype=np.float32)
     place = {"shared_memory_region": "r", "shared_memory_byte_size": values.nbytes}
     request = {
@@ -333,7 +335,7 @@ def test_a_client_that_does_not_read_keeps_no_name(sharing: Server) -> None:
         client.connect(address)
         register(sharing, "r", one.key, values.nbytes)
         client.sendall(head.encode() + b"\r\n" + body)
-        # The response begins, and is longer than what the system keeps for its reader.
+        # The response has begun, and is longer than what the system buffers for its reader.
         client.recv(1)
         unregister(sharing, "r")
         assert system_status(sharing) == []
@@ -381,7 +383,8 @@ def test_a_shortened_region_fails_its_requests(
 
 @pytest.mark.galatea_only
 def test_strings_are_checked_in_a_copy(sharing: Server) -> None:
-    """Lengths that change while requests read them are refused, or the strings are whole."""
+    """If lengths change while requests read them, the requests are refused, or the strings are
+    complete."""
     good = b"".join(struct.pack("<I", 60) + b"x" * 60 for _ in range(64))
     bad = struct.pack("<I", 0xFFFFFFFF) * 1024
     is_over = threading.Event()
@@ -413,7 +416,7 @@ def test_strings_are_checked_in_a_copy(sharing: Server) -> None:
 
 
 class Hostile(threading.Thread):
-    """A client that shortens, rewrites and deletes its region while it infers."""
+    """A client that shortens, rewrites and deletes its region during inferences."""
 
     def __init__(self, server: Server, is_over: threading.Event) -> None:
         """Not started yet."""
@@ -423,7 +426,7 @@ class Hostile(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Goes on until the end."""
+        """Continues until the end."""
         try:
             while not self.is_over.is_set():
                 with shared_object(64 * PAGE) as one:
@@ -432,7 +435,7 @@ class Hostile(threading.Thread):
             self.error = error
 
     def use(self, one: Object) -> None:
-        """One life of a region."""
+        """One life cycle of a region."""
         stop = threading.Event()
 
         def spoil() -> None:
@@ -464,7 +467,7 @@ class Hostile(threading.Thread):
 
 @pytest.mark.galatea_only
 def test_a_client_that_spoils_its_region_disturbs_no_other(sharing: Server) -> None:
-    """Eight others infer at full speed meanwhile, in regions of their own."""
+    """Meanwhile, eight others send inferences at full speed, using their own regions."""
     is_over = threading.Event()
     counts, errors = [0] * 8, []
 
@@ -524,7 +527,7 @@ def status_of_infer(server: Server, **parameters: Any) -> int:
 @pytest.mark.galatea_only
 # row: SHM-05
 def test_cve_2024_0088_2025_23328_offsets_and_sizes_are_bounded(sharing: Server) -> None:
-    """Registering beyond an object, and tensors beyond a region, by sums that overflow."""
+    """Registering beyond an object, and tensors beyond a region, with sums that overflow."""
     with shared_object(PAGE) as one:
 
         def attempt() -> None:
@@ -585,7 +588,7 @@ def test_cve_2024_0116_2026_47478_unregistering_in_use_frees_nothing_early(
 def test_cve_2025_23320_2025_23329_2025_23333_2025_23334_internal_regions_are_refused(
     sharing: Server,
 ) -> None:
-    """The memory of worker processes is not registered, whatever the slashes."""
+    """The memory of worker processes can't be registered, regardless of slashes in the name."""
     prefix = "triton_python_backend_shm_region_"
     with shared_object(PAGE) as one:
         internal = one.path.with_name(f"{prefix}{uuid.uuid4().hex}")

@@ -1,4 +1,4 @@
-"""`galatea simulate`: what the scheduler would do with recorded traffic."""
+"""Tests of `galatea simulate`, which shows what the scheduler would do with recorded traffic."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def header(**changes: Any) -> dict[str, Any]:
 
 
 def lines() -> list[dict[str, Any]]:
-    """A request each millisecond, which takes 2 ms alone and 3 ms with three others."""
+    """One request per millisecond, which takes 2 ms alone and 3 ms with three others."""
     executions: list[dict[str, Any]] = [
         {"execution": number, "duration_ns": (2 if rows == 1 else 3) * MS, "rows": rows}
         for number, rows in enumerate([1, 4] * 4)
@@ -41,19 +41,19 @@ def lines() -> list[dict[str, Any]]:
 
 
 def write(path: pathlib.Path, content: list[dict[str, Any]]) -> pathlib.Path:
-    """Writes a file of traffic."""
+    """Writes a traffic file."""
     path.write_text("".join(json.dumps(line) + "\n" for line in content))
     return path
 
 
 @pytest.fixture
 def traffic(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A file of traffic."""
+    """A traffic file."""
     return write(tmp_path / "traffic.jsonl", lines())
 
 
 def run(program: Program, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Runs the command to its end."""
+    """Runs the command until it ends."""
     line = [str(program.path), "simulate", *map(str, arguments)]
     return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
 
@@ -69,7 +69,7 @@ def results(program: Program, *arguments: object) -> dict[str, Any]:
 def test_the_recorded_configuration_and_other_settings(
     program: Program, traffic: pathlib.Path
 ) -> None:
-    """One instance that takes batches keeps up; without batches it does not, and two do."""
+    """One instance with batches keeps up. Without batches, it doesn't, but two instances do."""
     found = results(program, traffic, "--max-batch=0")
     assert (found["model"], found["requests"], found["executions"]) == ("m", 1000, 8)
     assert found["configured"]["max_batch"] == 4
@@ -87,7 +87,7 @@ def test_the_recorded_configuration_and_other_settings(
 def test_more_load_is_refused_by_queues_and_deadlines(
     program: Program, traffic: pathlib.Path
 ) -> None:
-    """A queue with a bound refuses, and one without answers too late."""
+    """A bounded queue refuses requests, and an unbounded one causes late responses."""
     load = ["--load=3", "--deadline=8000"]
     endless = results(program, traffic, *load)["simulated"]
     assert endless["refused"] == 0 and endless["late"] > 1000
@@ -103,7 +103,7 @@ def test_more_load_is_refused_by_queues_and_deadlines(
 
 
 def test_delays_and_preferred_sizes_make_batches(program: Program, traffic: pathlib.Path) -> None:
-    """They show in the sizes and in the reasons why batches are closed."""
+    """They are visible in the sizes, and in the reasons why batches are closed."""
     options = ["--load=0.5", "--instances=4"]
     delayed = results(program, traffic, *options, "--delay=5000")["simulated"]
     assert delayed["mean_batch"] > 2.5 and delayed["closed"]["delay"] > 100
@@ -114,7 +114,7 @@ def test_delays_and_preferred_sizes_make_batches(program: Program, traffic: path
 def test_a_configuration_file_replaces_the_recorded_one(
     program: Program, traffic: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """It need not have what a server completes."""
+    """It doesn't need the settings that a server completes."""
     config = tmp_path / "config.pbtxt"
     config.write_text("max_batch_size: 2 instance_group [ { count: 3 } ] dynamic_batching { }")
     found = results(program, traffic, "--config", config)["simulated"]
@@ -127,7 +127,7 @@ def test_a_configuration_file_replaces_the_recorded_one(
     config.write_text("max_batch_size: 2 dynamic_batching { } " + objective)
     found = results(program, traffic, "--config", config, "--load=3")["simulated"]
     assert found["scheduler"] == "deadlines 8000 µs" and found["refusals"]["too_late"] > 500
-    # An answer behind the objective is late. No execution takes less than 2 ms.
+    # A response after the objective is late. No execution takes less than 2 ms.
     config.write_text("max_batch_size: 2 dynamic_batching { } " + objective.replace("8000", "1000"))
     found = results(program, traffic, "--config", config)["simulated"]
     assert found["in_time"] == 0 and found["late"] > 0
@@ -137,7 +137,7 @@ def test_a_configuration_file_replaces_the_recorded_one(
 
 
 def waiting(config: dict[str, Any], *requests: dict[str, Any]) -> list[dict[str, Any]]:
-    """Requests that arrive together and take 10 ms each, one by one."""
+    """Requests that arrive together and take 10 ms each, one after the other."""
     return [
         header(config={**CONFIG, "max_batch_size": 1, "dynamic_batching": config}),
         {"execution": 1, "duration_ns": 10 * MS, "rows": 1},
@@ -148,7 +148,7 @@ def waiting(config: dict[str, Any], *requests: dict[str, Any]) -> list[dict[str,
 def test_requests_keep_their_deadlines_timeouts_and_priorities(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """An option for deadlines makes none later."""
+    """An option for deadlines never makes one later."""
     path = write(tmp_path / "deadlines", waiting({}, *[{"deadline_ns": 15 * MS}] * 4))
     for options, in_time in [((), 1), (["--deadline=25000"], 1), (["--deadline=5000"], 0)]:
         found = results(program, path, *options)["simulated"]
@@ -173,7 +173,7 @@ def test_requests_keep_their_deadlines_timeouts_and_priorities(
 def test_a_recording_is_repeated_with_its_own_gaps(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """It begins with its first request, whenever that came."""
+    """The time begins with the first request, whenever that was."""
     content = [
         header(),
         {"execution": 1, "duration_ns": 2 * MS, "rows": 1},
@@ -191,7 +191,7 @@ def test_a_recording_is_repeated_with_its_own_gaps(
 
 
 def test_the_recorded_server_is_shown_as_it_was(program: Program, tmp_path: pathlib.Path) -> None:
-    """Its latencies, batches and refusals, of several files, with what was lost."""
+    """Its latencies, batches and refusals, from several files, and the number of lost lines."""
     executed = {"batch": 2, "close": "delay", "instance": "m_0", "execution": 7}
     content = [
         header(instances=["m_0_0", "m_0_1"]),
@@ -233,7 +233,7 @@ def test_requests_have_their_rows(program: Program, tmp_path: pathlib.Path) -> N
 def test_busy_instances_slow_each_other_as_recorded(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """An execution beside another one takes as long as such ones took."""
+    """An execution that runs alongside another takes as long as such executions took."""
     content = [
         header(instances=["m_0_0", "m_0_1"]),
         *({"duration_ns": 2 * MS, "rows": 1, "busy": 1} for _ in range(20)),
@@ -246,7 +246,7 @@ def test_busy_instances_slow_each_other_as_recorded(
 
 
 def test_a_recording_may_have_no_configuration(program: Program, tmp_path: pathlib.Path) -> None:
-    """Then each request is by itself. Instances on GPUs are as many as the GPUs."""
+    """Each request is then alone. There are as many instances on GPUs as there are GPUs."""
     content = lines()
     del content[0]["config"]
     found = results(program, write(tmp_path / "t", content))["configured"]
@@ -258,7 +258,7 @@ def test_a_recording_may_have_no_configuration(program: Program, tmp_path: pathl
 
 
 def test_shapes_that_differ_share_no_batch(program: Program, tmp_path: pathlib.Path) -> None:
-    """Longer requests take as long as they took."""
+    """Longer requests take as long as they did in the recording."""
     content = [
         header(variable=["x:0"]),
         {"execution": 1, "duration_ns": 2 * MS, "rows": 1, "length": 10},
@@ -308,8 +308,9 @@ def test_what_is_no_recording_is_refused(
 
 
 def closed_loop(clients: int) -> list[dict[str, Any]]:
-    """Requests of clients that wait: each takes 10 ms, with answers in turn. The server was slower
-    by a hundredth than its executions tell, so that a queue would grow if none waited."""
+    """Requests from clients that wait: each takes 10 ms, and the responses alternate. The server
+    was a hundredth slower than its executions indicate, so a queue would grow if none of the
+    clients waited."""
     latency, step = 11 * MS, 11 * MS // clients
     executed = {"close": "instance_idle", "instance": "m_0", "batch": 1}
     requests = [
@@ -327,7 +328,7 @@ def closed_loop(clients: int) -> list[dict[str, Any]]:
 def test_clients_that_waited_for_answers_do_so_when_simulated(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """Otherwise a little less speed makes an endless queue."""
+    """Otherwise, a slightly lower speed would produce an endless queue."""
     path = write(tmp_path / "t", closed_loop(4))
     found = results(program, path, "--load=2")
     assert [found[name]["clients"] for name in ("recorded", "configured", "simulated")] == [4, 4, 8]
@@ -342,7 +343,7 @@ def test_clients_that_waited_for_answers_do_so_when_simulated(
 def test_a_simulation_far_from_the_recording_is_called_so(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """With the recorded times the same recording has a queue that grows."""
+    """With the recorded times, the same recording produces a growing queue."""
     path = write(tmp_path / "t", closed_loop(4))
     found = results(program, path, "--clients=0")
     assert found["configured"]["latency_ms"]["p99"] > 30
@@ -353,7 +354,7 @@ def test_a_simulation_far_from_the_recording_is_called_so(
 
 
 def test_arguments_are_checked(program: Program, traffic: pathlib.Path) -> None:
-    """A value out of its range ends the command with 2."""
+    """A value outside its range ends the command with 2."""
     done = run(program, traffic, "--load=0")
     assert done.returncode == 2 and "'--load' takes a factor" in done.stderr
     done = run(program, traffic, "--objective=5", "--delay=5")

@@ -1,4 +1,4 @@
-"""docs as a site: every page is in it, and mdBook builds it without a dead link."""
+"""Checks docs as a site: it contains every page, and mdBook builds it without a dead link."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS_MAX = 120
 
 
 def test_every_page_is_in_the_summary_once() -> None:
-    """Chapters are what the table of contents has."""
+    """The chapters are those in the table of contents."""
     chapters = re.findall(r"\]\((\S+)\)", (DOCS / "SUMMARY.md").read_text())
     pages = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("**/*.md"))
     pages.remove("SUMMARY.md")
@@ -32,14 +32,15 @@ def test_every_page_is_in_the_summary_once() -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    """README.md of docs links to all pages, and to the documents that are no pages or images."""
+    """The README.md of docs links to all pages, and to the documents that are neither pages nor
+    images."""
     linked = re.findall(r"\]\(([\w.-]+)", (DOCS / "README.md").read_text())
     hidden = {"README.md", "SUMMARY.md", "images"}
     assert {path.name for path in DOCS.iterdir()} - hidden <= set(linked)
 
 
 def test_links_that_leave_docs_become_text() -> None:
-    """Others stay as they are, and so does code."""
+    """Other links stay unchanged, and so does code."""
     text = "[a](../README.md#x) [`b`](c.md#d) [e](#f) [g](https://h/../i)\n```\n[a](../b)\n```\n"
     assert outside_links.without_outside_links(text, "page.md") == text.replace(
         "[a](../README.md#x)", '<span title="README.md">a</span>'
@@ -47,7 +48,7 @@ def test_links_that_leave_docs_become_text() -> None:
 
 
 class Page(html.parser.HTMLParser):
-    """The links of a page, and what they may lead to."""
+    """The links of a page, and their possible targets."""
 
     def __init__(self, path: pathlib.Path) -> None:
         super().__init__()
@@ -65,7 +66,7 @@ class Page(html.parser.HTMLParser):
 
 
 def test_the_site_has_no_dead_link(tmp_path: pathlib.Path) -> None:
-    """Skipped without mdBook; GALATEA_MDBOOK may say where it is."""
+    """Skipped without mdBook, whose location may be in GALATEA_MDBOOK."""
     mdbook = os.environ.get("GALATEA_MDBOOK") or shutil.which("mdbook")
     if mdbook is None:
         pytest.skip("needs mdbook")

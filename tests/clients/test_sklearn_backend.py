@@ -1,4 +1,5 @@
-"""examples/python_backends/sklearn: models without code, compared with their libraries."""
+"""Tests of examples/python_backends/sklearn: models without code, compared with their
+libraries."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ LOAD_SECONDS_MAX = 400
 
 
 def loaded(server: Server) -> Server:
-    """The server when it is ready, or has ended."""
+    """The server once it is ready, or has ended."""
     is_done = lambda: server.process.poll() is not None or server.is_ready()  # noqa: E731
     wait_until(is_done, LOAD_SECONDS_MAX, "all models are loaded")
     return server.wait_until_ready()
@@ -50,7 +51,7 @@ def python() -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def trained(python: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A repository of trained models, each with what its library predicts beside it."""
+    """A repository of trained models, each with its library's predictions next to it."""
     folder = tmp_path_factory.mktemp("trained")
     status, output = run(python, SCRIPT, folder)
     if "libgomp" in output:
@@ -82,13 +83,13 @@ def server(
 
 
 def expectation(trained: pathlib.Path, name: str) -> tuple[Any, dict[str, Any]]:
-    """Rows, and the outputs that a library gives for them."""
+    """Rows, and a library's outputs for them."""
     found = json.loads((trained / f"{name}.json").read_text())
     return found["rows"], found["expected"]
 
 
 def ask(server: Server, name: str, rows: Any, *outputs: str) -> dict[str, Any]:
-    """Values of the outputs for rows, in the shape that the server says."""
+    """The values of the outputs for the rows, in the shape that the server reports."""
     datatype = "FP32" if name.startswith("xgb") else "FP64"
     data = [value for row in rows for value in row]
     tensor = {"name": "input", "datatype": datatype, "shape": [len(rows), 4], "data": data}
@@ -102,7 +103,7 @@ def ask(server: Server, name: str, rows: Any, *outputs: str) -> dict[str, Any]:
 
 
 def check(found: Any, expected: Any) -> None:
-    """Compares numbers to 1e-6, texts exactly."""
+    """Compares numbers with a tolerance of 1e-6, and texts exactly."""
     expected = numpy.array(expected).reshape(len(expected), -1)
     assert found.shape == expected.shape
     if expected.dtype.kind == "U":
@@ -136,7 +137,7 @@ def test_the_configuration_is_that_of_the_model(server: Server) -> None:
 
 
 def test_one_output_of_two(server: Server, trained: pathlib.Path) -> None:
-    """Whichever the client asks for."""
+    """This holds for whichever outputs the client requests."""
     rows, expected = expectation(trained, "lgb_three")
     for output in ("predict", "predict_proba"):
         found = ask(server, "lgb_three", rows, output)
@@ -145,7 +146,7 @@ def test_one_output_of_two(server: Server, trained: pathlib.Path) -> None:
 
 
 def test_clients_that_come_together(server: Server, trained: pathlib.Path) -> None:
-    """Whatever shares a call, each client gets its own rows."""
+    """Whichever requests share a call, each client gets its own rows."""
     rows, expected = expectation(trained, "pipeline")
 
     def one(number: int) -> None:
@@ -192,7 +193,7 @@ def test_a_configuration_may_choose(
     start_server: StartServer, tmp_path: pathlib.Path, trained: pathlib.Path,
     flags: tuple[str, ...],
 ) -> None:
-    """Its data type and its batches count."""
+    """Its data type and batches are used."""
     tensor = 'input { name: "input" data_type: TYPE_FP32 dims: [ 4 ] }\n'
     version = write(tmp_path, f"{CONFIG}max_batch_size: 8\n{tensor}")
     shutil.copy(trained / "names" / "1" / "model.joblib", version)
@@ -207,7 +208,7 @@ def test_the_steps_of_the_page(
     start_server: StartServer, tmp_path: pathlib.Path, trained: pathlib.Path,
     python: pathlib.Path,
 ) -> None:
-    """docs/python.md: the files lie where its commands put them."""
+    """Checks docs/python.md: the files are where its commands put them."""
     *commands, serve = block("sklearn").splitlines()
     assert serve.split() == ["galatea", "--model-repository", "models", "--backend-directory",
                              "backends"]
@@ -240,7 +241,7 @@ def test_skops_files_run_nothing_that_is_not_trusted(
     start_server: StartServer, tmp_path: pathlib.Path, python: pathlib.Path,
     flags: tuple[str, ...],
 ) -> None:
-    """What a file contains beside known types must be named in the configuration."""
+    """Types in a file other than the known ones must be named in the configuration."""
     version = write(tmp_path)
     assert run(python, "-c", HOSTILE, version / "model.skops")[0] == 0
     with start_server(tmp_path, *flags) as server:

@@ -1,4 +1,4 @@
-"""The example backend whose executions cost what the model says."""
+"""Tests of the example backend whose executions cost what the model specifies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WRONG = {"fixed_us": "soon", "row_us": "-1", "noise_percent": "101"}
 def server(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server with models of the backend, of which some can't be loaded."""
+    """A server with models for the backend, some of which can't be loaded."""
     folder = tmp_path_factory.mktemp("sleeper")
     source = ROOT / "examples" / "backends" / "sleeper.c"
     compile_library(
@@ -58,7 +58,7 @@ def server(
 
 
 def infer(server: Server, model: str, rows: int) -> None:
-    """Sends a request, whose response must be its own."""
+    """Sends a request, and checks that the response is its own."""
     tensor = numpy.arange(rows * 3, dtype=numpy.int32).reshape(rows, 3)
     with tritonclient.http.InferenceServerClient(server.http_url) as client:
         inputs = make_inputs(tritonclient.http, {"INPUT0": tensor})
@@ -66,7 +66,7 @@ def infer(server: Server, model: str, rows: int) -> None:
 
 
 def slept_us(server: Server, model: str) -> dict[int, list[float]]:
-    """The mean time of executions, by rows."""
+    """The mean execution time, by rows."""
     found: dict[int, list[float]] = {}
     statistics: dict[str, Any] = server.get(f"/v2/models/{model}/stats").json()["model_stats"][0]
     for batch in statistics.get("batch_stats", []):
@@ -76,7 +76,7 @@ def slept_us(server: Server, model: str) -> dict[int, list[float]]:
 
 
 def test_an_execution_takes_what_the_model_says(server: Server) -> None:
-    """Time passes at least; on a busy machine it may be more."""
+    """At least this much time passes; on a busy machine, it may be more."""
     for rows in (1, 8, 8):
         infer(server, "exact", rows)
     slept = slept_us(server, "exact")
@@ -86,7 +86,8 @@ def test_an_execution_takes_what_the_model_says(server: Server) -> None:
 
 
 def test_times_vary_if_they_may(server: Server) -> None:
-    """Each is at least half of the usual one; their numbers are always the same."""
+    """Each duration is at least half of the usual one, and the random numbers are always the
+    same."""
     for _ in range(8):
         infer(server, "noisy", 1)
     assert slept_us(server, "noisy")[1][0] >= (FIXED_US + ROW_US) / 2
@@ -100,7 +101,7 @@ def test_a_model_without_parameters_does_not_sleep(server: Server) -> None:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_parameter_is_named(server: Server, name: str) -> None:
-    """Its model does not load, and the others do."""
+    """Its model doesn't load, but the others do."""
     with pytest.raises(InferenceServerException):
         infer(server, name, 1)
     assert f"the parameter {name} must be a number from 0 to" in server.log()

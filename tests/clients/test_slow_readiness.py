@@ -1,4 +1,4 @@
-"""A backend whose readiness call is slow doesn't block other requests."""
+"""Checks that a backend whose readiness call is slow doesn't block other requests."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def readiness_calls(folder: pathlib.Path) -> int:
 def test_other_http_connections_are_not_blocked(
     slow: Server, folder: pathlib.Path, path: str
 ) -> None:
-    """Other requests complete while many readiness requests wait; then those complete, too."""
+    """Other requests complete while many readiness requests wait; these then complete too."""
     with contextlib.ExitStack() as stack:
         before = [stack.enter_context(Connection(slow)) for _ in range(QUESTIONS)]
         questions = [stack.enter_context(Connection(slow)) for _ in range(QUESTIONS)]
@@ -112,8 +112,8 @@ def test_other_grpc_calls_are_not_blocked(slow: Server, folder: pathlib.Path) ->
         wait_until(
             lambda: readiness_calls(folder) >= 16, RESPONSE_SECONDS_MAX, "the backend is asked"
         )
-        # Calls don't leave in the order in which they were started: any of the others may
-        # have been among the first.
+        # Calls aren't sent in the order in which they were started, so any of the others may have
+        # been among the first.
         given_up = stub.ModelReady.future(model)
         wait_until(
             lambda: len(tap.requests) == QUESTIONS + 1, RESPONSE_SECONDS_MAX, "all have left"

@@ -1,4 +1,4 @@
-"""Traces as spans, received by a collector of OpenTelemetry."""
+"""Tests of traces as spans, received by an OpenTelemetry collector."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARENT = f"00-{PARENT_TRACE}-{PARENT_SPAN}-01"
 
 
 def flags(collector: Collector, *settings: str) -> list[str]:
-    """The flags of a server that traces every request, and sends spans at once."""
+    """The flags of a server that traces every request, and sends spans immediately."""
     given = (
         "mode=opentelemetry",
         "level=TIMESTAMPS",
@@ -39,7 +39,7 @@ def flags(collector: Collector, *settings: str) -> list[str]:
 
 
 def named(spans: Sequence[Span], name: str) -> Span:
-    """The only span of this name."""
+    """The only span with this name."""
     (found,) = (span for span in spans if span.name == name)
     return found
 
@@ -51,7 +51,7 @@ def test_the_spans_of_a_request(
     repository: pathlib.Path,  # noqa: F811
     transport: str,
 ) -> None:
-    """The client's request, the model, and its execution, with their times as events."""
+    """The client's request, the model and its execution, with their times as events."""
     with collecting() as collector, start_server(repository, *flags(collector)) as server:
         client = TRANSPORTS[transport](server.wait_until_ready())
         tensors = {"INPUT0": numpy.array([[1, 2]], numpy.int32)}
@@ -128,7 +128,7 @@ TRITONBACKEND_ModelInstanceExecute(
 def test_activities_of_backends_are_spans(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """And a backend can read the context of its request's span."""
+    """A backend can also read the context of its request's span."""
     model = tmp_path / "models" / "first"
     (model / "1").mkdir(parents=True)
     (model / "config.pbtxt").write_text(MODEL.replace('"identity"', '"speaking"'))
@@ -152,7 +152,7 @@ def test_activities_of_backends_are_spans(
 def test_activities_of_the_identity_backend(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """One span, one event, and spans in each other, with Triton's names."""
+    """One span, one event, and nested spans, with Triton's names."""
     model = tmp_path / "models" / "first"
     (model / "1").mkdir(parents=True)
     given = {"enable_custom_tracing": "true", "nested_span_count": "3",
@@ -225,7 +225,7 @@ def test_requests_of_traced_clients_are_traced(
     send: object,
     settings: list[str],
 ) -> None:
-    """In the trace of the client, whatever rate and count are; others are not."""
+    """They are in the client's trace, whatever the rate and count are; others aren't."""
     assert callable(send)
     with collecting() as collector:
         with start_server(repository, *flags(collector, *settings)) as server:
@@ -240,7 +240,7 @@ def test_requests_of_traced_clients_are_traced(
         spans = collector.spans()
     assert sorted(span.name for span in spans) == ["InferRequest", "compute", "first"]
     assert {span.trace for span in spans} == {PARENT_TRACE}
-    # Triton reads metadata past its end, so that a state over gRPC is rarely one.
+    # Triton reads metadata past its end, so a trace state over gRPC is rarely valid.
     if not (server.is_triton and send is send_grpc):
         assert {span.state for span in spans} == {"a=b"}
     assert named(spans, "InferRequest").parent == PARENT_SPAN
@@ -250,7 +250,7 @@ def test_nothing_is_traced_while_the_level_is_off(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811
 ) -> None:
-    """Not even for traced clients."""
+    """Not even traced clients have spans."""
     with collecting() as collector:
         flag = f"opentelemetry,url={collector.url}"
         settings = ["--trace-config=mode=opentelemetry", f"--trace-config={flag}"]
@@ -264,7 +264,7 @@ def test_spans_come_in_batches(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811
 ) -> None:
-    """Full ones at once, and the rest when the server stops."""
+    """Full batches are sent at once, and the rest when the server stops."""
     settings = ["opentelemetry,bsp_schedule_delay=600000", "opentelemetry,bsp_max_export_batch_size=4"]
     with collecting() as collector:
         given = [flag for flag in flags(collector, *settings) if "delay=10" not in flag]
@@ -279,7 +279,7 @@ def test_what_goes_with_spans(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811
 ) -> None:
-    """Attributes from flags and the environment, and headers."""
+    """Attributes come from flags and the environment, and from headers."""
     environment = {
         "OTEL_RESOURCE_ATTRIBUTES": "zone=a,host=b",
         "OTEL_EXPORTER_OTLP_HEADERS": "api-key=secret",
@@ -320,7 +320,7 @@ def test_a_collector_that_hangs_costs_memory_up_to_a_limit(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811
 ) -> None:
-    """Requests are served; what finds no room is dropped, and the log says so."""
+    """Requests are served; spans without room are dropped, and the log says so."""
     big = {**REQUEST, "id": "x" * (1 << 20)}
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         collector = Collector(f"http://127.0.0.1:{hanging.getsockname()[1]}/")
@@ -342,7 +342,7 @@ def test_a_collector_that_refuses(
     start_server: StartServer,
     repository: pathlib.Path,  # noqa: F811
 ) -> None:
-    """The log has its status."""
+    """The log contains its status."""
     with collecting(503) as collector, start_server(repository, *flags(collector)) as server:
         infer(server.wait_until_ready())
         refused = "the collector responded with 503"
@@ -354,7 +354,7 @@ def test_a_collector_that_refuses(
 def test_collectors_that_cannot_be_reached_are_refused_at_start(
     start_server: StartServer, tmp_path: pathlib.Path, url: str
 ) -> None:
-    """With the option's name."""
+    """The error contains the option's name."""
     settings = ["--trace-config=mode=opentelemetry", f"--trace-config=opentelemetry,url={url}"]
     with start_server(tmp_path, *settings) as server:
         assert server.wait_for_exit() == 1
@@ -369,7 +369,7 @@ def fixture_authority(tmp_path: pathlib.Path) -> Authority:
 
 
 def tls_context(identity: Identity, clients: Authority | None = None) -> ssl.SSLContext:
-    """TLS of a collector, which may demand certificates that `clients` has signed."""
+    """A collector's TLS, which may require certificates that `clients` has signed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(identity.certificate, identity.key)
     if clients:
@@ -419,7 +419,7 @@ def test_a_collector_without_trust_gets_nothing(
 def test_certificates_that_are_none_are_refused_at_start(
     start_server: StartServer, tmp_path: pathlib.Path, content: str | None
 ) -> None:
-    """With the name of the file."""
+    """The error contains the file's name."""
     file = tmp_path / "trusted.pem"
     if content is not None:
         file.write_text(content)

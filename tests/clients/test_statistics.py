@@ -1,4 +1,4 @@
-"""Statistics and metrics."""
+"""Tests of statistics and metrics."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_failures_are_counted(server: Server) -> None:
 def test_all_statistics(
     server: Server, grpc_client: tritonclient.grpc.InferenceServerClient
 ) -> None:
-    """Without a name the statistics cover every model, over both protocols."""
+    """Without a name, the statistics cover every model, over both protocols."""
     reply = server.get("/v2/models/stats")
     assert reply.status == 200
     over_http = {entry["name"] for entry in reply.json()["model_stats"]}
@@ -171,7 +171,7 @@ def test_statistics_of_an_unknown_model_over_grpc(
 
 # row: MET-01
 def test_metrics_endpoint(server: Server) -> None:
-    """Prometheus text on its own port; every family is described once."""
+    """Prometheus text on a separate port, in which every family is described once."""
     reply = server.request("GET", "/metrics", port=server.metrics_port)
     assert reply.status == 200
     assert reply.headers["Content-Type"] == "text/plain; charset=utf-8"
@@ -219,7 +219,7 @@ def test_metrics_agree_with_statistics(server: Server) -> None:
     assert metric(server, "nv_inference_exec_count", model) == statistics["execution_count"]
     microseconds = statistics["inference_stats"]["compute_infer"]["ns"] // 1000
     measured = metric(server, "nv_inference_compute_infer_duration_us", model)
-    # Triton rounds down each request; the sum may lack one for each.
+    # Triton rounds each request down, so the sum may be short by one for each.
     requests = statistics["inference_stats"]["success"]["count"]
     assert microseconds - requests <= measured <= microseconds
     assert json.dumps(statistics)
@@ -229,7 +229,7 @@ def test_metrics_agree_with_statistics(server: Server) -> None:
 def test_a_model_that_is_loaded_again_starts_from_zero(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Statistics and series end with the model, and exist without metrics, too."""
+    """Statistics and series end with the model, and statistics exist without metrics too."""
     write_model(tmp_path, "m", 1)
     explicit = ("--model-control-mode=explicit", "--load-model=m")
     success = 'nv_inference_request_success{model="m",version="1"}'

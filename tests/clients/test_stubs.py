@@ -1,4 +1,4 @@
-"""workers/stubs: types of `triton_python_backend_utils`, installed and used by mypy."""
+"""Tests of workers/stubs: types of `triton_python_backend_utils`, installed and used by mypy."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def python() -> pathlib.Path:
 
 
 def test_mypy_knows_the_module(python: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """What is wrong in a model is refused, and what is right is not."""
+    """Errors in a model are reported, and correct code isn't."""
     model = tmp_path / "model.py"
     model.write_text(MODEL)
     cache = tmp_path / "cache"
@@ -104,7 +104,7 @@ def test_mypy_knows_the_module(python: pathlib.Path, tmp_path: pathlib.Path) -> 
 def test_the_stubs_are_those_of_the_module(
     python: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """stubtest compares them with the module that workers have."""
+    """stubtest compares them with the module that workers use."""
     status, output = run(
         python, "-m", "mypy.stubtest", "--concise", f"--allowlist={STUBS / 'allowlist.txt'}",
         "triton_python_backend_utils", PYTHONPATH=str(WORKER), MYPY_CACHE_DIR=str(tmp_path),
@@ -113,7 +113,7 @@ def test_the_stubs_are_those_of_the_module(
 
 
 def test_requests_have_the_same_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """stubtest leaves these out, because the stubs say more than Python's functions can."""
+    """stubtest skips these, because the stubs specify more than Python's functions can."""
     monkeypatch.syspath_prepend(str(WORKER))
     for name in [one for one in sys.modules if one.startswith("galatea_worker")]:
         monkeypatch.delitem(sys.modules, name)

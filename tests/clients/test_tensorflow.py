@@ -1,4 +1,4 @@
-"""TensorFlow: the backend `tensorflow`, from files that TensorFlow wrote to the client."""
+"""Tests of the backend `tensorflow`, from files that TensorFlow wrote to the client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNSTRICT = ("--exit-on-error=false", "--strict-readiness=false")
 
 
 def array_of(tensor: dict[str, Any]) -> numpy.ndarray:
-    """A tensor as the client library takes it."""
+    """A tensor in the form that the client library expects."""
     datatype, data = tensor["datatype"], tensor["data"]
     if datatype == "BYTES":
         data = [text.encode() for text in data]
@@ -62,7 +62,7 @@ def ask(server: Server, transport: str, model: str, tensors: dict[str, Any]) -> 
     inputs = []
     for name, tensor in tensors.items():
         array = array_of(tensor)
-        # A scalar of the graph is one element for clients.
+        # A scalar in the graph is one element for clients.
         shape = list(array.shape) or [1]
         one = library.InferInput(name, shape, tensor["datatype"])
         one.set_data_from_numpy(array.reshape(shape))
@@ -78,7 +78,7 @@ def ask(server: Server, transport: str, model: str, tensors: dict[str, Any]) -> 
 
 
 def check_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """The same names and shapes, and the same numbers up to rounding."""
+    """The names and shapes are the same, and the numbers agree up to rounding."""
     assert sorted(found) == sorted(expected)
     for name, tensor in expected.items():
         array = array_of(tensor)
@@ -109,7 +109,7 @@ def server(start_server: StartServer, repository: pathlib.Path) -> Iterator[Serv
 @pytest.mark.parametrize("model", [name for name in SENT if name not in STATEFUL])
 # row: BE-05
 def test_answers_are_those_of_tensorflow(server: Server, model: str, transport: str) -> None:
-    """For each model and each request."""
+    """This is done for each model and each request."""
     for exchange in ANSWERS[model]:
         check_equal(ask(server, transport, model, exchange["inputs"]), exchange["outputs"])
 
@@ -117,7 +117,7 @@ def test_answers_are_those_of_tensorflow(server: Server, model: str, transport: 
 @pytest.mark.parametrize("model", sorted(STATEFUL))
 # row: BE-05
 def test_variables_last_from_request_to_request(server: Server, model: str) -> None:
-    """A session has them, and a variable may keep the input of a request."""
+    """A session has variables, and a variable may keep the input of a request."""
     for exchange in ANSWERS[model]:
         check_equal(ask(server, "http", model, exchange["inputs"]), exchange["outputs"])
 
@@ -136,7 +136,7 @@ def test_configurations_are_completed_as_in_triton(server: Server) -> None:
     fixed = server.request("GET", "/v2/models/fixed/config").json()
     assert (fixed["max_batch_size"], "dynamic_batching" in fixed) == (0, False)
     dynamic = server.request("GET", "/v2/models/dynamic/config").json()
-    # The configuration's own tensor has the model's number of dimensions: there are no batches.
+    # The configuration's tensor has the model's number of dimensions, so there are no batches.
     assert [one["dims"] for one in dynamic["output"]] == [[-1], [-1, -1]]
 
 
@@ -144,7 +144,7 @@ def test_configurations_are_completed_as_in_triton(server: Server) -> None:
 def test_requests_of_different_lengths_share_a_batch(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Each gets the sum of its own numbers."""
+    """Each sequence gets the sum of its own numbers."""
     shutil.copytree(MODELS / "ragged", tmp_path / "ragged")
     rows = [[1.0, 2.0, 3.0], [10.0], [4.0, 5.0]]
     together = {"TRITONSERVER_DELAY_SCHEDULER": str(len(rows))}
@@ -165,7 +165,7 @@ def test_requests_of_different_lengths_share_a_batch(
 
 # row: BE-05
 def test_sequences_have_a_state(server: Server) -> None:
-    """The state goes from a request of a sequence to the next."""
+    """The state is passed from one request of a sequence to the next."""
     with tritonclient.http.InferenceServerClient(server.http_url) as client:
         totals = []
         for number, start in ((2.0, True), (3.0, False), (4.0, False), (5.0, True)):
@@ -178,7 +178,7 @@ def test_sequences_have_a_state(server: Server) -> None:
 
 # row: BE-05
 def test_outputs_may_be_left_out(server: Server) -> None:
-    """Only those that a request asks for are computed."""
+    """Only the requested outputs are computed."""
     exchange = ANSWERS["sum_and_difference"][0]
     with tritonclient.http.InferenceServerClient(server.http_url) as client:
         inputs = []
@@ -194,7 +194,7 @@ def test_outputs_may_be_left_out(server: Server) -> None:
 
 
 def config_of(folder: pathlib.Path, name: str, text: str) -> None:
-    """Adds a model with another configuration of a model of the suite."""
+    """Adds a model from the suite with a different configuration."""
     model, text = text.split("\n", 1)
     shutil.copytree(MODELS / model, folder / name)
     (folder / name / "config.pbtxt").write_text(text)
@@ -257,7 +257,7 @@ REFUSED = {
 def test_wrong_configurations_are_refused_in_tritons_words(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Each model says what is wrong with it."""
+    """Each model's error says what is wrong."""
     for name, (config, _) in REFUSED.items():
         config_of(tmp_path, name, config)
     with start_server(tmp_path, FLAG, *UNSTRICT) as running:
@@ -270,7 +270,8 @@ def test_wrong_configurations_are_refused_in_tritons_words(
 
 # row: BE-05
 def test_parameters_take_effect(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Threads and graph levels change no answer; instances that share a session share variables."""
+    """Threads and graph levels don't change the results; instances that share a session share
+    variables."""
     parameters = {
         "TF_NUM_INTRA_THREADS": "1",
         "TF_NUM_INTER_THREADS": "-1",
@@ -307,7 +308,8 @@ def test_parameters_take_effect(start_server: StartServer, tmp_path: pathlib.Pat
 def test_sessions_have_the_threads_of_their_parameters(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The first session determines the threads of operators; each may have others of its own."""
+    """The first session determines the operators' threads; each session may have its own in
+    addition."""
     own = 'parameters { key: "TF_USE_PER_SESSION_THREADS" value { string_value: "true" } }\n'
     exchange = ANSWERS["mlp"][0]
 
@@ -332,7 +334,7 @@ def test_sessions_have_the_threads_of_their_parameters(
 def test_instances_share_variables_only_if_they_share_a_session(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Each instance adds one when it is warmed up."""
+    """Each instance adds one thread during its warmup."""
     warm = 'model_warmup { name: "one" batch_size: 1 inputs { key: "x" value { data_type: TYPE_FP32 '
     warm += 'dims: [ 2 ] input_data_file: "ones" } } }\n'
     for name, shared in (("apart", 1), ("pairs", 2), ("together", 4)):
@@ -375,7 +377,7 @@ def test_nodes_are_placed_at_load(start_server: StartServer, tmp_path: pathlib.P
 
 # row: BE-05
 def test_inputs_stay_as_they_were(server: Server) -> None:
-    """A variable that keeps an input is not overwritten by later requests of any model."""
+    """A variable that keeps an input isn't overwritten by later requests to any model."""
     before = [1.0] * 64
     keep = {"x": {"datatype": "FP32", "shape": [64], "data": before}}
     ask(server, "grpc", "keeper", keep)
@@ -406,7 +408,8 @@ def test_without_the_library_the_error_says_what_to_install(
 def test_a_saved_model_is_served_without_a_configuration(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """Alone, one of several in a directory, and as TensorFlow Serving has versions."""
+    """The model may be alone, one of several in a directory, or in versions as for TensorFlow
+    Serving."""
     export = "1/model.savedmodel"
     shutil.copytree(MODELS / "mlp" / export, tmp_path / "alone.savedmodel")
     shutil.copytree(MODELS / "table" / export, tmp_path / "several" / "words")
@@ -435,7 +438,7 @@ def test_a_saved_model_is_served_without_a_configuration(
 
 
 def mutated(path: pathlib.Path, numbers: random.Random) -> None:
-    """Damages a file: cuts it, or changes some of its bytes."""
+    """Damages a file: shortens it, or changes some of its bytes."""
     content = bytearray(path.read_bytes())
     if numbers.random() < 0.3:
         del content[numbers.randrange(len(content)) :]
@@ -476,7 +479,7 @@ def test_damaged_files_end_nothing_else(
 def test_nothing_is_loaded_without_such_a_model(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The library comes with the first model."""
+    """The library is loaded with the first model."""
     tensor = '{ name: "%s" data_type: TYPE_FP32 dims: [ 1 ] }'
     (tmp_path / "other" / "1").mkdir(parents=True)
     config = f'backend: "identity" input {tensor % "INPUT0"} output {tensor % "OUTPUT0"}'
@@ -489,7 +492,7 @@ def test_nothing_is_loaded_without_such_a_model(
 
 # row: BE-05
 def test_requests_that_the_model_refuses_get_its_error(server: Server) -> None:
-    """The error is TensorFlow's own, and the model goes on."""
+    """The error is TensorFlow's own, and the model continues."""
     wrong = {"ids": {"datatype": "INT64", "shape": [1, 1], "data": [10]}}
     with pytest.raises(InferenceServerException, match=r"indices\[0,0\] = 10 is not in \[0, 10\)"):
         ask(server, "http", "embedding", wrong)
@@ -516,7 +519,7 @@ class TritonPythonModel:
 def test_the_level_of_messages_is_the_servers_own(
     start_server: StartServer, tmp_path: pathlib.Path, given: str | None, in_workers: str
 ) -> None:
-    """Workers get the operator's variable, and not the one that the server sets for TensorFlow."""
+    """Workers get the operator's variable, not the one that the server sets for TensorFlow."""
     shutil.copytree(MODELS / "mlp", tmp_path / "mlp")
     (tmp_path / "level" / "1").mkdir(parents=True)
     (tmp_path / "level" / "1" / "model.py").write_text(LEVEL)
@@ -531,5 +534,5 @@ def test_the_level_of_messages_is_the_servers_own(
         found = ask(running, "http", "level", number)["level"]
         assert found.tolist() == [in_workers.encode()]
         text = running.log()
-    # Below the level of warnings, TensorFlow describes the load of each SavedModel.
+    # At levels below warnings, TensorFlow describes the load of each SavedModel.
     assert ("Reading SavedModel from" in text) == (given == "0")

@@ -1,4 +1,5 @@
-"""TensorFlow's models where its library is not installed, or where another backend serves them."""
+"""Tests of TensorFlow models when its library isn't installed, or when another backend serves
+them."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def load_error(server: Server, model: str, **parameters: str) -> str:
 def test_the_error_says_what_to_install(
     start_server: StartServer, program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """The server's, that of `check`, and for both formats."""
+    """The errors of the server and of `check`, for both formats."""
     for model in ("identity", "graph"):
         shutil.copytree(MODELS / model, tmp_path / "models" / model)
     with start_server(
@@ -65,7 +66,7 @@ def test_the_error_says_what_to_install(
 def test_files_that_say_too_little_get_advice(
     program: Program, tmp_path: pathlib.Path, name: str, advice: str
 ) -> None:
-    """Both can be made into a SavedModel."""
+    """Both can be converted to a SavedModel."""
     (tmp_path / name).touch()
     command = [program.command([])[0], "serve", str(tmp_path / name)]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -74,7 +75,7 @@ def test_files_that_say_too_little_get_advice(
 
 # row: BE-05 CLI-23
 def test_an_installed_library_is_used(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """A library in the directory of backends, as with other backends."""
+    """A library in the backend directory, as with other backends."""
     backend = tmp_path / "backends" / "tensorflow"
     source = ROOT / "examples" / "backends" / "identity.c"
     compile_library(source, backend / "libtriton_tensorflow.so")

@@ -1,5 +1,5 @@
-"""TLS at the HTTP and the gRPC port: who gets in, with which certificates, and what a wrong one
-says. How connections go on is in test_tls_connections.py."""
+"""Tests of TLS on the HTTP and gRPC ports: who is accepted, with which certificates, and the
+errors for wrong ones. The tests of how connections continue are in test_tls_connections.py."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def secured(
     start_server: StartServer, repository: pathlib.Path, authority: Authority
 ) -> Iterator[Server]:
-    """Both ports speak TLS."""
+    """Both ports use TLS."""
     identity = authority.issue("server")
     with start_server(repository, *identity.flags("http"), *identity.flags("grpc")) as server:
         yield wait_until_open(server)
@@ -70,7 +70,7 @@ def secured(
 def mutual(
     start_server: StartServer, repository: pathlib.Path, authority: Authority
 ) -> Iterator[Server]:
-    """Both ports demand certificates of clients."""
+    """Both ports require client certificates."""
     identity = authority.issue("server")
     flags = [
         flag
@@ -81,7 +81,7 @@ def mutual(
             f"--{door}-root-cert={authority.file}",
         )
     ]
-    # Behind the other flag this one doesn't let clients in without a certificate.
+    # If the other flag is set, this one doesn't let clients in without a certificate.
     with start_server(repository, *flags, "--grpc-use-ssl=false", "--log-verbose=1") as server:
         yield wait_until_open(server)
     assert server.process.returncode == 0
@@ -90,7 +90,7 @@ def mutual(
 @pytest.mark.parametrize("echo", ECHOES)
 # row: GRPC-20 SEC-03
 def test_every_client_speaks_tls(secured: Server, authority: Authority, echo: str) -> None:
-    """16 MiB go both ways."""
+    """16 MiB are sent in both directions."""
     for count in (4, 4 << 20):
         data = vector(count)
         assert numpy.array_equal(ECHOES[echo](secured, authority.file, None, data), data)
@@ -99,7 +99,7 @@ def test_every_client_speaks_tls(secured: Server, authority: Authority, echo: st
 @pytest.mark.parametrize("echo", ECHOES)
 # row: GRPC-20
 def test_every_client_speaks_mutual_tls(mutual: Server, authority: Authority, echo: str) -> None:
-    """Clients show their certificate."""
+    """Clients present their certificate."""
     client = authority.issue("client")
     data = vector()
     assert numpy.array_equal(ECHOES[echo](mutual, authority.file, client, data), data)
@@ -124,7 +124,7 @@ def test_other_clients_are_not_let_in(
 def test_failed_handshakes_are_logged_once_for_each_kind(
     mutual: Server, authority: Authority
 ) -> None:
-    """In the verbose log: clients can cause as many as they want."""
+    """This is in the verbose log, because clients can cause as many lines as they want."""
     for _ in range(3):
         with pytest.raises((ssl.SSLError, OSError)), connect(
             mutual.http_port, context(authority.file)
@@ -139,7 +139,7 @@ def test_failed_handshakes_are_logged_once_for_each_kind(
 def test_clients_refuse_a_server_of_a_stranger(
     secured: Server, authority: Authority, stranger: Authority, echo: str
 ) -> None:
-    """The server serves on."""
+    """The server continues to serve."""
     with pytest.raises(Exception) as caught:  # noqa: PT011
         ECHOES[echo](secured, stranger.file, None, vector())
     assert not isinstance(caught.value, AssertionError)
@@ -151,7 +151,7 @@ def test_clients_refuse_a_server_of_a_stranger(
 def test_kinds_of_keys(
     start_server: StartServer, repository: pathlib.Path, authority: Authority, kind: str
 ) -> None:
-    """Servers and clients have keys of all kinds that OpenSSL makes."""
+    """Servers and clients have keys of all kinds that OpenSSL creates."""
     identity, client = authority.issue("server", kind), authority.issue("client", kind)
     roots = [f"--{door}-root-cert={authority.file}" for door in ("http", "grpc")]
     flags = [*identity.flags("http"), *identity.flags("grpc"), *roots]
@@ -161,13 +161,13 @@ def test_kinds_of_keys(
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             settings = context(authority.file, client, maximum_version=version)
             assert status_of(https(server, settings)) == 200
-        # The library of gRPC's clients has no Ed25519.
+        # The library of gRPC clients doesn't support Ed25519.
         if "Ed25519" not in kind:
             over_grpc(server, authority.file, client, vector())
 
 
 def test_certificates_of_version_1(start_server: StartServer, repository: pathlib.Path) -> None:
-    """`openssl x509 -req` makes them, also in the guides of Triton."""
+    """`openssl x509 -req` creates them, as in Triton's guides."""
     server_files = Identity(VERSION_1 / "server.pem", VERSION_1 / "server.key", 0)
     client = Identity(VERSION_1 / "client_version_1.pem", VERSION_1 / "client_version_1.key", 0)
     root = VERSION_1 / "roots.pem"
@@ -199,7 +199,7 @@ def test_certificates_of_version_1(start_server: StartServer, repository: pathli
 def test_chains(
     start_server: StartServer, repository: pathlib.Path, authority: Authority
 ) -> None:
-    """Clients need to know the root only. Text before the certificates is skipped."""
+    """Clients only need to know the root. Text before the certificates is skipped."""
     between = Authority(repository.parent, "between", authority)
     identity = between.issue("server")
     identity.certificate.write_bytes(b"Certificate:\n  Data\n" + identity.certificate.read_bytes())
@@ -222,7 +222,7 @@ def test_chains(
 def test_protocols(
     secured: Server, authority: Authority, door: str, names: list[str], chosen: dict[str, Any]
 ) -> None:
-    """Client and server agree on a protocol."""
+    """The client and the server agree on a protocol."""
     settings = context(authority.file)
     settings.set_alpn_protocols(names)
     port = {"http": secured.http_port, "grpc": secured.grpc_port}[door]
@@ -246,13 +246,13 @@ def test_old_versions_are_refused(secured: Server, authority: Authority, door: s
     settings.maximum_version = ssl.TLSVersion.TLSv1_1
     settings.set_ciphers("ALL:@SECLEVEL=0")
     port = {"http": secured.http_port, "grpc": secured.grpc_port}[door]
-    # The server says so: a client that could not even ask has another error.
+    # The server reports this; a client that couldn't even try would have a different error.
     with pytest.raises(ssl.SSLError, match="alert"), connect(port, settings):
         pass
 
 
 def test_plain_http_is_told_so(secured: Server) -> None:
-    """The answer is one that the client understands."""
+    """The response is one that the client understands."""
     for body in (None, b"x" * 300_000):
         connection = http.client.HTTPConnection("127.0.0.1", secured.http_port, timeout=60)
         connection.request("POST", "/v2", body)
@@ -271,7 +271,7 @@ def test_plain_grpc_is_not_served(secured: Server, authority: Authority) -> None
 
 
 def test_tls_to_plain_ports(server: Server, authority: Authority) -> None:
-    """The client fails; the server lives on."""
+    """The client fails, and the server continues."""
     with pytest.raises(ssl.SSLError), connect(server.http_port, context(authority.file)):
         pass
     with tritonclient.grpc.InferenceServerClient(
@@ -298,7 +298,7 @@ def test_mutual_false_turns_tls_on(
 def test_an_expired_certificate_is_warned_of(
     start_server: StartServer, repository: pathlib.Path, authority: Authority
 ) -> None:
-    """The server starts, as in Triton, and clients refuse it."""
+    """As in Triton, the server starts, and clients refuse it."""
     identity = authority.issue("server", days=-1)
     with start_server(repository, *identity.flags("http")) as server:
         wait_until_open(server)
@@ -351,7 +351,7 @@ def test_start_errors(
     flags: list[str],
     reason: str,
 ) -> None:
-    """They name the flag and the file; the exit code is Triton's."""
+    """The errors name the flag and the file; the exit code is Triton's."""
     identity, other = authority.issue("server"), authority.issue("other")
     names = {
         "<door>": door,

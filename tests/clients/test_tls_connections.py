@@ -1,5 +1,5 @@
-"""Connections inside TLS: new certificates while they are in use, slow handshakes, clients that
-leave, and the server's stop."""
+"""Tests of TLS connections: new certificates while they are in use, slow handshakes, clients
+that leave, and the server's stop."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 class Volume:
-    """Files as Kubernetes mounts them: links through a folder that is switched at once."""
+    """Files as Kubernetes mounts them: links through a directory that is replaced atomically."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
@@ -70,7 +70,7 @@ class Volume:
             (folder / name).symlink_to(pathlib.Path("..data") / name)
 
     def show(self, certificate: bytes, key: bytes) -> None:
-        """Switches to new files."""
+        """Replaces the files with new ones."""
         self._number += 1
         version = self._folder / f"version_{self._number}"
         version.mkdir()
@@ -80,7 +80,7 @@ class Volume:
         os.replace(self._folder / "..next", self._folder / "..data")
 
     def show_identity(self, identity: Identity) -> None:
-        """The same with the files of an identity."""
+        """The same for the files of an identity."""
         self.show(identity.certificate.read_bytes(), identity.key.read_bytes())
 
     def flags(self, door: str) -> list[str]:
@@ -90,7 +90,7 @@ class Volume:
 
 @contextlib.contextmanager
 def load(server: Server, root: pathlib.Path) -> Iterator[list[BaseException]]:
-    """Requests over both protocols on new and on kept connections; yields their failures."""
+    """Sends requests over both protocols on new and on kept connections; yields their failures."""
     failures: list[BaseException] = []
     ends = threading.Event()
     count = [0]
@@ -140,7 +140,7 @@ def test_new_certificates_are_taken_under_load(
     authority: Authority,
     tmp_path: pathlib.Path,
 ) -> None:
-    """No request fails, connections live on, and what is broken changes nothing."""
+    """No request fails, connections stay open, and broken files change nothing."""
     volume = Volume(tmp_path)
     first, second, third = (authority.issue("server") for _ in range(3))
     volume.show_identity(first)
@@ -169,7 +169,7 @@ def test_new_certificates_are_taken_under_load(
             wait_until(lambda: is_served(third), RELOAD_SECONDS_MAX, "the third is served")
         assert not failures, failures
         log = server.log()
-    # For each door once, however often the files were looked at.
+    # It is logged once for each door, however often the files were checked.
     assert log.count("the certificate stays as it is: ") == 6
     assert log.count("have changed and are in use") == 4
 
@@ -180,7 +180,7 @@ def test_a_pipe_does_not_end_the_following(
     authority: Authority,
     tmp_path: pathlib.Path,
 ) -> None:
-    """A named pipe that nothing writes to is told of, and the next good file is taken."""
+    """A named pipe that nothing writes to is reported, and the next valid file is used."""
     first, second = authority.issue("server"), authority.issue("server")
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     shutil.copy(first.certificate, certificate)
@@ -201,7 +201,7 @@ def test_a_pipe_does_not_end_the_following(
             RELOAD_SECONDS_MAX,
             "the second is served",
         )
-        # What the server stops with is not waiting for the pipe.
+        # The server's stop doesn't wait for the pipe.
         server.terminate()
         assert server.wait_for_exit() == 0
     assert server.log().count("the certificate stays as it is: ") == 1
@@ -213,7 +213,8 @@ def test_new_roots_are_taken(
     authority: Authority,
     tmp_path: pathlib.Path,
 ) -> None:
-    """Clients of an authority that is gone aren't let in, also if they were in before."""
+    """Clients of an authority that was removed aren't accepted, even if they were accepted
+    before."""
     other = Authority(tmp_path, "other")
     roots = tmp_path / "roots.pem"
     roots.write_bytes(authority.file.read_bytes())
@@ -233,14 +234,14 @@ def test_new_roots_are_taken(
 
         after = context(authority.file, other.issue("client"))
         wait_until(lambda: is_let_in(after), RELOAD_SECONDS_MAX, "the new roots are in use")
-        # This client has a ticket of its earlier session.
+        # This client has a ticket from its earlier session.
         assert not is_let_in(before)
 
 
 def test_slow_handshakes_hold_nothing_up(
     start_server: StartServer, repository: pathlib.Path, authority: Authority
 ) -> None:
-    """Clients that send nothing, or half of a message."""
+    """Clients that send nothing, or half a message."""
     identity = authority.issue("server")
     flags = [*identity.flags("http"), *identity.flags("grpc")]
     with start_server(repository, *flags) as server, contextlib.ExitStack() as stack:
@@ -277,7 +278,7 @@ def latch_request(latch: Latch) -> bytes:
 
 
 def canceled(server: Server) -> int:
-    """How many requests of the busy model were cancelled."""
+    """The number of the busy model's requests that were cancelled."""
     lines = server.metrics().splitlines()
     lines = [line for line in lines if line.startswith("nv_inference_request_failure{")]
     (line,) = (line for line in lines if 'model="latch"' in line and 'reason="CANCELED"' in line)
@@ -288,7 +289,7 @@ def canceled(server: Server) -> int:
 def test_a_client_that_leaves_is_noticed(
     start_server: StartServer, tmp_path: pathlib.Path, authority: Authority, how: str
 ) -> None:
-    """Its request waits behind a busy one, and is cancelled."""
+    """Its request waits behind a running one, and is cancelled."""
     with busy(start_server, tmp_path, authority) as (server, latch):
         settings = context(authority.file)
         with connect(server.http_port, settings) as first:
@@ -306,7 +307,7 @@ def test_a_client_that_leaves_is_noticed(
 def test_a_grpc_client_that_leaves_is_noticed(
     start_server: StartServer, tmp_path: pathlib.Path, authority: Authority
 ) -> None:
-    """Its connection ends with a call in the queue."""
+    """Its connection ends while a call is in the queue."""
     with busy(start_server, tmp_path, authority) as (server, latch):
         settings = context(authority.file)
         tensor = tritonclient.grpc.InferInput("INPUT0", [1], "INT32")
@@ -325,7 +326,7 @@ def test_a_grpc_client_that_leaves_is_noticed(
 
 
 def is_busy(server: Server, settings: ssl.SSLContext) -> bool:
-    """Whether the model executes a request."""
+    """Returns true if the model is executing a request."""
     with contextlib.closing(https(server, settings)) as connection:
         connection.request("GET", "/v2/models/latch/scheduler")
         instances = json.load(connection.getresponse())["instances"]
@@ -333,7 +334,7 @@ def is_busy(server: Server, settings: ssl.SSLContext) -> bool:
 
 
 def pending(server: Server) -> int:
-    """How many requests of the model wait."""
+    """The number of the model's requests that are waiting."""
     return sum(
         int(float(line.split()[-1]))
         for line in server.metrics().splitlines()
@@ -342,7 +343,7 @@ def pending(server: Server) -> int:
 
 
 def leave(stream: ssl.SSLSocket, how: str) -> None:
-    """Ends a connection, politely or not."""
+    """Ends a connection, with or without TLS's closing message."""
     if how == "close_notify":
         stream.settimeout(0)
         with contextlib.suppress(ssl.SSLError, OSError):
@@ -358,7 +359,7 @@ def leave(stream: ssl.SSLSocket, how: str) -> None:
 def test_the_stop_waits_for_responses(
     start_server: StartServer, tmp_path: pathlib.Path, authority: Authority
 ) -> None:
-    """Requests in progress get their responses, and the connection ends as TLS wants it."""
+    """Requests in progress get their responses, and the connection ends as TLS requires."""
     with busy(start_server, tmp_path, authority) as (server, latch):
         settings = context(authority.file)
         with connect(server.http_port, settings) as stream:
@@ -370,7 +371,7 @@ def test_the_stop_waits_for_responses(
             wait_until(lambda: "HTTP service connections" in server.log(), 60, "the server stops")
             latch.open()
             received = b""
-            # Without the notice of the end this raises an error.
+            # Without the closing message, this raises an error.
             while piece := stream.recv(1 << 16):
                 received += piece
         assert b" 200 OK" in received and b"OUTPUT0" in received
@@ -380,7 +381,7 @@ def test_the_stop_waits_for_responses(
 def test_a_cut_request_is_dropped(
     start_server: StartServer, repository: pathlib.Path, authority: Authority
 ) -> None:
-    """Wherever the connection is cut, also within a record of TLS."""
+    """The connection may be cut anywhere, even within a TLS record."""
     identity = authority.issue("server")
     with start_server(repository, *identity.flags("http"), *identity.flags("grpc")) as server:
         wait_until_open(server)
@@ -391,7 +392,7 @@ def test_a_cut_request_is_dropped(
             with connect(server.http_port, settings) as stream:
                 stream.sendall(request[:cut])
                 socket.socket.shutdown(stream, socket.SHUT_WR)
-        # Records that were changed on their way.
+        # Records that were changed in transit.
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = settings.wrap_bio(incoming, outgoing, server_hostname="localhost")
         with socket.create_connection(("127.0.0.1", server.http_port), 60) as plain:
@@ -406,7 +407,7 @@ def test_a_cut_request_is_dropped(
             record = bytearray(outgoing.read())
             record[-1] ^= 1
             plain.sendall(record)
-            # An alert, and the end.
+            # The client receives an alert, followed by the end.
             while plain.recv(1 << 16):
                 pass
         assert status_of(https(server, settings)) == 200
@@ -415,7 +416,7 @@ def test_a_cut_request_is_dropped(
 
 
 def echo_request(elements: int) -> tuple[bytes, bytes]:
-    """A request in binary form, and what of its response follows the JSON."""
+    """A request in binary form, and the part of its response that follows the JSON."""
     tensor = numpy.arange(elements, dtype=numpy.float32).tobytes()
     header = {
         "inputs": [
@@ -456,7 +457,7 @@ def response(stream: BinaryIO) -> tuple[int, bytes]:
 def test_one_connection_takes_every_form(
     start_server: StartServer, repository: pathlib.Path, authority: Authority
 ) -> None:
-    """Bodies of all sizes, in chunks, behind one another, and behind a head of another form."""
+    """Bodies of all sizes: in chunks, one after the other, and after a header of another form."""
     identity = authority.issue("server")
     large, large_tensor = echo_request(1 << 20)
     small, small_tensor = echo_request(4)
@@ -468,7 +469,7 @@ def test_one_connection_takes_every_form(
         wait_until_open(server)
         with connect(server.http_port, context(authority.file)) as stream:
             reader = stream.makefile("rb")
-            # The response waits for its reader, with the second request behind the first.
+            # The response waits for its reader, and the second request waits after the first.
             stream.sendall(large + small)
             for tensor in (large_tensor, small_tensor):
                 status, body = response(reader)

@@ -1,4 +1,4 @@
-"""Traces of requests in Triton's files."""
+"""Tests of request traces in Triton's files."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Where traces go."""
+    """The destination of traces."""
     return tmp_path
 
 
 def flags(file: pathlib.Path, *settings: str) -> list[str]:
-    """The flags of a server that traces every request into a file."""
+    """The flags of a server that traces every request to a file."""
     given = (f"triton,file={file}", "level=TIMESTAMPS", "rate=1", *settings)
     return [f"--trace-config={setting}" for setting in given]
 
 
 def traces_of(file: pathlib.Path) -> dict[int, list[dict[str, Any]]]:
-    """The entries of a file by trace, in their order."""
+    """The entries of a file, grouped by trace, in order."""
     traces: dict[int, list[dict[str, Any]]] = {}
     for entry in json.loads(file.read_text()):
         traces.setdefault(entry["id"], []).append(entry)
@@ -86,13 +86,13 @@ def traces_of(file: pathlib.Path) -> dict[int, list[dict[str, Any]]]:
 
 
 def subject(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What a trace is about."""
+    """The model and version of a trace."""
     (found,) = (entry for entry in entries if "model_name" in entry)
     return found
 
 
 def times(entries: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """The times of a trace by name; each comes once."""
+    """The times of a trace by name; each occurs once."""
     stamps = [stamp for entry in entries for stamp in entry.get("timestamps", [])]
     found = {stamp["name"]: stamp["ns"] for stamp in stamps}
     assert len(found) == len(stamps)
@@ -100,7 +100,7 @@ def times(entries: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def is_ascending(found: dict[str, int], names: Sequence[str]) -> bool:
-    """Whether the times of these names come in this order."""
+    """Returns true if the times with these names occur in this order."""
     values = [found[name] for name in names]
     return values == sorted(values)
 
@@ -116,7 +116,7 @@ def infer(server: Server, model: str = "first", count: int = 1) -> None:
 def test_every_trace_point_is_recorded(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path, transport: str
 ) -> None:
-    """Of door and server, in the order in which a request passes them."""
+    """The times from the door and the server, in the order in which a request passes them."""
     file = folder / "traces.json"
     with start_server(repository, *flags(file)) as server:
         client: Transport = TRANSPORTS[transport](server.wait_until_ready())
@@ -135,7 +135,7 @@ def test_every_trace_point_is_recorded(
 def test_steps_of_ensembles_have_traces(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """Their parent is the ensemble's; all are written together."""
+    """Their parent is the ensemble's trace, and all are written together."""
     file = folder / "traces.json"
     with start_server(repository, *flags(file, "triton,log-frequency=1")) as server:
         infer(server.wait_until_ready(), "both")
@@ -155,7 +155,7 @@ def test_steps_of_ensembles_have_traces(
 def test_tensors(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """Inputs and outputs with their contents, and nothing else without times."""
+    """Inputs and outputs with their contents; if times aren't traced, there is nothing else."""
     file = folder / "traces.json"
     settings = ["triton,log-frequency=1", "level=TENSORS"]
     with start_server(repository, *flags(file, *settings)) as server:
@@ -197,7 +197,7 @@ def test_failed_requests_are_traced(
     body: bytes,
     points: list[str],
 ) -> None:
-    """As far as they came."""
+    """They extend as far as the request got."""
     file = folder / "traces.json"
     with start_server(repository, *flags(file)) as server:
         path = "/v2/models/first/infer"
@@ -211,7 +211,7 @@ def test_failed_requests_are_traced(
 def test_rate_and_count(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """One of three requests is traced, two of them at most, and models have settings."""
+    """One in three requests is traced, up to a total of two, and models have their own settings."""
     file = folder / "traces.json"
     with start_server(repository, *flags(file, "rate=3", "count=2")) as server:
         server.wait_until_ready()
@@ -221,7 +221,7 @@ def test_rate_and_count(
         infer(server, "second", 3)
         assert server.get("/v2/trace/setting").json()["trace_count"] == "0"
         assert server.get("/v2/models/second/trace/setting").json()["trace_count"] == "0"
-    # The traces of a count of which every request was traced have a file of their own.
+    # If a count is set and all of its requests were traced, their traces have a separate file.
     (last,) = traces_of(folder / "traces.json.0").values()
     assert subject(last)["model_name"] == "second"
     traces = [subject(entries)["model_name"] for entries in traces_of(file).values()]
@@ -232,7 +232,8 @@ def test_rate_and_count(
 def test_a_change_of_the_settings_writes_what_is_there(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """Into the file without a number, to which later changes and the end add."""
+    """They are written to the file without a number, to which later changes and the end add
+    traces."""
     file = folder / "traces.json"
     with start_server(repository, *flags(file)) as server:
         infer(server.wait_until_ready(), count=2)
@@ -249,7 +250,7 @@ def test_a_change_of_the_settings_writes_what_is_there(
 def test_files_by_frequency(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """Each has that many traces, and the last one the rest."""
+    """Each file has this number of traces, and the last one has the rest."""
     file = folder / "traces.json"
     with start_server(repository, *flags(file, "triton,log-frequency=2")) as server:
         infer(server.wait_until_ready(), count=5)
@@ -263,7 +264,7 @@ def test_files_by_frequency(
 def test_a_folder_that_is_not_there_fails_no_request(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """The log says why traces are missing; requests are served."""
+    """The log says why traces are missing, and requests are served."""
     file = folder / "absent" / "traces.json"
     with start_server(repository, *flags(file, "triton,log-frequency=1")) as server:
         infer(server.wait_until_ready(), count=3)
@@ -276,7 +277,7 @@ def test_a_folder_that_is_not_there_fails_no_request(
 def test_calls_by_backends(
     start_server: StartServer, tmp_path: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """A library names activities, and its call of another model has a trace of its own."""
+    """A library names activities, and its call of another model has a separate trace."""
     source = ROOT / "tests" / "c_api" / "trace_points.c"
     config = (
         'backend: "tracing" max_batch_size: 4 '
@@ -360,7 +361,7 @@ STARTS: dict[str, tuple[list[str], dict[str, str], dict[str, Any]]] = {
 def test_settings_of_the_start(
     start_server: StartServer, repository: pathlib.Path, start: str
 ) -> None:
-    """Flags, those that are deprecated, and variables."""
+    """Flags, deprecated flags, and variables."""
     given, environment, changed = STARTS[start]
     settings = {
         "trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1",
@@ -387,7 +388,7 @@ def test_settings_of_the_start(
 def test_wrong_settings_of_the_start(
     start_server: StartServer, repository: pathlib.Path, given: str, reason: str
 ) -> None:
-    """The server ends; the text is Triton's."""
+    """The server ends with Triton's text."""
     with start_server(repository, f"--trace-config={given}") as server:
         assert server.wait_for_exit() == 1
         assert reason in server.log()
@@ -444,7 +445,7 @@ def test_export_of_what_is_no_trace(
 def test_texts_of_clients_stay_in_their_quotes(
     start_server: StartServer, repository: pathlib.Path, folder: pathlib.Path
 ) -> None:
-    """A request's identifier can't add entries to a file."""
+    """A request's ID can't add entries to a file."""
     file = folder / "traces.json"
     forged = 'x"},{"id":99,"model_name":"forged\n'
     with start_server(repository, *flags(file)) as server:

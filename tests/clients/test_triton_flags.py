@@ -1,4 +1,5 @@
-"""Every flag of Triton is taken, and one without a meaning here says so once."""
+"""Tests that every Triton flag is accepted, and that one without a meaning here is reported
+once."""
 
 from __future__ import annotations
 
@@ -141,19 +142,20 @@ ALONE = {
 
 
 def argument(name: str, models: pathlib.Path) -> str:
-    """A flag as it is given."""
+    """A flag as it is given on the command line."""
     value = FLAGS[name]
     return f"--{name}" if value is None else f"--{name}={value.format(models=models)}"
 
 
 def remarks(text: str) -> list[str]:
-    """The flags that are said to have no effect, in order."""
+    """The flags that are reported as having no effect, in order."""
     return re.findall(r"'--([a-z0-9-]+)' has no effect", text)
 
 
 @pytest.mark.parametrize("name", FLAGS)
 def test_each_flag_is_taken(program: Program, tmp_path: pathlib.Path, name: str) -> None:
-    """The command line is read to its end: what stops the start is the missing repository."""
+    """The command line is parsed to its end, so the missing repository is what stops the
+    startup."""
     if program.is_triton and name in LATER:
         pytest.skip("the recorded release doesn't have it")
     missing = f"--model-repository={tmp_path / 'missing'}"
@@ -171,7 +173,7 @@ def test_each_flag_is_taken(program: Program, tmp_path: pathlib.Path, name: str)
 @pytest.mark.galatea_only
 # row: CLI-11 CLI-12 CLI-13 CLI-20 CLI-22
 def test_a_server_starts_with_all_of_them(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """What has no effect is said once in the log, though each flag is given twice."""
+    """Flags without effect are reported once in the log, although each flag is given twice."""
     names = [name for name in FLAGS if name not in ALONE]
     once = [argument(name, tmp_path) for name in names]
     flags = [*once, *(argument(name, tmp_path) for name in names if name not in ONCE)]
@@ -188,7 +190,7 @@ def test_a_server_starts_with_all_of_them(start_server: StartServer, tmp_path: p
 def test_the_flags_mean_the_same_under_tritons_name(
     program: Program, tmp_path: pathlib.Path
 ) -> None:
-    """The output is equal, apart from times and process IDs."""
+    """The output is the same, except for times and process IDs."""
     link = tmp_path / "tritonserver"
     link.symlink_to(program.path)
     flags = [argument(name, tmp_path) for name in FLAGS if name not in ALONE]

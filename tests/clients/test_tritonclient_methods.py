@@ -1,7 +1,7 @@
-"""Every public method of the four clients of `tritonclient`.
+"""Tests every public method of the four clients of `tritonclient`.
 
-The methods are found by introspection, so that one that a later release adds fails here
-until it has an entry in `CALLS`.
+The methods are found by introspection, so one that a later release adds fails here until it has an
+entry in `CALLS`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def open_server(
 
 
 def same(result: Any, values: np.ndarray = VALUES) -> bool:
-    """Whether the output is what went in."""
+    """Returns true if the output is the same as the input."""
     return bool((result.as_numpy("OUTPUT0") == values).all())
 
 
@@ -128,7 +128,7 @@ async def repository(kit: Kit) -> None:
 
 
 async def statistics(kit: Kit) -> None:
-    """Of all models and of one version."""
+    """The statistics of all models and of one version."""
     await kit.call("infer", "numbers", [kit.input(VALUES)])
     for arguments in ((), ("numbers",), ("numbers", "1")):
         found = (await kit.read("get_inference_statistics", *arguments))["model_stats"]
@@ -138,7 +138,7 @@ async def statistics(kit: Kit) -> None:
 
 
 async def traces(kit: Kit) -> None:
-    """Settings for all models and for one, which go back to those for all."""
+    """Settings for all models and for one model, which are reset to those for all."""
 
     async def settings(method: str, *arguments: Any, **named: Any) -> dict[str, Any]:
         found = await kit.read(method, *arguments, **named)
@@ -163,7 +163,7 @@ async def traces(kit: Kit) -> None:
 
 
 async def log(kit: Kit) -> None:
-    """A level of details is set and taken back."""
+    """A verbosity level is set and reset."""
 
     async def settings(method: str, *arguments: Any) -> dict[str, Any]:
         found = await kit.read(method, *arguments)
@@ -179,7 +179,7 @@ async def log(kit: Kit) -> None:
 
 
 async def system_regions(kit: Kit) -> None:
-    """A region is listed, used and unregistered, by name and with all others.
+    """A region is listed, used and unregistered, both by name and with all others.
 
     Triton looks for tensors in regions with an offset in the wrong place.
     """
@@ -204,7 +204,7 @@ async def system_regions(kit: Kit) -> None:
 
 
 async def cuda_regions(kit: Kit) -> None:
-    """A server without a GPU has none."""
+    """A server without a GPU has no such regions."""
     found = await kit.read("get_cuda_shared_memory_status")
     assert (found if kit.is_http else found.get("regions", {})) in ([], {})
     with pytest.raises(InferenceServerException, match="invalid args|must be a valid base64"):
@@ -216,7 +216,7 @@ async def cuda_regions(kit: Kit) -> None:
 
 
 def options(kit: Kit) -> dict[str, Any]:
-    """All options of an inference."""
+    """All options of an inference request."""
     common = {
         "model_version": "1",
         "outputs": [kit.output()],
@@ -233,7 +233,7 @@ def options(kit: Kit) -> dict[str, Any]:
 
 
 async def inference(kit: Kit) -> None:
-    """With no option and with all; an error is the library's."""
+    """Without options and with all of them; an error has the library's type."""
     assert same(await kit.call("infer", "numbers", [kit.input(VALUES)]))
     result = await kit.call("infer", "numbers", [kit.input(VALUES)], **options(kit))
     assert same(result)
@@ -244,7 +244,7 @@ async def inference(kit: Kit) -> None:
 
 
 async def later(kit: Kit) -> None:
-    """Many at once; a callback gets the results over gRPC."""
+    """Many at the same time; over gRPC, a callback gets the results."""
     arrays = [VALUES * factor for factor in range(8)]
     if kit.is_http:
         calls = [await kit.call("async_infer", "numbers", [kit.input(one)]) for one in arrays]
@@ -289,7 +289,7 @@ async def stream(kit: Kit) -> None:
 
 
 async def asyncio_stream(kit: Kit) -> None:
-    """The same with an iterator of requests and one of responses."""
+    """The same with an iterator of requests and an iterator of responses."""
     arrays = [VALUES * factor for factor in range(4)]
 
     async def requests() -> AsyncIterator[dict[str, Any]]:
@@ -303,7 +303,7 @@ async def asyncio_stream(kit: Kit) -> None:
 
 
 async def plugins(kit: Kit) -> None:
-    """A plug-in adds a header to each request until it is taken away."""
+    """A plug-in adds a header to each request until it is removed."""
     assert await kit.call("plugin") is None
     await kit.call("register_plugin", USER)
     assert await kit.call("plugin") is USER
@@ -316,7 +316,7 @@ async def plugins(kit: Kit) -> None:
 
 
 async def end(kit: Kit) -> None:
-    """The connection is closed once and for all."""
+    """The connection is closed permanently."""
     assert await kit.call("is_server_live")
     await kit.call("close")
 
@@ -367,7 +367,8 @@ BY_NAME = {call.__name__: call for call in CALLS.values()}
 
 @pytest.mark.parametrize("kind", LIBRARIES)
 def test_every_method_is_in_the_table(kind: str) -> None:
-    """Methods of a later release need an entry, and those that are gone have none."""
+    """Methods of a later release need an entry, and methods that were removed must not have
+    one."""
     here = {name for one, name in METHODS if one == kind}
     assert here <= set(CALLS), "these have no call here"
     assert set(CALLS) == {name for _, name in METHODS}
@@ -376,7 +377,7 @@ def test_every_method_is_in_the_table(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "scene"), SCENES)
 # row: DEP-03
 def test_methods(open_server: Server, kind: str, scene: str) -> None:
-    """Each scene calls all methods of the client that the table gives it."""
+    """Each scene calls all of the client's methods that the table assigns to it."""
 
     async def play() -> set[str]:
         kit = Kit(kind, open_server)
@@ -394,7 +395,8 @@ def test_methods(open_server: Server, kind: str, scene: str) -> None:
 def test_a_plugin_authenticates(
     start_server: StartServer, tmp_path: pathlib.Path, kind: str
 ) -> None:
-    """The library's own plug-in sends what a server demands, over HTTP; another over gRPC."""
+    """The library's own plug-in sends what a server requires over HTTP, and another does so
+    over gRPC."""
 
     class Secret:
         def __call__(self, request: Any) -> None:

@@ -1,4 +1,4 @@
-"""Every public method of the tensors, results and helpers of `tritonclient`.
+"""Tests every public method of the tensors, results and helpers of `tritonclient`.
 
 As in `test_tritonclient_methods.py`, names are found by introspection.
 """
@@ -71,7 +71,7 @@ FUNCTIONS = {
 
 @pytest.fixture(scope="module")
 def typed(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with a model for each datatype, whose clients may share memory."""
+    """A server with a model for each data type, whose clients may share memory."""
     repository = tmp_path_factory.mktemp("values")
     for name in DATATYPES:
         (repository / name / "1").mkdir(parents=True)
@@ -112,7 +112,7 @@ def test_every_function_is_known(module: ModuleType) -> None:
 @pytest.mark.parametrize("kind", LIBRARIES)
 # row: DEP-03
 def test_inputs(typed: Server, kind: str) -> None:
-    """What an input says of itself, a new shape, and memory in place of data."""
+    """An input's description of itself, a new shape, and memory instead of data."""
 
     async def scene(kit: Kit) -> None:
         tensor = kit.library.InferInput("INPUT0", [1, 1], "FP32")
@@ -139,7 +139,7 @@ def test_inputs(typed: Server, kind: str) -> None:
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_json_and_binary_tensors(typed: Server, binary: bool) -> None:
-    """Over HTTP both sides may be text."""
+    """Over HTTP, both sides may be text."""
 
     async def scene(kit: Kit) -> None:
         for array, model in ((VALUES, "FP32"), (TEXTS, "STRING")):
@@ -161,7 +161,7 @@ def test_json_and_binary_tensors(typed: Server, binary: bool) -> None:
 
 @pytest.mark.parametrize("kind", LIBRARIES)
 def test_outputs(typed: Server, kind: str) -> None:
-    """Classes, a place in shared memory, and none again."""
+    """Classes, a location in shared memory, and the removal of that location."""
 
     async def scene(kit: Kit) -> None:
         wanted = kit.output(class_count=2)
@@ -178,7 +178,7 @@ def test_outputs(typed: Server, kind: str) -> None:
             result = await kit.call("infer", "FP32", [kit.input(VALUES)], outputs=[wanted])
             assert one.get(VALUES.nbytes, 16) == VALUES.tobytes()
             if kit.is_http:
-                # Neither data nor its size: only where it is.
+                # Only the location is set, neither the data nor its size.
                 assert set(result.get_output("OUTPUT0")) >= {"name", "datatype", "shape"}
                 assert "data" not in result.get_output("OUTPUT0")
             else:
@@ -193,7 +193,7 @@ def test_outputs(typed: Server, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", LIBRARIES)
 def test_results(typed: Server, kind: str) -> None:
-    """The response as it came, one output of it, and none of an unknown name."""
+    """The response as it arrived, one of its outputs, and nothing for an unknown name."""
 
     async def scene(kit: Kit) -> None:
         result = await kit.call("infer", "FP32", [kit.input(VALUES)], request_id="x")
@@ -217,7 +217,7 @@ def test_results(typed: Server, kind: str) -> None:
 
 
 def test_results_of_other_clients(typed: Server) -> None:
-    """A body, and a call that is not finished."""
+    """A body, and a call that isn't finished."""
     body = {"inputs": [{"name": "INPUT0", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
     reply = typed.infer("FP32", body)
     result = tritonclient.http.InferResult.from_response_body(reply.body)
@@ -235,7 +235,7 @@ def test_results_of_other_clients(typed: Server) -> None:
 @pytest.mark.parametrize("name", DATATYPES)
 # row: CFG-06
 def test_datatypes(typed: Server, kind: str, name: str) -> None:
-    """The names of types in NumPy and in Triton, and tensors of each."""
+    """The names of types in NumPy and in Triton, and tensors of each type."""
     datatype = "BYTES" if name == "STRING" else name
     assert tritonclient.utils.np_to_triton_dtype(DATATYPES[name]) == datatype
     found = tritonclient.utils.triton_to_np_dtype(datatype)
@@ -261,7 +261,7 @@ def test_strings_in_bytes() -> None:
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_regions(typed: Server, kind: str) -> None:
-    """The module makes, fills, lists, reads and removes what the server maps."""
+    """The module creates, fills, lists, reads and removes what the server maps."""
     names = [f"region_{uuid.uuid4().hex}" for _ in range(2)]
     handles = [
         shared_memory.create_shared_memory_region(name, f"/{name}", PAGE, create_only=True)
@@ -297,6 +297,6 @@ def test_regions(typed: Server, kind: str) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("cuda") is not None, reason="CUDA is installed")
 def test_the_module_for_gpus_asks_for_cuda() -> None:
-    """Without CUDA's package the module itself says what it needs."""
+    """Without CUDA's package, the module itself reports what it needs."""
     with pytest.raises(RuntimeError, match="CUDA shared memory utilities require"):
         importlib.import_module("tritonclient.utils.cuda_shared_memory")

@@ -1,4 +1,5 @@
-"""`galatea tune`: instances, batches, delays and threads for an objective."""
+"""Tests of `galatea tune`, which chooses instances, batches, delays and threads for an
+objective."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class TritonPythonModel:
 
 
 def run(program: Program, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Runs the command to its end, with the flags of the server under test."""
+    """Runs the command until it ends, with the flags of the server under test."""
     first, *flags = program.command([])
     line = [first, "tune", *flags, *map(str, arguments)]
     return subprocess.run(line, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
@@ -58,7 +59,7 @@ def results(program: Program, *arguments: object) -> dict[str, Any]:
     """The document that it prints."""
     done = run(program, *QUICK, *arguments, "--json")
     assert done.returncode == 0, done
-    # The progress is told without a terminal too, and without the words of the language.
+    # The progress is printed even without a terminal, and without Python's own terms.
     steps = [line.split()[0] for line in done.stderr.splitlines()]
     assert set(steps) == {"starting", "measuring", "simulating", "checking"}, done.stderr
     assert "Some" not in done.stderr and "None" not in done.stderr
@@ -81,7 +82,8 @@ def sleeping(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_the_best_configuration_is_written_and_loads(
     program: Program, sleeping: pathlib.Path, start_server: StartServer
 ) -> None:
-    """Large batches win, if they cost nothing. What is there is not replaced unasked."""
+    """Large batches are best if they cost nothing. Existing settings are not replaced unless
+    this is requested."""
     config = sleeping / "config.pbtxt"
     output = sleeping.parent.parent / "config.pbtxt"
     found = results(program, sleeping, "--output", output)
@@ -93,7 +95,7 @@ def test_the_best_configuration_is_written_and_loads(
     assert min(found["costs"][0]["ms"].values()) >= 20
     text = output.read_text()
     assert text == found["config"]
-    # Only that is changed; the lines and comments of the file stay.
+    # Only this part is changed; the other lines and comments in the file stay.
     changed = SLEEPING.replace("batch_size: 2", "batch_size: 8").replace("count: 1", "count: 2")
     assert text == changed + "dynamic_batching { }\n"
     changes = ["max_batch_size: 2 -> 8", "instances: 1 -> 2", "dynamic_batching is added"]
@@ -108,7 +110,8 @@ def test_the_best_configuration_is_written_and_loads(
 def test_smaller_batches_are_not_written_unasked(
     program: Program, sleeping: pathlib.Path
 ) -> None:
-    """A batch takes longer than its requests one by one, so that none is best. Clients send some."""
+    """A batch takes longer than its requests one by one, so no batching is best. Clients send
+    some batches."""
     batching = "dynamic_batching {\n  preserve_ordering: true  # for the log\n}\n"
     own = SLEEPING.replace('"identity"', '"python"')
     config = sleeping / "config.pbtxt"
@@ -136,7 +139,8 @@ def test_smaller_batches_are_not_written_unasked(
 def test_latencies_are_objectives(
     program: Program, sleeping: pathlib.Path, objective: str, simulated: int
 ) -> None:
-    """With time to wait for, batches win too. Each size has its delays, or the objective."""
+    """If there is time to wait, batches are best too. Each size is tried with its delays, or
+    with the objective."""
     found = results(program, sleeping, f"--objective={objective}", "--instances=1")
     best = found["checked"][0]
     assert best["measured"] > 0 and best["max_batch"] > 1, found
@@ -145,11 +149,12 @@ def test_latencies_are_objectives(
 
 
 def test_rows_count_and_not_requests(program: Program, sleeping: pathlib.Path) -> None:
-    """The file is replaced if that is asked for."""
+    """The file is replaced if this is requested."""
     config = sleeping / "config.pbtxt"
     found = results(program, sleeping, "--batch=2", "--instances=1", "--write")
     best = found["checked"][0]
-    # An execution takes 20 ms: 8 rows each time are 400 a second, and half as many requests.
+    # An execution takes 20 ms, so with 8 rows each there are 400 rows per second, and half as many
+    # requests.
     assert best["max_batch"] == 8 and 200 < best["measured"] <= 420, found
     assert best["simulated"] > 200
     assert config.read_text() == found["config"]
@@ -158,7 +163,7 @@ def test_rows_count_and_not_requests(program: Program, sleeping: pathlib.Path) -
 def test_padding_is_kept_where_requests_are_joined(
     program: Program, sleeping: pathlib.Path
 ) -> None:
-    """It is refused without batches, with which a model is measured."""
+    """It is refused for a model without batches."""
     padding = "".join(
         f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
         for key, value in {"batch_padding": "INPUT0=0", "batch_padding_outputs": "OUTPUT0=1"}.items()
@@ -185,7 +190,7 @@ def test_threads_of_onnx_models_are_tried(program: Program, tmp_path: pathlib.Pa
 def test_what_can_not_be_tuned_is_refused(
     program: Program, sleeping: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """An objective that is none, and one that no configuration reaches."""
+    """An invalid objective, and one that no configuration reaches."""
     done = run(program, sleeping, "--objective=fast")
     assert done.returncode == 2
     assert "'--objective' is throughput, p99<20ms or goodput<20ms, not 'fast'" in done.stderr
@@ -208,7 +213,7 @@ def test_what_can_not_be_tuned_is_refused(
 def test_schedulers_that_are_not_simulated_are_refused(
     program: Program, sleeping: pathlib.Path, more: str, reason: str
 ) -> None:
-    """Before anything is measured."""
+    """This happens before anything is measured."""
     (sleeping / "config.pbtxt").write_text(SLEEPING + more)
     done = run(program, sleeping)
     assert done.returncode == 1 and reason in done.stderr, done

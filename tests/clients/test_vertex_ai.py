@@ -1,4 +1,4 @@
-"""The endpoint for Vertex AI: one model, redirects, and the variables that it sets."""
+"""Tests of the Vertex AI endpoint: one model, redirects, and the variables that it sets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class VertexAi:
 
     @property
     def server(self) -> Server:
-        """The server, if the test didn't start it by itself."""
+        """The server, unless the test started it itself."""
         assert self._server is not None
         return self._server
 
@@ -48,7 +48,7 @@ class VertexAi:
         return self.request("POST", "/predict", body, {REDIRECT: path, **headers})
 
     def is_ready(self) -> bool:
-        """Whether the health route says so."""
+        """Returns true if the health route reports this."""
         try:
             return self.request("GET", "/health").status == 200
         except OSError:
@@ -76,7 +76,7 @@ def vertex_ai(
 
 @pytest.fixture
 def repository(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A repository of one model."""
+    """A repository with one model."""
     write_model(tmp_path / "models" / "one")
     return tmp_path / "models"
 
@@ -86,7 +86,7 @@ ALLOW = "--allow-vertex-ai=true"
 
 # row: SM-04
 def test_one_model(start_server: StartServer, repository: pathlib.Path) -> None:
-    """The only model is the default one; tensors come as JSON and as bytes."""
+    """The only model is the default model; tensors are sent as JSON and as bytes."""
     with vertex_ai(start_server, repository, ALLOW) as cloud:
         reply = cloud.request("POST", "/predict", json_request())
         np.testing.assert_array_equal(result_of(reply.body, None), VALUES)
@@ -104,7 +104,7 @@ def test_one_model(start_server: StartServer, repository: pathlib.Path) -> None:
 
 # row: SM-05
 def test_redirects(start_server: StartServer, repository: pathlib.Path) -> None:
-    """They respond like the endpoint for HTTP."""
+    """They respond like the HTTP endpoint."""
     with vertex_ai(start_server, repository, ALLOW) as cloud:
         for path in [
             "v2",
@@ -131,7 +131,7 @@ def test_redirects(start_server: StartServer, repository: pathlib.Path) -> None:
 @pytest.mark.galatea_only  # later releases than the recorded one
 # row: SM-05
 def test_redirects_change_nothing(start_server: StartServer, repository: pathlib.Path) -> None:
-    """Loads, unloads and shared memory are left to the endpoint for HTTP."""
+    """Loads, unloads and shared memory are only available through the HTTP endpoint."""
     flags = ("--model-control-mode=explicit", "--load-model=*", "--allow-client-shm=true")
     with vertex_ai(start_server, repository, ALLOW, *flags) as cloud:
         for path in [
@@ -147,7 +147,7 @@ def test_redirects_change_nothing(start_server: StartServer, repository: pathlib
 
 @pytest.mark.galatea_only  # CVE-2026-24207: the recorded release doesn't ask for the key
 def test_restricted_apis(start_server: StartServer, repository: pathlib.Path) -> None:
-    """The rules of HTTP hold for every redirect."""
+    """The rules of HTTP apply to every redirect."""
     rules = ("--http-restricted-api=metadata,model-repository,inference:key=value",)
     with vertex_ai(start_server, repository, ALLOW, *rules) as cloud:
         for path, body in [
@@ -187,7 +187,7 @@ def test_what_is_missing_ends_the_start(
     variables: dict[str, str],
     reason: str,
 ) -> None:
-    """With the text of Triton in the log, and 1."""
+    """The log has Triton's text, and the exit code is 1."""
     flags = (ALLOW, f"--vertex-ai-port={free_ports(1)[0]}", *flags)
     with start_server(repository, *flags, environment=variables) as server:
         assert server.wait_for_exit() == 1
@@ -199,7 +199,7 @@ def test_what_is_missing_ends_the_start(
 def test_several_models_need_a_default(
     start_server: StartServer, repository: pathlib.Path
 ) -> None:
-    """It is not the only one then."""
+    """In this case, it isn't the only one."""
     write_model(repository / "two")
     with vertex_ai(start_server, repository, ALLOW, "--vertex-ai-default-model=two") as cloud:
         reply = cloud.request("POST", "/predict", json_request())
@@ -208,7 +208,7 @@ def test_several_models_need_a_default(
 
 # row: CLI-24
 def test_prediction_mode(start_server: StartServer, repository: pathlib.Path) -> None:
-    """The variable turns the endpoint on, and HTTP and gRPC off."""
+    """The variable enables the endpoint, and disables HTTP and gRPC."""
     environment = {**ROUTES, "AIP_MODE": "PREDICTION"}
     with vertex_ai(start_server, repository, environment=environment) as cloud:
         assert cloud.is_ready(), cloud.server.log()
@@ -221,7 +221,7 @@ def test_prediction_mode(start_server: StartServer, repository: pathlib.Path) ->
 
 
 def test_flags_come_before_the_mode(start_server: StartServer, repository: pathlib.Path) -> None:
-    """They turn off what the variable turns on, and the other way round."""
+    """Flags disable what the variable enables, and vice versa."""
     flags = ("--allow-vertex-ai=false", "--allow-http=true")
     with start_server(repository, *flags, environment={"AIP_MODE": "PREDICTION"}) as server:
         server.wait_until_ready()
@@ -259,7 +259,7 @@ def test_port_and_repository_of_the_environment(
 @pytest.mark.galatea_only
 # row: CLD-01
 def test_repositories_in_a_cloud(program: Program) -> None:
-    """They are opened as those of the flag are."""
+    """They are opened like the flag's."""
     environment = {**ROUTES, "AIP_MODE": "PREDICTION", "AIP_STORAGE_URI": "gs://name/models"}
     environment["CLOUD_STORAGE_EMULATOR_ENDPOINT"] = f"http://127.0.0.1:{free_ports(1)[0]}"
     done = subprocess.run(

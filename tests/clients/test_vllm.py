@@ -1,4 +1,4 @@
-"""Triton's backend for vLLM as it is, with a stand-in for the engine.
+"""Tests Triton's unmodified backend for vLLM, with a stand-in for the engine.
 
 Skipped unless GALATEA_VLLM_BACKEND names a checkout of the repository vllm_backend.
 """
@@ -79,7 +79,7 @@ def generate(server: Server, endpoint: str = "generate", **body: Any) -> Reply:
 
 
 def events(reply: Reply) -> list[dict[str, Any]]:
-    """The documents of a reply of events."""
+    """The documents in a reply that consists of events."""
     assert reply.headers["Content-Type"].startswith("text/event-stream"), reply
     lines = reply.body.decode().split("\n\n")
     assert lines.pop() == ""
@@ -87,13 +87,13 @@ def events(reply: Reply) -> list[dict[str, Any]]:
 
 
 def tensors(**values: Any) -> dict[str, numpy.ndarray]:
-    """The inputs of a request, from texts and truth values."""
+    """The inputs of a request, from texts and Boolean values."""
     kinds = {bool: numpy.bool_, bytes: numpy.object_}
     return {name: numpy.array([one], kinds[type(one)]) for name, one in values.items()}
 
 
 def metrics(server: Server) -> dict[str, float]:
-    """The metrics of the engine."""
+    """The engine's metrics."""
     lines = [one for one in server.metrics().splitlines() if one.startswith("vllm:")]
     assert all('model="vllm_model",version="1"' in one for one in lines), lines
     return {one.split("{")[0]: float(one.split()[-1]) for one in lines if "_bucket" not in one}

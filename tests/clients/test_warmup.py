@@ -1,4 +1,4 @@
-"""Warmup: instances execute samples before their model is ready."""
+"""Tests of warmup: instances execute samples before their model is ready."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sample(content: str, settings: str = 'name: "s" batch_size: 1', dims: str = 
 
 
 def write(repository: pathlib.Path, name: str, config: str, **files: bytes) -> None:
-    """A model without a file of its own, and files for its warmup."""
+    """A model without its own file, and files for its warmup."""
     (repository / name / "1").mkdir(parents=True)
     (repository / name / "config.pbtxt").write_text(config)
     (repository / name / "warmup").mkdir()
@@ -77,7 +77,7 @@ def test_warmup_counts(start_server: StartServer, tmp_path: pathlib.Path) -> Non
 def test_a_failing_warmup_fails_the_load(
     start_server: StartServer, tmp_path: pathlib.Path, samples: str, reason: str
 ) -> None:
-    """The model isn't ready, and the log has the reason; others serve."""
+    """The model isn't ready, and the log contains the reason; others are served."""
     write(tmp_path, "model", IDENTITY + samples, short=bytes(15))
     write(tmp_path, "other", IDENTITY)
     with start_server(tmp_path, "--exit-on-error=false") as server:
@@ -91,7 +91,7 @@ def test_a_failing_warmup_fails_the_load(
 def test_a_file_outside_the_model_is_not_read(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """File names cannot leave the model's directory."""
+    """File names can't lead out of the model's directory."""
     write(tmp_path, "model", IDENTITY + sample('input_data_file: "../../secret"'))
     (tmp_path / "secret").write_bytes(bytes(16))
     with start_server(tmp_path, "--exit-on-error=false") as server:
@@ -146,7 +146,7 @@ model_warmup { name: "s" batch_size: 3 count: 2 inputs { key: "IN" value {
 
 
 def write_sum(path: pathlib.Path) -> None:
-    """A model that adds up the inputs of a sequence."""
+    """A model that adds up the inputs in a sequence."""
 
     def tensor(name: str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 1])

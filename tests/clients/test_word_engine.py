@@ -1,4 +1,4 @@
-"""A backend in Python around an engine with an event loop of its own, as vLLM's is:
+"""Tests of a Python backend around an engine with its own event loop, like vLLM's:
 python_models/word_engine."""
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_the_completed_configuration(server: Server) -> None:
 
 def test_generate(server: Server) -> None:
     assert generate(server, "a b c", count=5).json()["text_output"] == "a b c a b"
-    # One that is no input is a parameter of the request.
+    # A member that isn't an input is a parameter of the request.
     assert generate(server, "a b c", parameters={"count": 2}).json()["text_output"] == "a b"
 
 
@@ -95,7 +95,7 @@ def test_a_failing_engine(server: Server) -> None:
 
 
 def test_many_at_once(server: Server) -> None:
-    """Their responses are mixed, each request's are in order."""
+    """Their responses are interleaved, but each request's responses are in order."""
     with GrpcStream(server) as stream:
         for number in range(32):
             stream.send("engine", inputs(f"{number} word", 4), request_id=str(number))
@@ -129,7 +129,7 @@ def test_a_client_that_leaves(server: Server, streams: bool) -> None:
 
 
 def load(server: Server, model: str, way: str = "load") -> int:
-    """Loads or unloads a model; returns the status."""
+    """Loads or unloads a model, and returns the status."""
     return server.request("POST", f"/v2/repository/models/{model}/{way}", b"{}").status
 
 

@@ -1,4 +1,4 @@
-"""Clients that speak TLS, and servers for them."""
+"""Clients that use TLS, and servers for them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_echo(repository: pathlib.Path) -> pathlib.Path:
 
 
 def wait_until_open(server: Server) -> Server:
-    """Waits until all ports are open, whatever they speak."""
+    """Waits until all ports are open, whatever their protocol."""
 
     def is_open() -> bool:
         assert server.process.poll() is None, server.log()[-4000:]
@@ -52,7 +52,7 @@ def wait_until_open(server: Server) -> Server:
 
 
 def context(root: pathlib.Path, client: Identity | None = None, **options: Any) -> ssl.SSLContext:
-    """A client's settings of TLS; `options` are attributes of the context."""
+    """A client's TLS settings; `options` are attributes of the context."""
     made = ssl.create_default_context(cafile=str(root))
     if client is not None:
         made.load_cert_chain(client.certificate, client.key)
@@ -63,7 +63,8 @@ def context(root: pathlib.Path, client: Identity | None = None, **options: Any) 
 
 @contextlib.contextmanager
 def connect(port: int, settings: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
-    """A connection whose handshake is done; ends of the stream without notice are errors."""
+    """A connection whose handshake is complete; if the stream ends without a closing message,
+    that is an error."""
     with socket.create_connection(("127.0.0.1", port), REQUEST_SECONDS_MAX) as plain:
         with settings.wrap_socket(
             plain, server_hostname="localhost", suppress_ragged_eofs=False
@@ -87,7 +88,7 @@ def status_of(connection: http.client.HTTPSConnection, path: str = "/v2/health/l
 
 
 def served_serial(port: int, root: pathlib.Path) -> int:
-    """The serial number of the certificate that a new connection gets."""
+    """The serial number of the certificate that a new connection receives."""
     with connect(port, context(root)) as stream:
         certificate = stream.getpeercert()
     assert certificate is not None
@@ -95,7 +96,7 @@ def served_serial(port: int, root: pathlib.Path) -> int:
 
 
 def over_http(server: Server, root: pathlib.Path, client: Identity | None, data: Any) -> Any:
-    """Echoes over HTTP."""
+    """Sends numbers to an echo model over HTTP."""
     library = tritonclient.http
     options: dict[str, Any] = {"ca_certs": str(root)}
     if client is not None:
@@ -113,7 +114,7 @@ def over_http(server: Server, root: pathlib.Path, client: Identity | None, data:
 
 
 def over_http_aio(server: Server, root: pathlib.Path, client: Identity | None, data: Any) -> Any:
-    """Echoes over HTTP with asyncio."""
+    """The same over HTTP with asyncio."""
 
     async def echo() -> Any:
         library = tritonclient.http.aio
@@ -138,7 +139,7 @@ def grpc_options(root: pathlib.Path, client: Identity | None) -> dict[str, Any]:
 
 
 def over_grpc(server: Server, root: pathlib.Path, client: Identity | None, data: Any) -> Any:
-    """Echoes with a gRPC call."""
+    """The same with a gRPC call."""
     library = tritonclient.grpc
     with library.InferenceServerClient(
         f"localhost:{server.grpc_port}", **grpc_options(root, client)
@@ -147,7 +148,7 @@ def over_grpc(server: Server, root: pathlib.Path, client: Identity | None, data:
 
 
 def over_grpc_aio(server: Server, root: pathlib.Path, client: Identity | None, data: Any) -> Any:
-    """Echoes with a gRPC call of asyncio."""
+    """The same with an asyncio gRPC call."""
 
     async def echo() -> Any:
         library = tritonclient.grpc.aio
@@ -163,7 +164,7 @@ def over_grpc_aio(server: Server, root: pathlib.Path, client: Identity | None, d
 def over_grpc_stream(
     server: Server, root: pathlib.Path, client: Identity | None, data: Any
 ) -> Any:
-    """Echoes on a gRPC stream."""
+    """The same on a gRPC stream."""
     library = tritonclient.grpc
     replies: queue.Queue[Any] = queue.Queue()
     with library.InferenceServerClient(

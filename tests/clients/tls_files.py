@@ -1,4 +1,4 @@
-"""Certificates and keys of the kinds that OpenSSL makes, as files."""
+"""Certificates and keys of the kinds that OpenSSL creates, as files."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ KEY_KINDS: dict[str, tuple[Callable[[], Any], serialization.PrivateFormat]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """A certificate, with those of its issuers below the root, and its key, as files."""
+    """A certificate, with its issuers' certificates below the root, and its key, as files."""
 
     certificate: pathlib.Path
     key: pathlib.Path
     serial: int
 
     def flags(self, door: str) -> list[str]:
-        """The flags with which a door shows it."""
+        """The flags with which a door presents it."""
         return [
             f"--{door}-use-ssl=true",
             f"--{door}-server-cert={self.certificate}",
@@ -49,7 +49,7 @@ class Authority:
     """Signs certificates."""
 
     def __init__(self, folder: pathlib.Path, name: str, issuer: Authority | None = None) -> None:
-        """Makes an authority, which another one may have signed."""
+        """Creates an authority, which another one may have signed."""
         self._folder = folder
         self._issuer = issuer
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -102,7 +102,7 @@ class Authority:
 
 
 def encrypted(identity: Identity) -> pathlib.Path:
-    """Another file with its key, which a passphrase protects."""
+    """Another file with its key, protected by a passphrase."""
     key = serialization.load_pem_private_key(identity.key.read_bytes(), None)
     file = identity.key.with_suffix(".encrypted")
     file.write_bytes(

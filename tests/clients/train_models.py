@@ -1,8 +1,8 @@
-"""Trains tiny models of scikit-learn, XGBoost and LightGBM, and writes what they predict.
+"""Trains tiny models with scikit-learn, XGBoost and LightGBM, and writes their predictions.
 
-Run by the tests in an environment that has these libraries: `train_models.py FOLDER`.
-Each model becomes FOLDER/NAME/1/model.SUFFIX, what the library itself says of some rows
-FOLDER/NAME.json.
+The tests run it in an environment that has these libraries: `train_models.py FOLDER`. Each
+model is written to FOLDER/NAME/1/model.SUFFIX, and the library's own results for some rows
+to FOLDER/NAME.json.
 """
 
 import json
@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier, XGBRegressor
 
 X, CLASSES = load_iris(return_X_y=True)
-# XGBoost calculates with 32 bits: the rows are the same for all libraries.
+# XGBoost calculates with 32 bits; the rows are the same for all libraries.
 X = X.astype(np.float32).astype(np.float64)
 LENGTHS = X[:, 0] * 2 + X[:, 3]
 NAMES = np.array(["setosa", "versicolor", "virginica"])[CLASSES]
@@ -64,7 +64,7 @@ def main(folder):
         version.mkdir(parents=True)
         save(model, suffix, version / f"model.{suffix}")
         expected = {"predict": model.predict(rows).tolist()}
-        # Those of softmax are computed by the wrapper; the file has none.
+        # The wrapper computes those of softmax; the file has none.
         if hasattr(model, "predict_proba") and name != "xgb_softmax":
             expected["predict_proba"] = model.predict_proba(rows).tolist()
         (folder / f"{name}.json").write_text(json.dumps(

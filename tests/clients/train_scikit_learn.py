@@ -1,9 +1,10 @@
-"""Trains models of scikit-learn, saves them by the code of docs/scikit-learn.md, and writes what they predict.
+"""Trains scikit-learn models, saves them with the code in docs/scikit-learn.md, and writes their
+predictions.
 
-Run by test_scikit_learn.py in an environment that has the libraries:
-`train_scikit_learn.py FOLDER TREELITE ONNX`, where the last two are the page's code. FOLDER/forests
-gets the checkpoints, FOLDER/onnx the ONNX files, FOLDER/python a joblib file, and FOLDER/expected.json
-what the models themselves say of some rows.
+test_scikit_learn.py runs it in an environment that has the libraries: `train_scikit_learn.py FOLDER
+TREELITE ONNX`, where the last two are the page's code. The checkpoints are written to
+FOLDER/forests, the ONNX files to FOLDER/onnx, a joblib file to FOLDER/python, and the models' own
+results for some rows to FOLDER/expected.json.
 """
 
 import json
@@ -29,7 +30,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 RANDOM = np.random.default_rng(0)
-# Values of 32 bits, as clients send them.
+# 32-bit values, as clients send them.
 ROWS = RANDOM.normal(size=(300, 6)).astype(np.float32)
 NUMBER = ROWS[:, 0] * 2 + ROWS[:, 2] * ROWS[:, 1]
 THREE = np.digitize(ROWS[:, 0] + ROWS[:, 1], [-0.5, 0.7])
@@ -61,7 +62,7 @@ NO_ZIPMAP = 'options={"zipmap": False}'
 
 
 def expected(model, rows):
-    """What the model says of the rows."""
+    """The model's results for the rows."""
     if isinstance(model, IsolationForest):
         return {"score": (-model.score_samples(rows)).tolist()}
     found = {"predict": model.predict(rows).tolist()}
@@ -72,7 +73,7 @@ def expected(model, rows):
 
 
 def save(code, folder, name, model, ending):
-    """Runs the page's code, whose file is that of `churn`."""
+    """Runs the page's code, whose file belongs to `churn`."""
     assert f'"churn.{ending}"' in code
     os.chdir(folder)
     exec(code.replace('"churn.', f'"{name}.'), {"model": model})
@@ -84,7 +85,7 @@ def main(folder, treelite_code, onnx_code):
     for name, model in FORESTS.items():
         save(treelite_code, folder / "forests", name, model, "tl")
     for name, model in CONVERTED.items():
-        # Regressors don't know the option.
+        # Regressors don't support the option.
         is_classifier = hasattr(model, "predict_proba")
         code = onnx_code if is_classifier else onnx_code.replace(f", {NO_ZIPMAP}", "")
         assert NO_ZIPMAP in onnx_code and (NO_ZIPMAP in code) == is_classifier

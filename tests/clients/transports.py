@@ -1,4 +1,4 @@
-"""One interface over all protocols that sends a request and waits for its response."""
+"""A common interface for all protocols, which sends a request and waits for its response."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Transport(Protocol):
     """A connection that sends one request after the other."""
 
     def infer(self, model: str, tensors: Tensors, **options: Any) -> dict[str, numpy.ndarray]:
-        """Sends a request with the client library's options and waits for its outputs."""
+        """Sends a request with the client library's options, and waits for its outputs."""
         ...
 
     def close(self) -> None:
@@ -34,7 +34,7 @@ class Transport(Protocol):
 
 
 def make_inputs(library: Any, tensors: Tensors) -> list[Any]:
-    """The tensors as the client library takes them."""
+    """The tensors in the form that the client library expects."""
     inputs = []
     for name, array in tensors.items():
         one = library.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
@@ -44,8 +44,8 @@ def make_inputs(library: Any, tensors: Tensors) -> list[Any]:
 
 
 def requested(library: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The options with output names turned into objects; a mapping of names gives the
-    number of classes of each."""
+    """The options, with output names converted to objects; a mapping of names specifies the
+    number of classes for each."""
     names: Sequence[str] | Mapping[str, int] | None = options.pop("outputs", None)
     if names is not None:
         counts = names if isinstance(names, Mapping) else dict.fromkeys(names, 0)
@@ -67,7 +67,7 @@ class Http:
         self._client = tritonclient.http.InferenceServerClient(server.http_url)
 
     def infer(self, model: str, tensors: Tensors, **options: Any) -> dict[str, numpy.ndarray]:
-        """POST to the model's infer endpoint."""
+        """Sends a POST request to the model's infer endpoint."""
         library = tritonclient.http
         options = requested(library, options)
         result = self._client.infer(model, make_inputs(library, tensors), **options)
@@ -86,7 +86,7 @@ class Grpc:
         self._client = tritonclient.grpc.InferenceServerClient(server.grpc_url)
 
     def infer(self, model: str, tensors: Tensors, **options: Any) -> dict[str, numpy.ndarray]:
-        """The call ModelInfer."""
+        """Calls ModelInfer."""
         library = tritonclient.grpc
         options = requested(library, options)
         return grpc_outputs(self._client.infer(model, make_inputs(library, tensors), **options))
@@ -97,7 +97,7 @@ class Grpc:
 
 
 class GrpcStream:
-    """A gRPC stream, which may have several requests in flight."""
+    """A gRPC stream, on which several requests may be in flight."""
 
     def __init__(self, server: Server) -> None:
         self._client = tritonclient.grpc.InferenceServerClient(server.grpc_url)
@@ -111,18 +111,18 @@ class GrpcStream:
         self._client.async_stream_infer(model, make_inputs(library, tensors), **options)
 
     def receive(self) -> tuple[str, dict[str, numpy.ndarray]]:
-        """Waits for a response; returns the request's id and the outputs."""
+        """Waits for a response; returns the request's ID and the outputs."""
         result, error = self._responses.get(timeout=RESPONSE_SECONDS_MAX)
         if error is not None:
             raise error
         return result.get_response().id, grpc_outputs(result)
 
     def receive_all(self, count: int) -> dict[str, dict[str, numpy.ndarray]]:
-        """Waits for that many responses; returns the outputs by the requests' ids."""
+        """Waits for this number of responses; returns the outputs by the requests' IDs."""
         return dict(self.receive() for _ in range(count))
 
     def infer(self, model: str, tensors: Tensors, **options: Any) -> dict[str, numpy.ndarray]:
-        """Writes a request and waits for its response."""
+        """Writes a request, and waits for its response."""
         self.send(model, tensors, **options)
         return self.receive()[1]
 
@@ -136,12 +136,12 @@ class GrpcStream:
         return self
 
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
-        """After a failure the client does not wait for responses that may never come."""
+        """After a failure, the client doesn't wait for responses that may never come."""
         self.close(cancel=failure is not None)
 
 
 class GrpcCalls:
-    """Calls over gRPC that overlap, each of which can be cancelled."""
+    """Overlapping gRPC calls, each of which can be cancelled."""
 
     def __init__(self, server: Server | Tap) -> None:
         self._client = tritonclient.grpc.InferenceServerClient(server.grpc_url)
@@ -150,7 +150,7 @@ class GrpcCalls:
         self._finished: set[int] = set()
 
     def send(self, model: str, tensors: Tensors, **options: Any) -> int:
-        """Starts a call and returns its number, from 0."""
+        """Starts a call, and returns its number, starting at 0."""
         number = len(self._calls)
         outcome: queue.Queue[Any] = queue.Queue()
         self._outcomes.append(outcome)
@@ -170,18 +170,18 @@ class GrpcCalls:
         self._calls[number].cancel()
 
     def wait(self, number: int) -> dict[str, numpy.ndarray]:
-        """The outputs of a call, once."""
+        """The outputs of a call, returned once."""
         outcome = self._outcomes[number].get(timeout=RESPONSE_SECONDS_MAX)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     def is_finished(self, number: int) -> bool:
-        """Whether a call has ended."""
+        """Returns true if a call has ended."""
         return number in self._finished
 
     def is_cancelled(self, number: int) -> bool:
-        """Waits for a call's end; whether it was cancelled."""
+        """Waits for a call's end; returns true if it was cancelled."""
         try:
             self.wait(number)
         except InferenceServerException as error:

@@ -1,6 +1,6 @@
 """The order in which gRPC requests reach a server, and in which their calls end.
 
-A proxy reads both from the connection: the client library neither sends concurrent
+A proxy reads both from the connection, because the client library neither sends concurrent
 calls in the order in which they were started, nor reports their ends in that order.
 """
 
@@ -18,7 +18,7 @@ END_STREAM = 1
 
 
 class Tap:
-    """Forwards connections to a server's gRPC endpoint and records the streams."""
+    """Forwards connections to a server's gRPC endpoint, and records the streams."""
 
     def __init__(self, server: Server) -> None:
         self._port = server.grpc_port
@@ -64,7 +64,7 @@ class Tap:
 
 
 def _record_streams(frames: bytes, ended: list[int]) -> bytes:
-    """Reads whole frames and returns what is left."""
+    """Reads whole frames, and returns the remaining bytes."""
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     frames = frames.removeprefix(preface)
     while len(frames) >= FRAME_HEADER_BYTES:

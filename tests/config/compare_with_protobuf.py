@@ -1,13 +1,12 @@
-"""Reads configurations with Galatea and with protocol buffers' own reader.
+"""Reads configurations with Galatea and with protocol buffers' own parser.
 
 Usage: compare_with_protobuf.py [--program PATH] [PATH ...]
 
-Every PATH is a configuration, or a folder of which each *.pbtxt below it is
-read. Without any, it is the corpus of the crate `config`: the valid files, and
-the malformed texts, of which both readers must say that they are malformed.
-Both must read equal messages, and the JSON form must be the one that protocol
-buffers print, but for 64-bit integers, which are numbers there.
-The exit status is 1 if the two disagree anywhere.
+Every PATH is a configuration, or a directory in which every *.pbtxt file is read. By
+default, it reads the corpus of the crate `config`: the valid files, and the malformed texts,
+which both parsers must report as malformed. Both must read equal messages, and the JSON form
+must be the one that protocol buffers print, except that 64-bit integers are numbers. The
+exit status is 1 if the two disagree anywhere.
 """
 
 import argparse
@@ -26,8 +25,8 @@ from tritonclient.grpc import model_config_pb2
 REPOSITORY = Path(__file__).resolve().parents[2]
 CORPUS = REPOSITORY / "crates" / "config" / "tests" / "corpus"
 
-# Malformed texts that protocol buffers' reader for Python accepts, and why
-# Galatea does not; by the name of the case.
+# Malformed texts that protocol buffers' Python parser accepts, and the reason why Galatea
+# doesn't, by the name of the case.
 STRICTER: dict[str, str] = {
     "enumeration by an unknown number": "the number means nothing to any server",
     "scalar given twice, first as its default": "what is written twice is a mistake",
@@ -45,7 +44,7 @@ QUOTED = {
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", type=Path, help="the built example read_configs")
     parser.add_argument("paths", nargs="*", type=Path)
@@ -53,7 +52,7 @@ def arguments() -> argparse.Namespace:
 
 
 def files_of(paths: list[Path]) -> dict[str, Path]:
-    """Every configuration, by the name it is reported under."""
+    """Every configuration, by the name under which it is reported."""
     found: dict[str, Path] = {}
     for path in paths:
         for file in sorted(path.rglob("*.pbtxt")) if path.is_dir() else [path]:
@@ -95,7 +94,7 @@ def read_with_protobuf(file: Path) -> Message | str:
 
 
 def with_numbers(message: Message, printed: dict) -> dict:
-    """The printed form with 64-bit integers as numbers instead of strings."""
+    """The printed form, with 64-bit integers as numbers instead of strings."""
     for field in message.DESCRIPTOR.fields:
         if field.name not in printed:
             continue
@@ -119,7 +118,7 @@ def with_numbers(message: Message, printed: dict) -> dict:
 
 
 def same(one: object, other: object) -> bool:
-    """Equality of JSON values, where numbers may be written as 1 or 1.0."""
+    """Compares JSON values, in which numbers may be written as 1 or 1.0."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -130,7 +129,7 @@ def same(one: object, other: object) -> bool:
 
 
 def difference(name: str, ours: dict, theirs: Message | str) -> str | None:
-    """The difference between the two readers' results."""
+    """The difference between the two parsers' results."""
     if "errors" in ours:
         if isinstance(theirs, str):
             return "both refuse it, so it is not stricter" if name in STRICTER else None

@@ -1,4 +1,4 @@
-"""The chart, as Helm renders it from the values that users set."""
+"""The Helm chart, rendered with the values that users set."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ CASES: dict[str, Values] = {
 
 
 def render(values: Values, name: str = "demo") -> list[Manifest]:
-    """All objects that the chart makes of these values."""
+    """All objects that the chart creates from these values."""
     with helm.Chart.load(str(CHART)) as chart:
         chart.validate_schema(values)
         texts = chart.render(values, name=name, namespace="prod")
@@ -135,7 +135,7 @@ def render(values: Values, name: str = "demo") -> list[Manifest]:
 
 
 def of_kind(manifests: list[Manifest], kind: str) -> Manifest:
-    """The only object of its kind, or the first."""
+    """The only object of its kind, or the first one."""
     return next(manifest for manifest in manifests if manifest["kind"] == kind)
 
 
@@ -146,6 +146,6 @@ def container(manifests: list[Manifest]) -> dict[str, Any]:
 
 
 def is_core(manifest: Manifest) -> bool:
-    """Whether Kubernetes itself knows the kind."""
+    """Returns true if Kubernetes itself defines the kind."""
     group = manifest["apiVersion"].split("/")[0]
     return "." not in group or group.endswith(".k8s.io")

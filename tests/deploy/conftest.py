@@ -1,4 +1,4 @@
-"""Fixtures: servers for the proxies and Prometheus in front of them."""
+"""Fixtures: servers behind the proxies and Prometheus."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def find_program(name: str) -> str:
-    """The path of a program that this machine may lack."""
+    """The path of a program that may be missing on this machine."""
     beside_python = pathlib.Path(sys.executable).with_name(name)
     found = str(beside_python) if beside_python.exists() else shutil.which(name)
     if found is None and name == "haproxy":
@@ -41,7 +41,7 @@ def find_program(name: str) -> str:
 def start_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> StartServer:
-    """Starts servers; each is a context manager that stops its server."""
+    """Starts servers. Each is a context manager that stops its server."""
     program = Program(request.config.getoption("--galatea").resolve(), None, False)
     logs = tmp_path_factory.mktemp("logs")
     numbers = itertools.count()
@@ -59,7 +59,7 @@ def start_server(
 
 
 def write_models(repository: pathlib.Path, models: dict[str, str]) -> pathlib.Path:
-    """Writes models that need no files, by their configurations."""
+    """Writes models that need no files, given their configurations."""
     for name, configuration in models.items():
         (repository / name / "1").mkdir(parents=True)
         (repository / name / "config.pbtxt").write_text(configuration)

@@ -1,4 +1,4 @@
-"""Clients that write down what they asked and what came back."""
+"""Clients that record their requests and the responses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Client:
     """One client over one connection, HTTP or gRPC."""
 
     def __init__(self, protocol: str, proxy: Proxy, repeat: bool = False) -> None:
-        """Connects to the proxy. A client over gRPC may repeat calls that were refused."""
+        """Connects to the proxy. A gRPC client may repeat calls that were refused."""
         self.is_http = protocol == "http"
         self.kit: Any = tritonclient.http if self.is_http else tritonclient.grpc
         port = proxy.http_port if self.is_http else proxy.grpc_port
@@ -62,7 +62,7 @@ class Client:
 
 
 class Ledger:
-    """Clients in threads that ask without a pause; each value is asked once."""
+    """Clients in threads that send requests without a pause; each value is sent once."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Ledger:
         size: int = 1,
         repeat: bool = False,
     ) -> None:
-        """Starts them; each request has its value `size` times."""
+        """Starts them; each request contains its value `size` times."""
         self.model = model
         self.size = size
         self.answers: dict[int, list[int]] = {}
@@ -93,7 +93,7 @@ class Ledger:
                 self.one(client)
 
     def one(self, client: Client) -> None:
-        """One request, with a value of its own."""
+        """Sends one request with a unique value."""
         with self._lock:
             value = next(self._values)
             self.answers[value] = []
@@ -119,7 +119,7 @@ class Ledger:
 def load(
     protocol: str, proxy: Proxy, model: str, clients: int = 4, **options: Any
 ) -> Iterator[Ledger]:
-    """Requests all the time, none of which may be lost."""
+    """Sends requests all the time, none of which may be lost."""
     ledger = Ledger(protocol, proxy, model, clients, **options)
     try:
         yield ledger

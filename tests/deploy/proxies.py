@@ -1,4 +1,4 @@
-"""Three servers and a proxy in front of them, which runs with the file from `deploy`."""
+"""Three servers and a proxy in front of them, which uses the file from `deploy`."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class Proxy:
         raise NotImplementedError
 
     def statistics(self) -> str:
-        """The proxy's own metrics for Prometheus."""
+        """The proxy's own Prometheus metrics."""
         raise NotImplementedError
 
     def retries(self) -> int:
-        """How many requests were sent a second time."""
+        """The number of requests that were sent a second time."""
         raise NotImplementedError
 
     def is_ready(self) -> bool:
-        """Whether requests come through."""
+        """Returns true if requests get through."""
         assert self.process.poll() is None, self.log_path.read_text()
         url = f"http://127.0.0.1:{self.http_port}/v2/health/ready"
         names: list[dict[str, str]] = [{}, {"x-sequence-id": "1"}]
@@ -64,7 +64,7 @@ class Proxy:
                 return False
 
     def stop(self) -> None:
-        """Ends it at once."""
+        """Ends it immediately."""
         self.process.kill()
         self.process.wait()
 
@@ -99,7 +99,7 @@ class HAProxy(Proxy):
         return sum(map(int, lines))
 
     def order(self, text: str) -> str:
-        """The answer to a line on the administration socket."""
+        """The response to a line on the administration socket."""
         with socket.socket(socket.AF_UNIX) as one:
             one.connect(str(self.folder / "admin"))
             one.sendall(text.encode() + b"\n")
@@ -111,7 +111,7 @@ class Envoy(Proxy):
 
     def command(self) -> tuple[list[str], dict[str, str]]:
         shared = yaml.safe_load((DEPLOY / "envoy" / "envoy.yaml").read_text())
-        # Parts that are used several times become copies.
+        # Parts that are used several times are copied.
         document = json.loads(json.dumps(shared))
         self._replace(document)
         file = self.folder / "envoy.yaml"
@@ -144,7 +144,7 @@ class Envoy(Proxy):
         return "127.0.0.1", server.http_port if port == 8000 else server.grpc_port
 
     def is_ready(self) -> bool:
-        """All servers that serve are known in all four clusters."""
+        """All servers are known in all four clusters."""
         serving = sum(server.is_ready() for server in self.servers)
         try:
             text = self.statistics()
@@ -165,7 +165,7 @@ KINDS: dict[str, type[Proxy]] = {"haproxy": HAProxy, "envoy": Envoy}
 
 
 def restart(server: Server) -> None:
-    """Starts the server again, on the ports that it had."""
+    """Starts the server again on the same ports."""
     with server.log_path.open("ab") as log:
         server.process = subprocess.Popen(server.process.args, stdout=log, stderr=log)
     server.wait_until_ready()
@@ -191,18 +191,18 @@ def in_front_of(
 
 
 def executed(server: Server, model: str) -> int:
-    """How many requests to the model this server has answered."""
+    """The number of requests to the model that this server has responded to."""
     if server.process.poll() is not None:
         return 0
     return server.statistics(model)["inference_stats"]["success"]["count"]
 
 
 def spread(servers: list[Server], model: str) -> list[int]:
-    """How many requests each server has answered."""
+    """The number of requests that each server has responded to."""
     return [executed(server, model) for server in servers]
 
 
 def wait_for_use(server: Server, model: str, count: Callable[[Server, str], int] = executed) -> None:
-    """Waits until the server answers requests."""
+    """Waits until the server responds to requests."""
     before = count(server, model)
     wait_until(lambda: count(server, model) > before, 60, f"requests reach {server.http_url}")

@@ -1,4 +1,4 @@
-"""Callers of the application that write down what they asked and what came back."""
+"""Callers of the application that record their requests and the responses."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def inputs(value: int, size: int = 1) -> dict[str, numpy.ndarray]:
 
 
 class Ledger:
-    """What was asked, how often, and what came back."""
+    """The requests, how often each was sent, and the responses."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """There is nothing yet."""
         self.answers: dict[int, list[int]] = {}
         self.failures: list[str] = []
         self.sent = 0
@@ -36,7 +36,7 @@ class Ledger:
         self._lock = threading.Lock()
 
     def ask(self) -> int:
-        """A value of its own for a request."""
+        """A unique value for a request."""
         with self._lock:
             value = next(self._values)
             self.answers[value] = []
@@ -47,25 +47,25 @@ class Ledger:
         self.answers[value] += set(answer.flatten().tolist())
 
     def failed(self, value: int, error: Exception) -> None:
-        """An error in place of the response."""
+        """An error instead of the response."""
         self.failures.append(f"{value}: {type(error).__name__}: {error}")
 
     def retried(self) -> int:
-        """How many requests were sent a second time."""
+        """The number of requests that were sent a second time."""
         return self.sent - len(self.answers)
 
     def check(self) -> None:
-        """Each value came back, once and alone."""
+        """Checks that each value came back exactly once."""
         assert self.failures == [], self.failures[:5]
         wrong = {asked: came for asked, came in self.answers.items() if came != [asked]}
         assert wrong == {} and self.answers, wrong
 
 
 class Counted:
-    """A handle that counts what is sent over it."""
+    """A handle that counts the requests sent over it."""
 
     def __init__(self, handle: DeploymentHandle, ledger: Ledger) -> None:
-        """Behaves as the handle, as far as callers use it."""
+        """Behaves like the handle, to the extent that callers use it."""
         self.handle = handle
         self.ledger = ledger
         self.infer = self
@@ -77,7 +77,7 @@ class Counted:
 
 
 async def call(handle: DeploymentHandle, ledger: Ledger, model: str, size: int) -> None:
-    """Asks over a handle, as programs in the cluster do."""
+    """Sends requests over a handle, as programs in the cluster do."""
     from galatea_serve import infer_with_one_retry
 
     while not ledger.stop.is_set():
@@ -92,13 +92,13 @@ async def call(handle: DeploymentHandle, ledger: Ledger, model: str, size: int) 
 
 
 async def call_all(handle: DeploymentHandle, ledger: Ledger, model: str, callers: int) -> None:
-    """Callers of one loop. Large arrays go through the stores of the nodes."""
+    """Callers in one loop. Large arrays are passed through the stores of the nodes."""
     sizes = [100_000 if number % 8 == 7 else 1 for number in range(callers)]
     await asyncio.gather(*(call(handle, ledger, model, size) for size in sizes))
 
 
 def ask_over_http(port: int, ledger: Ledger, model: str) -> None:
-    """Asks with Triton's client, and repeats what failed once."""
+    """Sends requests with Triton's client, and repeats failed ones once."""
     client = tritonclient.http.InferenceServerClient(
         f"127.0.0.1:{port}", network_timeout=SECONDS_MAX
     )
@@ -116,7 +116,7 @@ def ask_over_http(port: int, ledger: Ledger, model: str) -> None:
                 try:
                     ledger.answered(value, send(value))
                 except InferenceServerException as error:
-                    # What Serve answers for a replica that has died.
+                    # Serve's response for a replica that has died.
                     assert error.status() == "500", error
                     ledger.answered(value, send(value))
             except Exception as error:
@@ -125,7 +125,7 @@ def ask_over_http(port: int, ledger: Ledger, model: str) -> None:
 
 @contextlib.contextmanager
 def calls(handle: DeploymentHandle, model: str, callers: int) -> Iterator[Ledger]:
-    """Calls over the handle all the time; none may be lost."""
+    """Makes calls over the handle all the time; none may be lost."""
     ledger = Ledger()
 
     def run() -> None:
@@ -137,7 +137,7 @@ def calls(handle: DeploymentHandle, model: str, callers: int) -> Iterator[Ledger
 
 @contextlib.contextmanager
 def http_requests(port: int, model: str, clients: int) -> Iterator[Ledger]:
-    """Requests over HTTP all the time; none may be lost."""
+    """Sends requests over HTTP all the time; none may be lost."""
     ledger = Ledger()
     threads = [
         threading.Thread(target=ask_over_http, args=[port, ledger, model]) for _ in range(clients)
@@ -148,7 +148,7 @@ def http_requests(port: int, model: str, clients: int) -> Iterator[Ledger]:
 
 @contextlib.contextmanager
 def running(threads: list[threading.Thread], ledger: Ledger) -> Iterator[None]:
-    """Runs the threads, and checks the ledger when they have ended."""
+    """Runs the threads, and checks the ledger once they have ended."""
     for thread in threads:
         thread.start()
     try:

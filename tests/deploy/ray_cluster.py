@@ -1,4 +1,4 @@
-"""Three nodes of Ray on this machine, and the application of `deploy/ray` on them."""
+"""Three Ray nodes on this machine, and the application from `deploy/ray` on them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SECONDS_MAX = 120
 
 
 class Nodes:
-    """A head and two more nodes, as processes of this machine."""
+    """A head and two more nodes, as processes on this machine."""
 
     def __init__(self) -> None:
         """Starts them, and connects this process to the head."""
@@ -55,7 +55,7 @@ class Nodes:
             self.cluster.add_node(**NODE)
 
     def kill(self, node_id: str) -> None:
-        """Ends all processes of a node at once, as a machine that loses its power."""
+        """Ends all processes of a node at once, like a machine that loses power."""
         [node] = [one for one in self.cluster.worker_nodes if one.node_id == node_id]
         [raylet] = node.all_processes["raylet"]
         for number in [raylet.process.pid, *children(raylet.process.pid)]:
@@ -70,7 +70,7 @@ class Nodes:
 
 
 def children(number: int) -> list[int]:
-    """The processes that a process has started, and theirs."""
+    """The processes that a process has started, directly or indirectly."""
     tasks = pathlib.Path(f"/proc/{number}/task").glob("*/children")
     direct = [int(child) for task in tasks for child in task.read_text().split()]
     return direct + [one for child in direct for one in children(child)]
@@ -85,7 +85,7 @@ class Application:
         self.folder = folder
 
     def deploy(self, arguments: dict[str, Any], **settings: Any) -> DeploymentHandle:
-        """Deploys with these settings of the deployment in place of the file's, and waits."""
+        """Deploys with these deployment settings instead of the file's, and waits."""
         self.submit(arguments, **settings)
         self.wait_for("RUNNING")
         return serve.get_app_handle("galatea")
@@ -115,7 +115,7 @@ class Application:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def status(self) -> Any:
-        """What Serve says about it; `None` if it is deleted."""
+        """Serve's status of it; `None` if it is deleted."""
         return serve.status().applications.get("galatea")
 
     def wait_for(self, state: str) -> None:
@@ -127,7 +127,7 @@ class Application:
         wait_until(there, SECONDS_MAX, f"the application is {state}")
 
     def replicas(self) -> dict[str, int]:
-        """How many replicas are in which state."""
+        """The number of replicas in each state."""
         application = self.status()
         # While an update is prepared, Serve shows no deployment.
         if application is None or "Galatea" not in application.deployments:
@@ -136,18 +136,18 @@ class Application:
         return {state: count for state, count in states.items() if count}
 
     def wait_for_replicas(self, count: int) -> None:
-        """Waits until as many replicas run, and no other starts or stops."""
+        """Waits until this number of replicas is running, and no other starts or stops."""
         wait_until(
             lambda: self.replicas() == {"RUNNING": count}, SECONDS_MAX, f"{count} replicas run"
         )
 
     def statistics(self, model: str, count: int) -> dict[str, dict[str, Any]]:
-        """What as many replicas say about a model, by their names."""
+        """The responses of this number of replicas about a model, by their names."""
         handle = serve.get_app_handle("galatea")
         said: dict[str, dict[str, Any]] = {}
 
         def all_have() -> bool:
-            # Serve chooses the one that answers.
+            # Serve chooses the replica that responds.
             answer = handle.statistics.remote(model).result(timeout_s=SECONDS_MAX)
             [statistics] = answer.pop("model_stats")
             said[answer["replica"]] = {**answer, **statistics}

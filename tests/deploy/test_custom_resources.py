@@ -1,4 +1,4 @@
-"""Custom resources: what the chart makes of them, and the files for KServe."""
+"""Tests of custom resources: those that the chart creates, and the files for KServe."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_runtime_of_kserve_is_a_pod() -> None:
 def test_the_server_takes_the_flags_for_kserve(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """All but the repository and the ports."""
+    """Everything except the repository and the ports."""
     runtime, _ = files_for_kserve()
     program, *flags = runtime["spec"]["containers"][0]["args"]
     kept = [flag for flag in flags if not re.match("--(model-repository|http-port|grpc-port)=", flag)]
@@ -55,7 +55,7 @@ def test_the_server_takes_the_flags_for_kserve(
 
 
 def closed(schema: Any) -> Any:
-    """A schema of a definition that knows no further fields, as `kubectl --validate=strict`."""
+    """A definition's schema that refuses additional fields, like `kubectl --validate=strict`."""
     if isinstance(schema, list):
         return [closed(one) for one in schema]
     if not isinstance(schema, dict):
@@ -71,7 +71,7 @@ def closed(schema: Any) -> Any:
 
 
 def definitions() -> dict[tuple[str, str], dict[str, Any]]:
-    """The schemas of custom resources by version and kind."""
+    """The schemas of custom resources, by version and kind."""
     if DEFINITIONS is None:
         pytest.skip("GALATEA_CRDS names no directory with definitions of custom resources")
     found = {}
@@ -99,7 +99,8 @@ def test_custom_resources_fit_their_definitions() -> None:
 
 
 def fits(manifest: Manifest, schemas: dict[tuple[str, str], dict[str, Any]]) -> None:
-    """The schemas themselves hold patterns that Python doesn't know, so they are not checked."""
+    """The schemas themselves contain patterns that Python doesn't support, so they aren't
+    checked."""
     schema = schemas[manifest["apiVersion"], manifest["kind"]]
     jsonschema.Draft202012Validator(schema).validate(manifest)
 

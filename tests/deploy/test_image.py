@@ -1,10 +1,10 @@
-"""The image, as users of Triton's image run it.
+"""Tests of the image, run as users of Triton's image run it.
 
     cargo xtask image
     pip install 'cyclonedx-python-lib[json-validation]'
     GALATEA_TEST_IMAGE=localhost/galatea:0.1.0 pytest tests/deploy/test_image.py
 
-GALATEA_TEST_ENGINE names another program than podman, such as docker.
+GALATEA_TEST_ENGINE names a program other than podman, such as docker.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ LOCKED = (
 
 @dataclasses.dataclass(frozen=True)
 class Container:
-    """A container that runs."""
+    """A running container."""
 
     engine: tuple[str, ...]
     name: str
@@ -72,7 +72,7 @@ class Container:
     ports: list[int]
 
     def request(self, path: str, body: object = None, port: int = 0) -> tuple[int, bytes]:
-        """The status and the body of an answer."""
+        """The status and body of a response."""
         data = None if body is None else json.dumps(body).encode()
         url = f"http://127.0.0.1:{self.ports[port]}{path}"
         try:
@@ -82,7 +82,7 @@ class Container:
             return error.code, error.read()
 
     def wait_until_ready(self, path: str = "/v2/health/ready", port: int = 0) -> Container:
-        """Waits for the probe."""
+        """Waits for the probe to succeed."""
         for _ in range(1200):
             with contextlib.suppress(OSError):
                 if self.request(path, port=port)[0] == 200:
@@ -92,7 +92,7 @@ class Container:
         raise AssertionError(self.log())
 
     def infer(self, model: str, name: str, datatype: str, rows: Sequence[object]) -> list[object]:
-        """The output of a model for an input of this name."""
+        """A model's output for an input with this name."""
         shape = [len(rows), 1] if datatype == "INT32" else [len(rows)]
         tensor = {"name": name, "datatype": datatype, "shape": shape, "data": rows}
         status, body = self.request(f"/v2/models/{model}/infer", {"inputs": [tensor]})
@@ -105,17 +105,17 @@ class Container:
         return call([*self.engine, "exec", self.name, *command])
 
     def tell(self, *command: str) -> str:
-        """What the engine says about the container."""
+        """The engine's description of the container."""
         return call([*self.engine, *command, self.name]).stdout.strip()
 
     def log(self) -> str:
-        """What the server wrote."""
+        """The server's output."""
         done = call([*self.engine, "logs", self.name])
         return done.stdout + done.stderr
 
 
 def call(command: Sequence[str | pathlib.Path]) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end."""
+    """Runs a program until it ends."""
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -123,7 +123,7 @@ def call(command: Sequence[str | pathlib.Path]) -> subprocess.CompletedProcess[s
 def running(
     *options: str, command: Sequence[str] = (), engine: Sequence[str] = (ENGINE,)
 ) -> Iterator[Container]:
-    """A container that is removed in the end."""
+    """A container that is removed at the end."""
     if shutil.which(engine[0]) is None:
         pytest.skip(f"{engine[0]} is not installed")
     ports = free_ports(4)
@@ -154,7 +154,7 @@ def models(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def serves(container: Container) -> None:
-    """Models in Python, with NumPy, and in ONNX answer."""
+    """Python models, models that use NumPy, and ONNX models respond."""
     assert container.infer("words", "text", "BYTES", ["one", "three small words"]) == [1, 3]
     assert container.infer("add", "INPUT0", "INT32", [4, 5]) == [5, 6]
     many = list(range(200_000))
@@ -175,7 +175,7 @@ def test_the_command_of_tritons_documentation(models: pathlib.Path) -> None:
 
 # row: SEC-04
 def test_it_needs_no_rights(models: pathlib.Path) -> None:
-    """Another user than root, nothing to write to, no capabilities, 64 KiB of shared memory."""
+    """A user other than root, no writable files, no capabilities, and 64 KiB of shared memory."""
     options = [*LOCKED, *(["--read-only-tmpfs=false"] if ENGINE == "podman" else [])]
     with running(*options, f"--volume={models}:/models:ro") as container:
         serves(container.wait_until_ready())
@@ -210,7 +210,7 @@ def test_everything_is_where_tritons_image_has_it() -> None:
 
 # row: SM-01
 def test_sagemaker_starts_it(models: pathlib.Path) -> None:
-    """With the command `serve`, which takes the only model, and with several if one is named."""
+    """The command `serve` uses the only model, or the one that is named if there are several."""
     one = f"--volume={models / 'words'}:/opt/ml/model/words"
     text = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["two words"]}
     with running(one, command=["serve"]) as container:
@@ -228,13 +228,13 @@ def test_sagemaker_starts_it(models: pathlib.Path) -> None:
 
 # row: DEP-08
 def test_three_commands_and_20_seconds(models: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """From an archive of the image to the first answer, on a machine that never had the image."""
+    """From an archive of the image to the first response, on a machine that never had the image."""
     if ENGINE != "podman":
         pytest.skip("only podman has a place for images beside its own")
     archive = tmp_path / "image.tar"
     saved = call([ENGINE, "save", "--output", str(archive), IMAGE])
     assert saved.returncode == 0, saved.stderr
-    # Its path may have 50 characters.
+    # Its path may have at most 50 characters.
     short = pathlib.Path(tempfile.mkdtemp(prefix="galatea-"))
     engine = (ENGINE, "--root", str(tmp_path / "images"), "--runroot", str(short))
     start = time.monotonic()
@@ -255,7 +255,7 @@ def test_three_commands_and_20_seconds(models: pathlib.Path, tmp_path: pathlib.P
 
 
 def test_the_list_of_components_is_one() -> None:
-    """The image says what the program is made of, in CycloneDX's format."""
+    """The image lists the program's components, in CycloneDX's format."""
     validation = pytest.importorskip("cyclonedx.validation.json")
     schema = pytest.importorskip("cyclonedx.schema")
     with running(command=["sleep", "60"]) as container:

@@ -1,4 +1,4 @@
-"""The chart against Kubernetes' schemas, and what its objects promise."""
+"""Checks the chart against Kubernetes' schemas, and checks what its objects promise."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_kubernetes_knows_every_field(case: str, version: str) -> None:
 
 
 def test_models_in_an_image_need_a_newer_kubernetes() -> None:
-    """As values.yaml says."""
+    """They are as in values.yaml."""
     deployment = of_kind(render(MODELS_IN_AN_IMAGE), "Deployment")
     kubernetes_validate.validate(deployment, "1.33", strict=True)
 
@@ -95,19 +95,19 @@ def test_mistakes_are_named(mistake: str) -> None:
 
 # row: DEP-01
 def test_the_linter_finds_nothing() -> None:
-    """But that the chart has no icon."""
+    """The only remark is that the chart has no icon."""
     messages = helm.lint(str(CHART))["messages"]
     assert [one["error"] for one in messages] == ["icon is recommended"]
 
 
 def test_the_schema_covers_every_value() -> None:
-    """A value without a place in the schema could not be set."""
+    """A value without an entry in the schema couldn't be set."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     jsonschema.validate(yaml.safe_load((CHART / "values.yaml").read_text()), schema)
 
 
 def test_every_value_has_an_effect() -> None:
-    """Each path of values.yaml is read by a template."""
+    """A template reads each path in values.yaml."""
     templates = "".join(path.read_text() for path in (CHART / "templates").iterdir())
     schema = json.loads((CHART / "values.schema.json").read_text())
 
@@ -140,7 +140,7 @@ def test_the_version_is_that_of_the_server() -> None:
 
 
 def test_nothing_is_lost_when_a_pod_ends() -> None:
-    """The grace period is longer than what it must hold, whatever is set."""
+    """The grace period is longer than what it must cover, regardless of the settings."""
     for values in ({}, {"server": {"exitTimeoutSeconds": 300}, "drain": {"preStopSeconds": 45}}):
         manifests = render(values)
         pod = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
@@ -151,7 +151,7 @@ def test_nothing_is_lost_when_a_pod_ends() -> None:
 
 # row: SEC-04
 def test_pods_have_no_privileges() -> None:
-    """What the profile "restricted" of Kubernetes demands, and a root that can't be written."""
+    """The requirements of Kubernetes' profile "restricted", and a read-only root."""
     manifests = render({})
     pod = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
@@ -167,7 +167,7 @@ def test_pods_have_no_privileges() -> None:
 
 # row: CLD-02 CLD-04
 def test_a_bucket_is_read_with_the_credentials_that_were_named() -> None:
-    """Its copies are the only thing that may be written beside /tmp."""
+    """Apart from /tmp, its copies are the only thing that may be written."""
 
     def parts(case: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         manifests = render(CASES[case])
@@ -201,13 +201,13 @@ def test_a_bucket_is_read_with_the_credentials_that_were_named() -> None:
 
 
 def test_a_replica_count_and_an_autoscaler_exclude_each_other() -> None:
-    """Else each upgrade would undo what the autoscaler did."""
+    """Otherwise, each upgrade would undo the autoscaler's changes."""
     for case, fixed in (("defaults", True), ("autoscaling", False), ("keda", False)):
         assert ("replicas" in of_kind(render(CASES[case]), "Deployment")["spec"]) is fixed
 
 
 def test_selectors_find_the_pods() -> None:
-    """Services, budget, monitors and policies select what the Deployment makes."""
+    """Services, budgets, monitors and policies select what the Deployment creates."""
     manifests = render(CASES["monitoring"] | CASES["a network policy"])
     labels = of_kind(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
     of_services = [
@@ -237,7 +237,7 @@ def test_keda_adds_up_queues_and_averages_times() -> None:
 
 # row: DEP-01
 def test_the_server_takes_every_flag(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """With the longest list of flags that needs no certificates."""
+    """This uses the longest list of flags that doesn't need certificates."""
     values = copy.deepcopy(CASES["secrets"] | CASES["everything else"])
     values.pop("tls")
     values["server"] |= CASES["secrets"]["server"] | {"loadModels": ["a"]}

@@ -1,4 +1,4 @@
-"""The alerts and the dashboard, with a real Prometheus that scrapes a real server."""
+"""Tests of the alerts and the dashboard, with a real Prometheus that scrapes a real server."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ Query = Callable[[str], list[Any] | None]
 
 
 def alerts() -> dict[str, str]:
-    """The expressions of all rules by their names."""
+    """The expressions of all rules, by name."""
     (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
     return {rule["alert"]: rule["expr"] for rule in group["rules"]}
 
 
 def panels() -> list[tuple[str, str]]:
-    """The expressions of the dashboard, each with the title of its panel."""
+    """The dashboard's expressions, each with its panel's title."""
     return [
         (panel["title"], target["expr"])
         for panel in json.loads(DASHBOARD.read_text())["panels"]
@@ -67,7 +67,7 @@ def variables() -> list[str]:
 
 
 def adapter() -> list[str]:
-    """The expressions of the rules for the adapter to Kubernetes' metrics."""
+    """The expressions in the rules for the adapter to Kubernetes' metrics."""
     document = yaml.safe_load((DEPLOY / "prometheus" / "adapter.yaml").read_text())
     return [rule[key] for rule in document["rules"]["custom"] for key in ("seriesQuery", "metricsQuery")]
 
@@ -82,7 +82,7 @@ def send(server: Server, model: str, value: float) -> None:
 def measured(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server whose models are asked all the time, with hits and misses of the cache."""
+    """A server whose models get requests all the time, with cache hits and misses."""
     repository = write_models(tmp_path_factory.mktemp("models"), MODELS)
     stop = threading.Event()
 
@@ -105,13 +105,13 @@ def measured(
 
 @pytest.fixture(scope="module")
 def page(measured: Server) -> str:
-    """The metrics of the server after requests to every model."""
+    """The server's metrics after requests to every model."""
     wait_until(lambda: "success" in measured.metrics(), 30, "metrics")
     return measured.metrics()
 
 
 def check_names(expressions: list[str], page: str) -> None:
-    """Every family and every reason exists in what the server exports."""
+    """Every family and every reason exists in the metrics that the server exports."""
     exported = {re.split(r"[{ ]", line)[0] for line in page.splitlines() if line[:1] != "#"}
     for expression in expressions:
         named = {one or other for one, other in FAMILY.findall(expression)}
@@ -138,13 +138,13 @@ def test_the_adapter_names_what_is_exported(page: str) -> None:
 
 
 def test_the_chart_names_what_is_exported(page: str) -> None:
-    """The queries of KEDA."""
+    """KEDA's queries."""
     text = (DEPLOY / "helm/galatea/templates/scaledobject.yaml").read_text()
     check_names([family + "{" for family in re.findall(r"\bnv_\w+", text)], page)
 
 
 def test_unknown_names_are_noticed(page: str) -> None:
-    """The check can fail, for names with and without labels and for reasons."""
+    """The check can fail: for names with and without labels, and for reasons."""
     for wrong in (
         "rate(nv_inference_requests[5m])",
         "nv_inference_pending > 3",
@@ -156,7 +156,7 @@ def test_unknown_names_are_noticed(page: str) -> None:
 
 
 def promtool(*arguments: str) -> str:
-    """What Prometheus' tool prints; it must succeed."""
+    """The output of Prometheus' tool, which must succeed."""
     command = [find_program("promtool"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -185,7 +185,7 @@ def test_the_dashboard_is_as_generated() -> None:
 
 
 def test_panels_have_places_of_their_own() -> None:
-    """No two overlap, and all fit Grafana's 24 columns."""
+    """No two panels overlap, and all fit within Grafana's 24 columns."""
     taken: set[tuple[int, int]] = set()
     listed = json.loads(DASHBOARD.read_text())["panels"]
     assert len({panel["id"] for panel in listed}) == len(listed)
@@ -200,7 +200,7 @@ def test_panels_have_places_of_their_own() -> None:
 def query(
     measured: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], Any]]:
-    """Asks a Prometheus that scrapes the server and evaluates the alerts."""
+    """Queries a Prometheus that scrapes the server and evaluates the alerts."""
     folder = tmp_path_factory.mktemp("prometheus")
     (port,) = free_ports(1)
     config = {
@@ -227,7 +227,7 @@ def query(
                 return json.load(one)["data"]
         except urllib.error.HTTPError as error:
             if error.code == 503:
-                # It has not read its data yet.
+                # It hasn't read its data yet.
                 return None
             raise AssertionError(error.read().decode()) from error
         except OSError:
@@ -268,7 +268,7 @@ def test_prometheus_loads_the_alerts(query: Callable[[str], Any]) -> None:
 
 
 def test_a_healthy_server_raises_no_alert(query: Callable[[str], Any]) -> None:
-    """Each expression is evaluated now, without the time for which it must hold."""
+    """Each expression is evaluated now, without the duration for which it must hold."""
     wait_until(lambda: series(query, 'up{job="galatea"} == 1') != [], 30, "a scrape")
     assert {name: series(query, text) for name, text in alerts().items()} == dict.fromkeys(
         alerts(), []

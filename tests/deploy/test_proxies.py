@@ -1,4 +1,5 @@
-"""HAProxy and Envoy in front of three servers: nothing is lost, sequences stay together."""
+"""Tests of HAProxy and Envoy in front of three servers: nothing is lost, and sequences stay
+together."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def start_proxy(servers: list[Server], tmp_path: pathlib.Path) -> StartProxy:
 
 
 def test_haproxy_accepts_its_file_as_it_is() -> None:
-    """Without the variables of the tests."""
+    """This doesn't use the tests' variables."""
     command = [find_program("haproxy"), "-c", "-f", str(DEPLOY / "haproxy" / "haproxy.cfg")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
@@ -82,7 +83,7 @@ def test_envoy_accepts_its_file_as_it_is() -> None:
 def test_a_stopped_server_loses_nothing(
     kind: str, protocol: str, servers: list[Server], start_proxy: StartProxy
 ) -> None:
-    """SIGTERM under load. Started again, the server is used again."""
+    """The server gets SIGTERM under load. When it is started again, it is used again."""
     stopped = servers[0]
     with start_proxy(kind) as proxy, load(protocol, proxy, "plain"):
         for server in servers:
@@ -90,7 +91,7 @@ def test_a_stopped_server_loses_nothing(
         with load(protocol, proxy, "slow", clients=6):
             wait_until(lambda: stopped.is_executing("slow"), 60, "a request is in progress")
             if isinstance(proxy, HAProxy) and protocol == "grpc":
-                # It can't see that a call was refused in the moment before it knows of the stop.
+                # It can't see that a call was refused in the moment before it learns of the stop.
                 proxy.order("set server http_stateless/a state drain")
             stopped.terminate()
             assert stopped.wait_for_exit() == 0
@@ -105,7 +106,7 @@ def test_a_stopped_server_loses_nothing(
 def test_a_killed_server_loses_nothing(
     kind: str, protocol: str, servers: list[Server], start_proxy: StartProxy
 ) -> None:
-    """Requests that it was executing are executed by another server."""
+    """Another server executes the requests that it was executing."""
     killed = servers[0]
     with start_proxy(kind) as proxy, load(protocol, proxy, "plain"):
         for server in servers:
@@ -121,7 +122,7 @@ def test_a_killed_server_loses_nothing(
 def test_clients_of_grpc_may_repeat_what_a_stopped_server_refuses(
     servers: list[Server], start_proxy: StartProxy
 ) -> None:
-    """Then HAProxy needs no order to drain the server."""
+    """In this case, HAProxy doesn't need a command to drain the server."""
     with start_proxy("haproxy") as proxy, load("grpc", proxy, "plain", repeat=True):
         for server in servers:
             wait_for_use(server, "plain")
@@ -135,7 +136,7 @@ def test_clients_of_grpc_may_repeat_what_a_stopped_server_refuses(
 def test_large_requests_are_repeated_by_envoy_alone(
     kind: str, is_repeated: bool, servers: list[Server], start_proxy: StartProxy
 ) -> None:
-    """They don't fit into a buffer of HAProxy."""
+    """They don't fit into HAProxy's buffer."""
     with start_proxy(kind) as proxy:
         ledger = Ledger("http", proxy, "slow", clients=6, size=600_000)
         wait_until(lambda: servers[0].is_executing("slow"), 60, "a request is in progress")
@@ -154,7 +155,7 @@ def test_large_requests_are_repeated_by_envoy_alone(
 def test_a_server_that_is_not_ready_gets_nothing(
     kind: str, protocol: str, start_server: StartServer, models: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """A repository that is gone leaves a server that answers 503."""
+    """If the repository is gone, the server responds with 503."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(start_server(models)) for _ in range(3)]
         unready = servers[0]
@@ -164,7 +165,7 @@ def test_a_server_that_is_not_ready_gets_nothing(
         unready.process = subprocess.Popen([*wrong, "--exit-on-error=false"], stderr=subprocess.DEVNULL)
         wait_until(lambda: unready_answers(unready), 60, "it answers")
         with in_front_of(kind, servers, tmp_path) as proxy:
-            # The first check may still be under way: its requests are not counted.
+            # The first check may still be in progress, and its requests aren't counted.
             wait_until(lambda: asks_without_failure(protocol, proxy), 30, "it is taken out")
             with load(protocol, proxy, "plain") as ledger:
                 wait_until(lambda: len(ledger.answers) > 100, 60, "requests")
@@ -172,7 +173,7 @@ def test_a_server_that_is_not_ready_gets_nothing(
 
 
 def unready_answers(server: Server) -> bool:
-    """Whether the server says that it is not ready."""
+    """Returns true if the server reports that it isn't ready."""
     try:
         return server.get("/v2/health/ready").status != 200
     except OSError:
@@ -180,7 +181,7 @@ def unready_answers(server: Server) -> bool:
 
 
 def asks_without_failure(protocol: str, proxy: Proxy) -> bool:
-    """Whether more requests than there are servers are answered."""
+    """Returns true if more requests than there are servers get a response."""
     with contextlib.closing(Client(protocol, proxy)) as client:
         try:
             return all(client.ask("plain", [value]) == [value] for value in range(12))
@@ -189,17 +190,17 @@ def asks_without_failure(protocol: str, proxy: Proxy) -> bool:
 
 
 class Sequence:
-    """A sequence of requests of one client."""
+    """A sequence of requests from one client."""
 
     def __init__(self, client: Client, number: int, by: str) -> None:
-        """Names its correlation ID in the body, or also in a header."""
+        """Sends its correlation ID in the body, and optionally in a header."""
         self.client = client
         self.options = {"sequence_id": number}
         if by == HEADER:
             self.options["headers"] = {"x-sequence-id": str(number)}
 
     def ask(self, start: bool = False, end: bool = False, size: int = 1) -> None:
-        """One request, whose response must be right."""
+        """Sends one request, whose response must be correct."""
         values = list(range(size))
         answer = self.client.ask(
             "sequence", values, sequence_start=start, sequence_end=end, **self.options
@@ -213,7 +214,7 @@ NUMBERS = [*range(1, 6), *range(1_000_001, 1_000_006), *range(2**62, 2**62 + 3)]
 
 @contextlib.contextmanager
 def sequences(proxy: Proxy, protocol: str, by: str, numbers: list[int]) -> Iterator[list[Sequence]]:
-    """Sequences that have not started, whose requests go over many connections."""
+    """Sequences that haven't started, whose requests use many connections."""
     with contextlib.ExitStack() as stack:
         clients = [
             stack.enter_context(contextlib.closing(Client(protocol, proxy))) for _ in range(4)
@@ -237,7 +238,7 @@ def sequences(proxy: Proxy, protocol: str, by: str, numbers: list[int]) -> Itera
 def test_sequences_stay_on_one_server(
     kind: str, protocol: str, by: str, servers: list[Server], start_proxy: StartProxy
 ) -> None:
-    """A request that came to another server would be refused: it doesn't know the sequence."""
+    """A different server would refuse the request, because it doesn't know the sequence."""
     with start_proxy(kind) as proxy, sequences(proxy, protocol, by, NUMBERS) as all_of_them:
         for step in range(4):
             for one in all_of_them:
@@ -252,7 +253,7 @@ def test_sequences_stay_on_one_server(
 def test_sequences_without_a_header_need_haproxy_and_http(
     protocol: str, servers: list[Server], start_proxy: StartProxy
 ) -> None:
-    """Envoy doesn't look into bodies, and spreads the requests."""
+    """Envoy doesn't read bodies, and distributes the requests."""
     with (
         start_proxy("envoy") as proxy,
         sequences(proxy, protocol, BODY, NUMBERS) as all_of_them,
@@ -280,7 +281,7 @@ def test_haproxy_keeps_sequences_where_they_are_when_a_server_comes_back(
 
 
 def proxy_state(proxy: Proxy, name: str) -> str:
-    """HAProxy's word for the state of a server."""
+    """HAProxy's name for the state of a server."""
     assert isinstance(proxy, HAProxy)
     (line,) = (
         line
@@ -291,7 +292,7 @@ def proxy_state(proxy: Proxy, name: str) -> str:
 
 
 def test_haproxy_drains_a_server(servers: list[Server], start_proxy: StartProxy) -> None:
-    """Its sequences go on to their ends; new ones and other requests go elsewhere."""
+    """Its sequences continue until they end; new ones and other requests go to other servers."""
     with start_proxy("haproxy") as proxy, sequences(proxy, "http", BODY, NUMBERS) as all_of_them:
         assert isinstance(proxy, HAProxy)
         for one in all_of_them:
@@ -313,7 +314,7 @@ def test_haproxy_drains_a_server(servers: list[Server], start_proxy: StartProxy)
 
 
 def test_the_ledger_notices_what_is_lost(servers: list[Server], start_proxy: StartProxy) -> None:
-    """Without servers requests fail, and the check of the other tests must say so."""
+    """Without servers, requests fail, and the check in the other tests must report this."""
     with start_proxy("haproxy") as proxy:
         ledger = Ledger("http", proxy, "plain", clients=2)
         wait_until(lambda: len(ledger.answers) > 10, 60, "requests")

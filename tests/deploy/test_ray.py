@@ -1,4 +1,4 @@
-"""Ray Serve with Galatea in its replicas, on three nodes of Ray.
+"""Tests of Ray Serve with Galatea in its replicas, on three Ray nodes.
 
     pip install -r tests/ray.txt
     cargo build -p galatea-python
@@ -80,7 +80,7 @@ class TritonPythonModel:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """Three nodes, where the package and the application can be imported."""
+    """Three nodes on which the package and the application can be imported."""
     site = tmp_path_factory.mktemp("site")
     package = site / "galatea"
     shutil.copytree(ROOT / "python/galatea", package, ignore=shutil.ignore_patterns("*.so"))
@@ -215,7 +215,7 @@ def test_replicas_follow_the_load(application: Application, arguments: dict[str,
             return all(one["inference_count"] > 0 for one in replicas)
 
         wait_until(all_work, SECONDS_MAX, "the new ones work")
-    # No request is lost or repeated when replicas come, nor when they go.
+    # No request is lost or repeated, neither when replicas are added nor when they are removed.
     with calls(handle, "plain", callers=4) as few:
         application.wait_for_replicas(1)
     assert (ledger.retried(), few.retried()) == (0, 0)
@@ -249,7 +249,7 @@ def test_a_node_is_killed(
     after = application.statistics("slow", 3)
     [new] = [one for name, one in after.items() if name not in before]
     assert new["node"] != before[lost]["node"]
-    # Those that the replica had, and no others.
+    # Only those that the replica had are lost.
     assert 0 < ledger.retried() <= 48
     assert 0 < over_http.retried() <= 12
     print(f"{ledger.retried()} and {over_http.retried()} requests were sent again")

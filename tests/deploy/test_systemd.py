@@ -1,4 +1,4 @@
-"""The service for systemd, as systemd's own tool reads it."""
+"""Tests of the systemd service, using systemd's own tool."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ EXPOSURE_MAX = 15
 
 
 def settings(name: str) -> list[str]:
-    """The values of a setting, which may be given several times."""
+    """The values of a setting, which may occur several times."""
     return re.findall(rf"^{name}=(.*)$", UNIT.read_text(), re.MULTILINE)
 
 
 @pytest.fixture
 def unit(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pathlib.Path:
-    """The file with the program under test, and without the manual page that isn't installed."""
+    """The file with the program under test, and without the manual page, which isn't
+    installed."""
     program = request.config.getoption("--galatea").resolve()
     text = UNIT.read_text().replace("/usr/local/bin/galatea", str(program))
     path = tmp_path / UNIT.name
@@ -32,7 +33,7 @@ def unit(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pathlib.Path
 
 
 def analyze(*arguments: str) -> str:
-    """What systemd's tool prints; it must succeed."""
+    """The output of systemd's tool, which must succeed."""
     command = [find_program("systemd-analyze"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -59,14 +60,14 @@ def test_an_open_service_is_noticed(unit: pathlib.Path) -> None:
 
 
 def test_requests_may_finish() -> None:
-    """systemd waits for longer than the server does."""
+    """systemd waits longer than the server does."""
     (command,) = settings("ExecStart")
     (seconds,) = re.findall(r"--exit-timeout-secs=(\d+)", command)
     assert int(settings("TimeoutStopSec")[0]) > int(seconds)
 
 
 def test_the_server_takes_the_flags(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """Those of the service, and those that its comments show."""
+    """The settings of the service, and those that its comments show."""
     (command,) = settings("ExecStart")
     (shown,) = re.findall(r'GALATEA_FLAGS="(.*)"', UNIT.read_text())
     _, repository, *flags, variable = shlex.split(command)

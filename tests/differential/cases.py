@@ -1,4 +1,4 @@
-"""The requests to which both servers must respond alike."""
+"""The requests to which both servers must respond in the same way."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ EXECUTION = "errors of executions are JSON, as other errors are"
 class Case:
     """One request over HTTP (`path`) or gRPC (`rpc`), or a stream of them.
 
-    A stream's requests are `messages`, sent after `metadata`. `ours` is the reason why our
-    response differs on purpose; then only the status class is compared, or `ours_status`.
+    A stream's requests are `messages`, sent after `metadata`. `ours` is the reason why our response
+    differs on purpose; in this case, only the status class or `ours_status` is compared.
     """
 
     name: str
@@ -74,7 +74,7 @@ def infer_path(model: str) -> str:
 
 
 def json_infer(name: str, model: str, request: Any, **extra: Any) -> Case:
-    """An infer request whose body is JSON alone."""
+    """An infer request whose body consists of JSON only."""
     body = request if isinstance(request, bytes) else json.dumps(request).encode()
     return Case(name, "POST", infer_path(model), (), body, **extra)
 
@@ -93,7 +93,7 @@ def fp32(data: Any, shape: list[Any] | None = None, **fields: Any) -> dict[str, 
 
 
 def sample(dtype: str) -> np.ndarray:
-    """Values that are at home in a datatype, its limits among them."""
+    """Typical values of a data type, including its limits."""
     kind = DTYPES[dtype]
     if dtype == "bool":
         return np.array([[True, False, True]])
@@ -138,7 +138,7 @@ def server_cases() -> list[Case]:
 
 
 def datatype_cases() -> list[Case]:
-    """Every datatype, JSON and binary, in both directions."""
+    """Every data type, as JSON and binary, in both directions."""
     cases = []
     for dtype in DTYPES:
         values = sample(dtype)
@@ -174,7 +174,7 @@ def datatype_cases() -> list[Case]:
 
 
 def number_cases() -> list[Case]:
-    """How floats are written."""
+    """The format of floats."""
     values = {
         "small": [1e-7, 1e-5, 0.1, 0.30000001192092896],
         "large": [1e20, 1e21, 1e22, 16777216, 3.4028235e38],
@@ -196,7 +196,7 @@ def number_cases() -> list[Case]:
 
 
 def bad_input_cases() -> list[Case]:
-    """Requests that the server must refuse, and the errors."""
+    """Requests that the server must refuse, and their errors."""
     good = fp32([1, 2])
     cases = []
 
@@ -254,7 +254,7 @@ def bad_input_cases() -> list[Case]:
 
 
 def binary_framing_cases() -> list[Case]:
-    """The lengths that frame binary tensors."""
+    """The lengths in the framing of binary tensors."""
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 2]}
     header = {"inputs": [tensor | {"parameters": {"binary_data_size": 8}}]}
     text = json.dumps(header).encode()
@@ -285,7 +285,7 @@ def binary_framing_cases() -> list[Case]:
 
 
 def parameter_cases() -> list[Case]:
-    """Ids, parameters and output selection."""
+    """IDs, parameters and the selection of outputs."""
     good = fp32([1, 2])
     both = {"id": "x y", "parameters": {"a": 1, "b": 1.5, "c": "s", "d": True}}
     return [
@@ -329,7 +329,7 @@ def onnx_cases() -> list[Case]:
 
 
 def grpc_cases() -> list[Case]:
-    """The same over gRPC; messages in the JSON form of protobuf."""
+    """The same over gRPC, with messages in protobuf's JSON form."""
     def call(name: str, rpc: str, message: dict[str, Any] | None = None, **extra: Any) -> Case:
         return Case(f"grpc {name}", rpc=rpc, message=message or {}, **extra)
 
@@ -401,7 +401,7 @@ ERRORS_AS_STATUS = (("triton_grpc_error", "true"),)
 
 
 def stream_cases() -> list[Case]:
-    """Inference streams: order, last responses, failures."""
+    """Inference streams: order, last responses and failures."""
     def tensor(name: str, dtype: str, shape: list[int]) -> dict[str, Any]:
         return {"name": name, "datatype": dtype, "shape": shape}
 
@@ -480,7 +480,7 @@ def stream_cases() -> list[Case]:
 
 
 def shared_memory_cases() -> list[Case]:
-    """The status of shared memory over gRPC, of which there is none."""
+    """The status of shared memory over gRPC, where there is none."""
     cases = []
     for kind in ("System", "Cuda"):
         rpc = f"{kind}SharedMemoryStatus"
@@ -490,7 +490,7 @@ def shared_memory_cases() -> list[Case]:
 
 
 def all_cases() -> list[Case]:
-    """Every case, names unique."""
+    """Every case, with unique names."""
     cases = (server_cases() + datatype_cases() + number_cases() + bad_input_cases()
              + binary_framing_cases() + parameter_cases() + onnx_cases() + grpc_cases()
              + stream_cases() + shared_memory_cases())

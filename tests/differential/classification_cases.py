@@ -1,4 +1,4 @@
-"""Outputs as classes: requests to which both servers must respond alike."""
+"""Outputs as classes: requests to which both servers must respond in the same way."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ instance_group [ {{ kind: KIND_CPU count: 1 }} ]
 
 
 def ensemble(step: str, step_input: str, step_output: str, label: str = "") -> str:
-    """An ensemble of one step, whose output may have labels of its own."""
+    """An ensemble of one step, whose output may have its own labels."""
     named = f' label_filename: "{label}"' if label else ""
     return f"""\
 platform: "ensemble"
@@ -81,7 +81,7 @@ ensemble_scheduling {
 
 
 def write_repository(root: pathlib.Path) -> None:
-    """Identity models of each type, with and without batches and labels, and ensembles."""
+    """Identity models for each type, with and without batches and labels, and ensembles."""
     models = {
         "batched": (identity("FP32", 8), {}),
         "matrices": (identity("INT32", 8, "-1, -1"), {}),
@@ -140,7 +140,8 @@ def from_binary(name: str, dtype: str, values: np.ndarray, count: int, **extra: 
 
 
 def grpc_message(model: str, inputs: Any, outputs: Any) -> dict[str, Any]:
-    """A `ModelInferRequest` in protobuf's JSON; outputs are names and parameters' choices."""
+    """A `ModelInferRequest` in protobuf's JSON form; outputs are names with the choices of
+    their parameters."""
     given = []
     for one in inputs:
         fields = dict(one)
@@ -200,7 +201,7 @@ def shapes() -> Iterator[Case]:
 
 
 def values() -> Iterator[Case]:
-    """The order and the text of values, for each type."""
+    """The order and the text form of values, for each type."""
     for dtype in DTYPES:
         if dtype == "fp16":
             yield from_binary("fp16", dtype, sample(dtype), 3)
@@ -233,7 +234,7 @@ def values() -> Iterator[Case]:
 
 
 def labels() -> Iterator[Case]:
-    """Labels, also of ensembles."""
+    """Labels, including those of ensembles."""
     yield over_http("labels", "labelled", [SIX], [output(6)])
     yield over_http("labels binary", "labelled", [SIX], [output(6, binary_data=True)])
     more = tensor(range(8), [1, 8])

@@ -1,7 +1,7 @@
-"""The endpoints for SageMaker and Vertex AI: their routes, the length of JSON in the content
-type, archives that are loaded and unloaded, and redirects.
+"""The SageMaker and Vertex AI endpoints: their routes, the length of the JSON in the content type,
+archives that are loaded and unloaded, and redirects.
 
-Archives of models lie where SageMaker puts them, in folders with the word of the run.
+Model archives are where SageMaker puts them, in directories whose names contain the run's word.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ def write_models(root: pathlib.Path) -> None:
 
 
 def write(directory: pathlib.Path, config: str) -> None:
-    """A model that consists of a configuration."""
+    """A model that consists of only a configuration."""
     (directory / "1").mkdir(parents=True)
     (directory / "config.pbtxt").write_text(config)
 
 
 @contextlib.contextmanager
 def archives(run: str) -> Iterator[None]:
-    """The archives, while a server is asked."""
+    """The archives, while a server receives requests."""
     folder = {letter: ARCHIVES / f"{run}{letter}" for letter in "abcdef"}
     model = CONFIG % ("FP32", "FP32")
     try:
@@ -132,7 +132,7 @@ def typed(prefix: str, length: object) -> dict[str, Any]:
 
 
 def named(model: str) -> dict[str, Any]:
-    """The header with the name of a model."""
+    """The header that names a model."""
     return {"headers": ((TARGET, model),)}
 
 
@@ -188,7 +188,7 @@ def single_model_cases() -> Iterator[Case]:
 
 
 def archive_cases() -> Iterator[Case]:
-    """Archives that come and go."""
+    """Archives that are loaded and unloaded."""
     yield sagemaker("nothing is loaded", "GET", "/models")
     yield sagemaker("nothing is loaded", "GET", "/models/")
     yield sagemaker("nothing is loaded", "GET", "/models//invoke")
@@ -281,7 +281,7 @@ def refused_load_cases() -> Iterator[Case]:
 
 
 def sagemaker_cases() -> list[Case]:
-    """All of SageMaker's."""
+    """All SageMaker cases."""
     return [*single_model_cases(), *archive_cases()]
 
 
@@ -320,7 +320,7 @@ CHANGE = [
 
 
 def vertex_ai_cases() -> list[Case]:
-    """All of Vertex AI's."""
+    """All Vertex AI cases."""
     cases = [vertex_ai("infer", BODY), vertex_ai("no JSON", b"x"), vertex_ai("no inputs", b"{}")]
     for path in ["/health", "/predict", "/predict/", "/", "/v2", "/v2/health/ready", "/healthy"]:
         for method in ["GET", "POST", "PUT", "DELETE"]:

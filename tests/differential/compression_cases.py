@@ -1,6 +1,6 @@
-"""Compressed requests, sound and damaged, and the choice of a response's compression.
+"""Compressed requests, both intact and damaged, and the choice of a response's compression.
 
-Every model returns its input, so that a response shows what was inflated.
+Every model returns its input, so a response shows what was inflated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def infer(name: str, body: bytes, *headers: tuple[str, str], model: str = "ident
 
 
 def raw_deflate(data: bytes) -> bytes:
-    """A deflate stream without header and checksum."""
+    """A deflate stream without a header or checksum."""
     deflater = zlib.compressobj(wbits=-15)
     return deflater.compress(data) + deflater.flush()
 
@@ -133,7 +133,7 @@ NO_JSON = [
 
 
 def bodies() -> Iterator[Case]:
-    """The bodies above, and what else a compressed request may be."""
+    """The bodies above, and other kinds of compressed requests."""
     for name, (coding, body) in BODIES.items():
         case = infer(f"body: {name}", body, ("Content-Encoding", coding))
         if name in DAMAGED:
@@ -208,7 +208,7 @@ OUT_OF_RANGE = [
 
 
 def responses() -> Iterator[Case]:
-    """What the client accepts in responses of either kind, and in errors."""
+    """The encodings that the client accepts in both kinds of responses, and in errors."""
     for accepted in ACCEPTED:
         case = infer(f"accept: {accepted!r}", JSON, ("Accept-Encoding", accepted))
         is_padded = accepted.strip(" ") != accepted.strip() or accepted.endswith(" ")

@@ -1,4 +1,4 @@
-"""How both servers complete configurations, and ONNX models without one."""
+"""Cases that show how both servers complete configurations, and ONNX models without one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pipeline(more: str = "", step: str = 'model_name: "plain" model_version: -1'
 
 
 def onnx_identity(dims: Dims, kind: int = TensorProto.FLOAT, output_dims: Dims = ()) -> bytes:
-    """A model that returns its input; `None` is a tensor without a known rank."""
+    """A model that returns its input; `None` means a tensor of unknown rank."""
     shown = dims if output_dims == () else output_dims
     graph = helper.make_graph(
         [helper.make_node("Identity", ["IN"], ["OUT"])],
@@ -67,7 +67,7 @@ def onnx_pair(first: Dims, second: Dims) -> bytes:
 
 
 def onnx_with_default() -> bytes:
-    """A model with an input that has a default, which clients need not give."""
+    """A model with an input that has a default, so clients may omit it."""
     graph = helper.make_graph(
         [helper.make_node("Add", ["IN", "ADDED"], ["OUT"])],
         "default",
@@ -82,7 +82,7 @@ def onnx_with_default() -> bytes:
 
 
 def serialized(graph: onnx.GraphProto) -> bytes:
-    """The graph as a file's contents."""
+    """The graph as the contents of a file."""
     opsets = [helper.make_opsetid("", 13)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
 
@@ -93,7 +93,7 @@ def group(text: str) -> str:
 
 
 def reshape(dims: str, shape: str, batch: str = "max_batch_size: 8") -> str:
-    """A model with different shapes for backend and clients."""
+    """A model with different shapes for the backend and for clients."""
     return identity(f"{dims} reshape {{ shape: {shape} }}", batch)
 
 
@@ -317,7 +317,7 @@ def write_configurations(root: pathlib.Path) -> None:
 
 
 def configuration_cases() -> Iterator[Case]:
-    """Every model's configuration and metadata, or the error that it doesn't serve."""
+    """Every model's configuration and metadata, or the error that it isn't served."""
     for name in (*IDENTITY, *ONNX, *ENSEMBLES):
         yield Case(f"metadata {name}", path=f"/v2/models/{name}")
     # The configurations of ensembles have one more field than the recorded ones.

@@ -1,4 +1,4 @@
-"""Ensembles: requests to which both servers must respond alike."""
+"""Ensembles: requests to which both servers must respond in the same way."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def tensor(values: Sequence[Any], name: str = "IN", shape: Any = None) -> dict[s
 
 
 def over_http(name: str, model: str, inputs: Any, **fields: Any) -> Case:
-    """An inference over HTTP; other fields are the request's."""
+    """An inference over HTTP; the other fields are the request's."""
     own = ("ours", "ours_status", "ours_headers", "any_order")
     ours = {key: fields.pop(key) for key in own if key in fields}
     return json_infer(name, model, {"inputs": inputs} | fields, **ours)

@@ -1,4 +1,4 @@
-"""Sends the cases to a server and records its responses."""
+"""Sends the cases to a server, and records its responses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def masked(value: Any) -> Any:
 
 
 def without_examples(headers: dict[str, str], body: bytes) -> tuple[dict[str, str], bytes]:
-    """The headers and the body of a response as they are without the example parameters."""
+    """A response's headers and body, as they would be without the example parameters."""
     shorter = EXAMPLES.sub(b"", body)
     if shorter == body:
         return headers, body
@@ -74,7 +74,7 @@ def without_examples(headers: dict[str, str], body: bytes) -> tuple[dict[str, st
 
 
 def body_parts(headers: dict[str, str], body: bytes) -> dict[str, Any]:
-    """A response's body as JSON, text and base64 of what follows the JSON."""
+    """A response's body as JSON, text, and base64 of the bytes after the JSON."""
     length = headers.get("inference-header-content-length")
     split = int(length) if length else len(body)
     text, rest = body[:split], body[split:]
@@ -88,12 +88,12 @@ def body_parts(headers: dict[str, str], body: bytes) -> dict[str, Any]:
 
 
 def inflated(coding: str, body: bytes) -> bytes:
-    """A compressed body's content; the coding must be what it is called."""
+    """A compressed body's contents; the encoding must match its name."""
     return zlib.decompress(body, wbits={"gzip": 31, "deflate": 15}[coding])
 
 
 def send_request(connection: http.client.HTTPConnection, case: Case) -> None:
-    """Sends a request with the case's headers, also if one has several values."""
+    """Sends a request with the case's headers, even if one has several values."""
     names = {name.lower() for name, _ in case.headers}
     connection.putrequest(
         case.method, case.path, skip_accept_encoding="accept-encoding" in names
@@ -130,7 +130,7 @@ def over_http(address: str, case: Case) -> dict[str, Any]:
 
 def to_message(rpc: str, fields: Any) -> Any:
     """A request message of a gRPC case."""
-    # Both inferences take the same message.
+    # Both kinds of inference use the same message.
     kind = getattr(service_pb2, f"{rpc.replace('Stream', '')}Request")
 
     def plain(value: Any) -> Any:
@@ -164,7 +164,7 @@ def over_grpc(channel: grpc.Channel, case: Case) -> dict[str, Any]:
 
 
 def over_stream(channel: grpc.Channel, case: Case) -> dict[str, Any]:
-    """Sends one case as a stream, all requests at once."""
+    """Sends one case as a stream, with all requests at once."""
     call = channel.stream_stream(
         f"/inference.GRPCInferenceService/{case.rpc}",
         request_serializer=lambda message: message.SerializeToString(),
@@ -205,7 +205,7 @@ def exchange(addresses: dict[str, str], cases: Iterable[Case]) -> dict[str, dict
 def responses_of(
     program: Sequence[str], suite: Suite, folder: pathlib.Path, is_triton: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """A server's responses to a suite; Triton gets no case that is `UNSENT`."""
+    """A server's responses to a suite; cases in `UNSENT` aren't sent to Triton."""
     models = folder / "models"
     suite.write_repository(models)
     cases = [case for case in suite.cases() if not (is_triton and case.ours in UNSENT)]
@@ -228,7 +228,7 @@ def of_run(case: Case, run: str) -> Case:
 
 
 def replaced(fields: dict[str, Any], run: str) -> dict[str, Any]:
-    """The fields of a message with the run in texts."""
+    """The fields of a message, with the run's word in texts."""
     return {
         name: value.replace(RUN, run) if isinstance(value, str) else value
         for name, value in fields.items()
@@ -246,7 +246,7 @@ def record(program: pathlib.Path, suite: Suite, add: bool) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--triton", type=pathlib.Path, required=True, help="the server")
     parser.add_argument("--suite", choices=SUITES, action="append", help="default: all")

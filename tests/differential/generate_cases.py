@@ -1,4 +1,5 @@
-"""The generate extension: JSON to tensors and back, events, and errors before and in them."""
+"""The generate extension: the conversion of JSON to tensors and back, events, and errors before
+and within them."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ SHAPES: dict[str, tuple[int, str, str]] = {
 
 
 def write_models(root: pathlib.Path) -> None:
-    """The identity models, and those of the backend that the cases steer."""
+    """The identity models, and the models of the backend that the cases control."""
     for name, (batch, kind, dims) in SHAPES.items():
         write(root, name, IDENTITY % (batch, kind, dims, kind, dims))
     for name, is_decoupled, more in [
@@ -91,7 +92,7 @@ def compile_backend(library: pathlib.Path) -> None:
 
 
 def body_of(request: Any) -> bytes:
-    """A request's body; text is sent as it is."""
+    """A request's body; text is sent unchanged."""
     return request if isinstance(request, bytes) else json.dumps(request).encode()
 
 
@@ -110,7 +111,7 @@ def one(name: str, model: str, request: Any, **extra: Any) -> Iterator[Case]:
 
 
 def response_cases() -> Iterator[Case]:
-    """Responses of all kinds, and how many there are."""
+    """Responses of all kinds and numbers."""
     scripts: dict[str, Any] = {
         "one response": "say hello",
         "one response with the end": "last hello",
@@ -142,7 +143,7 @@ def response_cases() -> Iterator[Case]:
 
 
 def parameter_cases() -> Iterator[Case]:
-    """What becomes a parameter of the request."""
+    """The members that become request parameters."""
     requests: dict[str, Any] = {
         "each type": {"text": "x", "int": -3, "yes": True, "no": False, "real": 1.5},
         "large numbers": b'{"a":9223372036854775807,"b":9223372036854775808,"c":-1e400e,"SCRIPT":"parameters"}',

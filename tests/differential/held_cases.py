@@ -1,7 +1,7 @@
-"""Batches that are the same in every run, because of the variables for tests.
+"""Batches that are the same in every run, because of the test variables.
 
-Nothing is executed before N requests wait, so the batches follow from the
-configuration alone. Each model has one instance, because Triton releases several one by one.
+Nothing is executed until N requests are waiting, so the batches depend only on the
+configuration. Each model has one instance, because Triton releases several one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MODEL = "model"
 
 @dataclasses.dataclass(frozen=True)
 class HeldBatch:
-    """A model, requests on one gRPC stream, and the number of them that must wait."""
+    """A model, the requests on one gRPC stream, and the number of them that must be
+    waiting."""
 
     name: str
     example: Callable[[], Example]
@@ -41,7 +42,7 @@ class HeldBatch:
         return variables
 
     def write_repository(self, root: pathlib.Path) -> None:
-        """The one model."""
+        """The only model."""
         write_example(root, MODEL, self.example())
 
     def cases(self) -> list[Case]:
@@ -72,7 +73,7 @@ def interleaved(lengths: Sequence[int]) -> tuple[dict[str, Any], ...]:
 
 
 def direct(slots: int) -> Callable[[], Example]:
-    """A model with this many slots that returns the controls of its whole batch."""
+    """A model with this number of slots that returns the controls of its whole batch."""
     batching = sequences.Batching("direct { }", max_batch_size=slots)
     return lambda: sequences.controls("int32", "uint64", batching)
 

@@ -1,4 +1,4 @@
-"""Settings of the log: reading them, changing them, and mistakes."""
+"""Log settings: reading them, changing them, and errors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ TEXTS = [
 
 
 def http_cases() -> Iterator[Case]:
-    """Over HTTP."""
+    """A request over HTTP."""
     yield Case("the settings", "GET", "/v2/logging")
     yield Case("the settings, with a body", "GET", "/v2/logging", body=b'{"log_info":false}')
     bodies = [*map(json.dumps, [*GOOD, *BAD]), *TEXTS]
@@ -87,7 +87,7 @@ def setting(choice: str, value: Any) -> dict[str, Any]:
 
 
 def grpc_cases() -> Iterator[Case]:
-    """Over gRPC."""
+    """A request over gRPC."""
     yes, no = setting("bool_param", True), setting("bool_param", False)
     settings: list[dict[str, Any]] = [
         {},

@@ -1,4 +1,4 @@
-"""Pages of metrics: families, help texts, types, labels and counts; durations are masked."""
+"""Metrics pages: families, help texts, types, labels and counts. Durations are masked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = {
     # row: MET-09
     "quantiles": (
         "--metrics-config=summary_latencies=true",
-        # A number before text counts, a pair without an error and one without a number don't.
+        # A number before text counts; a pair without an error and one without a number don't.
         "--metrics-config=summary_quantiles=0.25:0.01,0.75,x:1,0.125x:0.1,1.5:0.1",
         "--allow-cpu-metrics=false",
     ),
@@ -60,14 +60,14 @@ SERIES = re.compile(r"(.+) (\S+)")
 
 @dataclasses.dataclass
 class Family:
-    """What precedes the series, and the series in the order of their text."""
+    """The text before the series, and the series in alphabetical order."""
 
     head: list[str]
     series: list[str]
 
 
 def page(text: str) -> list[list[str]]:
-    """The families of a page in order; the order of series within one is left open."""
+    """The families of a page in order; the order of series within a family is ignored."""
     families: list[Family] = []
     for line in text.splitlines():
         if line.startswith("# HELP "):

@@ -53,7 +53,7 @@ def ensemble(
 
 
 def step_text(step: Maps) -> str:
-    """A step, with a version behind the model's name if there is one."""
+    """A step; the version is after the model's name, if there is one."""
     model, ins, outs = step
     name, _, version = model.partition(":")
     maps = {"input_map": ins, "output_map": outs}
@@ -135,7 +135,7 @@ MISFITS = {
         through("talks_a", "I", "O"), through("talks_b", "I", "P"),
         more=tensors("output", P="FP32 [-1]"),
     ),
-    # Several mistakes: one is told.
+    # There are several errors, and one is reported.
     "input_and_type": ensemble(
         ("pair", {"INPUT0": "I"}, {"OUTPUT0": "O"}), ins="INT32 [-1]", outs="INT32 [-1]"
     ),
@@ -151,7 +151,7 @@ MISFITS = {
         through("integers", "I", "x"), through("narrow", "x", "O"), ins="INT32 [-1]"
     ),
     "no_such_version": ensemble(through("plain:7")),
-    # Nothing of them is served either.
+    # None of them is served either.
     "of_a_misfit": ensemble(through("batch")),
     "of_a_misfit_of_a_misfit": ensemble(through("of_a_misfit")),
     "of_no_such_version": ensemble(through("no_such_version")),
@@ -177,7 +177,7 @@ def write_models(root: pathlib.Path) -> None:
 
 
 def load(model: str, config: str = "") -> Case:
-    """Loads a model, perhaps with another configuration."""
+    """Loads a model, optionally with another configuration."""
     body = json.dumps({"parameters": {"config": config}} if config else {}).encode()
     path = f"/v2/repository/models/{model}/load"
     name = f"load {model}" + (", changed" if config else "")
@@ -185,7 +185,7 @@ def load(model: str, config: str = "") -> Case:
 
 
 def documents(model: str, when: str) -> Iterator[Case]:
-    """What is known of a model."""
+    """The information about a model."""
     yield Case(f"config of {model} {when}", path=f"/v2/models/{model}/config", as_text=True)
     yield Case(f"metadata of {model} {when}", path=f"/v2/models/{model}")
     yield Case(f"version 1 of {model} {when}", path=f"/v2/models/{model}/versions/1")

@@ -1,7 +1,7 @@
-"""Requests that are refused before they reach a model, and questions about models that do not
-exist. Several mistakes in one request show which one a server names.
+"""Requests that are refused before they reach a model, and queries about models that don't exist.
+Several errors in one request show which of them a server reports.
 
-Nothing is executed, so for Triton any backend library called `identity` will do.
+Nothing is executed, so any backend library called `identity` will do for Triton.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MISTAKES: dict[str, tuple[str, list[int]]] = {
 
 
 def tensor(name: str, mistake: str, with_batches: bool) -> dict[str, Any]:
-    """An input with a mistake."""
+    """An input with an error."""
     datatype, shape = MISTAKES[mistake]
     count = 1
     for size in shape:
@@ -60,7 +60,7 @@ def infer(name: str, model: str, inputs: list[dict[str, Any]], *outputs: str) ->
 
 
 def wrong_inputs() -> Iterator[Case]:
-    """Two inputs of which at least one is wrong, in both orders."""
+    """Two inputs, at least one of which is wrong, in both orders."""
     for model, (first, second), names in itertools.product(
         ["batches", "plain"],
         itertools.product(MISTAKES, repeat=2),
@@ -102,7 +102,7 @@ NO_BATCH = "a model with batches does not get inputs without that dimension"
 
 
 def empty_batches() -> Iterator[Case]:
-    """Batch size 0, of one input or of both, with no data, a row each, or three rows each."""
+    """Batch size 0, for one input or both, with no data, one row each, or three rows each."""
     for sizes, rows, is_reversed in itertools.product(
         [(0, 0), (0, 1), (1, 0), (0, 3), (3, 0), (0, 9)], [0, 1, 3], [False, True]
     ):
@@ -122,7 +122,7 @@ def empty_batches() -> Iterator[Case]:
         message = {"model_name": "batches", "inputs": tensors, "raw_input_contents": [data] * 2}
         yield Case(f"grpc: {name}", rpc="ModelInfer", message=message)
         if rows == 0:
-            # Only an input without elements has the data that its shape says.
+            # Only an input without elements has as much data as its shape specifies.
             if sizes == (0, 0):
                 empty = [tensor | {"data": []} for tensor in tensors]
                 yield infer(f"JSON: {name}", "batches", empty)
@@ -132,7 +132,7 @@ def empty_batches() -> Iterator[Case]:
 
 
 def readiness() -> Iterator[Case]:
-    """Whether models and versions are ready that do not exist."""
+    """Readiness queries for models and versions that don't exist."""
     for path in ["nope", "nope/versions/1", "plain", "plain/versions/1", "plain/versions/9"]:
         yield Case(f"ready {path}", path=f"/v2/models/{path}/ready")
     for name, version in [("nope", ""), ("nope", "1"), ("plain", ""), ("plain", "1"), ("plain", "9")]:
@@ -164,7 +164,7 @@ def malformed() -> Iterator[Case]:
         why = NOT_UTF8 if text == LONE_SURROGATE else ""
         path, body = infer_path("plain"), text.encode()
         yield Case(f"malformed {number}", "POST", path, (), body, ours_text=why)
-    # Others than requests for inference.
+    # Requests other than inference requests.
     for text in ('{"a":[1 2]}', '{"a":1 "b":2}', "{"):
         for path in (
             "/v2/repository/index",

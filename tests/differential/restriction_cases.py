@@ -1,7 +1,7 @@
-"""Every API behind a restriction of its category, each with a key of its own.
+"""Every API behind a restriction of its category, each with its own key.
 
-Requests with the right key have a method that the endpoint doesn't have, so that their
-responses do not depend on what a server can do.
+Requests with the correct key use a method that the endpoint doesn't have, so their responses
+don't depend on the server's capabilities.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ FLAGS = (
         for name in METHODS
         if name != "trace"
     ),
-    # No metadata have a name with a capital letter.
+    # Metadata names have no capital letters.
     "--grpc-restricted-protocol=trace:Key-trace=value",
 )
 
 
 def http_cases() -> Iterator[Case]:
-    """Every path without a key, with wrong ones and with the right one."""
+    """Every path without a key, with wrong keys and with the correct key."""
     for category, paths in CATEGORIES.items():
         key, value = f"key-{category}", f"value={category}"
         headers = {

@@ -1,4 +1,5 @@
-"""Sequences, implicit state and ragged batches: requests to which both servers must respond alike.
+"""Sequences, implicit state and ragged batches: requests to which both servers must respond in the
+same way.
 
 Cases run in order, so a case may continue the sequence of an earlier one.
 """
@@ -42,7 +43,7 @@ WHOLE = ({"sequence_start": True}, {}, {"sequence_end": True})
 
 
 def datatype(model: str) -> str:
-    """The datatype of a model's input."""
+    """The data type of a model's input."""
     if not model.startswith("accumulate"):
         return "INT32"
     return {"int32": "INT32", "fp32": "FP32", "bytes": "BYTES"}.get(model.split("_")[2], "INT32")

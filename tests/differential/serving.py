@@ -1,4 +1,4 @@
-"""Starts a server over a repository, ours or Triton."""
+"""Starts a server on a repository, either ours or Triton."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESTRICTED = 403
 
 
 def wait_ready(child: subprocess.Popen[bytes], port: int, log: pathlib.Path) -> None:
-    """Polls until the server is ready; shows its log if it ends."""
+    """Polls until the server is ready, and shows its log if it ends."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     while time.monotonic() < deadline:
         try:
@@ -44,7 +44,7 @@ def wait_ready(child: subprocess.Popen[bytes], port: int, log: pathlib.Path) -> 
 
 
 def wait_listening(port: int) -> None:
-    """Polls until something listens. Triton opens the endpoints of clouds behind that of HTTP."""
+    """Polls until the port is open. Triton opens the cloud endpoints after the HTTP endpoint."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     while time.monotonic() < deadline:
         try:
@@ -63,7 +63,7 @@ def serving(
     environment: Mapping[str, str],
     is_triton: bool = False,
 ) -> Iterator[dict[str, str]]:
-    """A running server's addresses by the endpoints' names; ours has to exit with 0."""
+    """A running server's addresses, by the endpoints' names; our server has to exit with 0."""
     ports = dict(zip(ENDPOINTS, free_ports(len(ENDPOINTS)), strict=True))
     log = repository.with_suffix(".log")
     command = [

@@ -1,8 +1,9 @@
-"""Regions of system shared memory: registered, listed, used by tensors, and all of it wrongly.
+"""Regions of system shared memory: registering, listing, use by tensors, and errors in all of
+these.
 
-The keys of the objects contain a word that stands for the run, so that runs side by side don't
-see each other's objects: `RUN`, see `exchange.py`. Each region has an object of its own: the
-recorded release does not open an object again.
+The objects' keys contain a word that stands for the run, so that parallel runs don't see each
+other's objects: `RUN`, see `exchange.py`. Each region has a separate object, because the recorded
+release doesn't open an object again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ PREFIX = "triton_python_backend_shm_region_"
 
 @contextlib.contextmanager
 def objects(run: str) -> Iterator[None]:
-    """The clients' objects, while a server is asked."""
+    """The clients' objects, while a server receives requests."""
     first = bytearray(2 * PAGE)
     first[: len(FLOATS)] = FLOATS
     first[STRINGS_AT : STRINGS_AT + len(STRINGS)] = STRINGS
@@ -137,7 +138,7 @@ def infer(
 
 
 def typed(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as gRPC has them."""
+    """Parameters in gRPC's form."""
 
     def choice(value: Any) -> dict[str, Any]:
         if isinstance(value, bool):
@@ -164,7 +165,7 @@ def message(
 
 
 def registrations() -> Iterator[Case]:
-    """Registering over HTTP, and what is listed then."""
+    """Registering over HTTP, and the resulting list."""
     yield status("of nothing")
     yield status("of an unknown region", region="x")
     yield status("of nothing", "cuda")
@@ -316,7 +317,7 @@ def two(name: str, outputs: dict[str, dict[str, Any]], **extra: Any) -> Case:
 
 
 def grpc_regions() -> Iterator[Case]:
-    """Registering over gRPC, while regions of HTTP are there."""
+    """Registering over gRPC, while regions registered over HTTP exist."""
     method = "SystemSharedMemory"
     yield rpc("status of all", f"{method}Status", {})
     yield rpc("status of one", f"{method}Status", {"name": "behind"})

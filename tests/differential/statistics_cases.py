@@ -1,4 +1,4 @@
-"""Statistics after requests of every kind: counts are compared, times are masked."""
+"""Statistics after requests of every kind. Counts are compared, and times are masked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BATCHED = {"batched": identity(more="dynamic_batching { }\ninstance_group [ { ki
 
 
 def ensemble(first: str, second: str, more: str) -> str:
-    """Two models one after the other."""
+    """Two models in sequence."""
     step = (
         'step [ {{ model_name: "{}" model_version: -1 input_map {{ key: "INPUT0" value: "{}" }} '
         'output_map {{ key: "OUTPUT0" value: "{}" }} }} ]'
@@ -68,7 +68,7 @@ def write_models(root: pathlib.Path) -> None:
 
 
 def tensor(value: float, rows: int = 1) -> dict[str, Any]:
-    """A tensor of this many rows of four."""
+    """A tensor with this number of rows of four elements."""
     return {
         "name": "INPUT0", "datatype": "FP32", "shape": [rows, 4], "data": [value] * (4 * rows)
     }

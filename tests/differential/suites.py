@@ -1,4 +1,4 @@
-"""The suites: cases, the models that they name, and how their server is started."""
+"""The suites: their cases, the models that these name, and how their server is started."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Suite:
 
 
 def write_basic_models(root: pathlib.Path) -> None:
-    """Identity models of every datatype, and a few ONNX models."""
+    """Identity models for every data type, and a few ONNX models."""
     for dtype in [*DTYPES, "bytes", "bf16"]:
         kind = "TYPE_STRING" if dtype == "bytes" else f"TYPE_{dtype.upper()}"
         directory = root / f"identity_{dtype}"
@@ -70,7 +70,7 @@ def write_basic_models(root: pathlib.Path) -> None:
 
 
 def write_sequence_models(root: pathlib.Path) -> None:
-    """Stateful models and ragged ones."""
+    """Stateful and ragged models."""
     models = sequence_cases
     make_models.write_models(root, make_models.STATEFUL_MODELS, models.STATEFUL_MODELS)
     make_models.write_models(root, make_models.RAGGED_MODELS, models.RAGGED_MODELS)

@@ -27,18 +27,18 @@ def goldens(suite: str) -> dict[str, Any]:
 
 
 def is_error(reply: dict[str, Any]) -> bool:
-    """Whether a response reports a failure, over HTTP or gRPC."""
+    """Returns true if a response reports a failure, over HTTP or gRPC."""
     return reply["status"] not in (200, "OK")
 
 
 def error_text(reply: dict[str, Any]) -> str | None:
-    """Why a request failed."""
+    """The reason why a request failed."""
     body = reply.get("json")
     return body.get("error") if isinstance(body, dict) else reply.get("text")
 
 
 def has_message(reply: dict[str, Any]) -> bool:
-    """Whether a failure has a message."""
+    """Returns true if a failure has a message."""
     return bool(error_text(reply))
 
 
@@ -63,7 +63,7 @@ def comparable(case: Case, reply: dict[str, Any]) -> dict[str, Any]:
 
 
 def sorted_outputs(response: dict[str, Any]) -> dict[str, Any]:
-    """An inference response with its outputs, and their contents, by name."""
+    """An inference response, with its outputs and their contents by name."""
     contents = response.get("raw_output_contents") or [None] * len(response["outputs"])
     pairs = sorted(
         zip(response["outputs"], contents, strict=True), key=lambda pair: pair[0]["name"]
@@ -82,7 +82,8 @@ def compare_streams(ours: dict[str, Any], golden: dict[str, Any]) -> None:
 def test_responds_like_triton(
     suite: str, case: Case, responses_to: Callable[[str], dict[str, Any]]
 ) -> None:
-    """Status and headers are equal; on success also JSON and bytes; on failure also the text."""
+    """The status and headers are equal; on success, so are the JSON and bytes; on failure, so
+    is the text."""
     ours = responses_to(suite)[case.name]
     if case.ours:
         assert ours["status"] == case.ours_status, (case.ours, ours)

@@ -1,4 +1,4 @@
-"""Compares what our server records of requests with what Triton does."""
+"""Compares our server's traces of requests with Triton's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOLDENS = json.loads(GOLDEN_PATH.read_text())
 @pytest.mark.parametrize("name", SCENARIOS)
 # row: OTEL-02
 def test_records_like_triton(name: str, request: pytest.FixtureRequest) -> None:
-    """The same traces, with the same entries; spans in the same places."""
+    """The traces are the same and have the same entries, and spans are in the same places."""
     program = [str(request.config.getoption("--galatea"))]
     ours = json.loads(json.dumps(recorded(program, SCENARIOS[name])))
     compared = without_generation if SCENARIOS[name].is_talking else lambda record: record
@@ -23,7 +23,8 @@ def test_records_like_triton(name: str, request: pytest.FixtureRequest) -> None:
 
 
 def without_generation(record: Any) -> Any:
-    """The record without what docs/differences.md lists of responses of the generate extension."""
+    """The record, without the differences that docs/differences.md lists for responses of the
+    generate extension."""
     if isinstance(record, dict):
         return {key: without_generation(value) for key, value in record.items()}
     if not isinstance(record, list):

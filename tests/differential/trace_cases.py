@@ -1,6 +1,6 @@
-"""The settings of traces over HTTP and gRPC: reading, changing, clearing, and mistakes.
+"""Trace settings over HTTP and gRPC: reading, changing, clearing, and errors.
 
-The cases of a suite change one server in order, so each sees what those before it left.
+The cases of a suite change one server in order, so each sees the results of those before it.
 """
 
 from __future__ import annotations
@@ -149,13 +149,13 @@ SETTINGS: dict[str, dict[str, list[str]]] = {
 
 
 def setting_message(model: str, settings: dict[str, list[str]]) -> dict[str, Any]:
-    """A message of gRPC."""
+    """A gRPC message."""
     values = {name: {"value": value} for name, value in settings.items()}
     return {"model_name": model, "settings": values}
 
 
 def http_cases() -> Iterator[Case]:
-    """Each body for all models and for one, and what the other model has then."""
+    """Each body for all models and for one model, followed by the other model's settings."""
     for path in (GLOBAL, MODEL, "/v2/models/nope/trace/setting"):
         yield Case(f"GET {path}", "GET", path)
     bodies = {name: json.dumps(body) for name, body in BODIES.items()} | TEXTS
@@ -183,7 +183,7 @@ def grpc_cases() -> Iterator[Case]:
 
 
 def clearing_cases() -> Iterator[Case]:
-    """All settings of the start again."""
+    """Restores all of the initial settings."""
     for path in (MODEL, GLOBAL):
         names = ("trace_level", "trace_rate", "trace_count", "log_frequency")
         body = json.dumps(dict.fromkeys(names)).encode()
@@ -196,7 +196,7 @@ def trace_cases() -> list[Case]:
 
 
 def short_cases() -> list[Case]:
-    """A few of them, for servers that are started in another way."""
+    """A few of them, for servers that are started in a different way."""
     names = ("nothing", "a rate", "all", "off", "a rate of nothing", "a cleared rate", "a file")
     chosen = [f"{name} at {path}" for name in names for path in (GLOBAL, MODEL)]
     wanted = {f"GET {GLOBAL}", *chosen, "TraceSetting of ''", "all for ''", "off for 'm'"}

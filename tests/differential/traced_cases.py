@@ -1,10 +1,9 @@
-"""What both servers record of the same requests: in files of traces, and as spans.
+"""The records that both servers make of the same requests: in trace files and as spans.
 
     python tests/differential/traced_cases.py --triton PROGRAM
 
-records Triton's traces in `goldens/`; `test_traced.py` compares ours with them. Times and the
-numbers of spans differ from run to run and are left out, and so is the order in which the
-threads of one request record.
+records Triton's traces in `goldens/`; `test_traced.py` compares ours with them. Times and span IDs
+differ from run to run and are left out, and so is the order in which one request's threads record.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def identity(datatype: str) -> str:
 
 
 def ensemble(*steps: str) -> str:
-    """The configuration of models in a row."""
+    """The configuration of models in sequence."""
     tensors = ["INPUT0", *(f"BETWEEN{number}" for number in range(1, len(steps))), "OUTPUT0"]
     listed = ",".join(
         f"""{{
@@ -94,7 +93,7 @@ def binary(name: str, model: str, datatype: str, count: int, data: bytes) -> Cas
 
 
 def message(model: str, request_id: str = "", count: int = 2) -> dict[str, Any]:
-    """A message with numbers from 1."""
+    """A message with numbers starting at 1."""
     tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [1, count]}
     contents = struct.pack(f"<{count}i", *range(1, count + 1))
     return {
@@ -104,12 +103,12 @@ def message(model: str, request_id: str = "", count: int = 2) -> dict[str, Any]:
 
 
 def over_grpc(name: str, model: str, request_id: str = "", **fields: Any) -> Case:
-    """A call."""
+    """A gRPC call."""
     return Case(name, rpc="ModelInfer", message=message(model, request_id), **fields)
 
 
 def plain_cases() -> Iterator[Case]:
-    """Over each protocol, with and without an identifier, single and nested, good and bad."""
+    """Over each protocol, with and without an ID, single and nested, valid and invalid."""
     first = "identity_int32"
     yield over_http("plain", first, [1, 2])
     yield over_http("identifier", first, [1], id="r-1")
@@ -129,7 +128,7 @@ def plain_cases() -> Iterator[Case]:
 
 
 def response_cases() -> Iterator[Case]:
-    """No response, several, errors, and a response from the cache."""
+    """No response, several responses, errors, and a response from the cache."""
     cached = over_http("first time", "cached", [1, 2])
     yield cached
     yield dataclasses.replace(cached, name="from the cache")
@@ -173,7 +172,7 @@ def tensor_cases() -> Iterator[Case]:
 
 
 def propagated_cases() -> Iterator[Case]:
-    """Contexts of clients, good and bad."""
+    """Clients' trace contexts, valid and invalid."""
     first = "identity_int32"
     contexts: dict[str, tuple[tuple[str, str], ...]] = {
         "traced": (("traceparent", PARENT),),
@@ -203,7 +202,7 @@ CACHE = "--cache-config=local,size=1048576"
 
 
 def setting(level: str, *others: str) -> tuple[str, ...]:
-    """Flags for the settings of traces."""
+    """Flags for the trace settings."""
     return tuple(f"--trace-config={each}" for each in (f"level={level}", *others))
 
 
@@ -244,7 +243,7 @@ SCENARIOS = {
 
 
 def recorded(program: Sequence[str], scenario: Scenario, is_triton: bool = False) -> Any:
-    """What a server records of the requests of a scenario."""
+    """A server's record of the requests in a scenario."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         statistics_cases.write_texts(root / "models", MODELS)
@@ -260,7 +259,7 @@ def recorded(program: Sequence[str], scenario: Scenario, is_triton: bool = False
         command = [*program, *scenario.flags, f"--trace-config=triton,file={file}"]
         send(command, scenario, root / "models", is_triton)
         files = {path.name: json.loads(path.read_text()) for path in root.glob("traces*")}
-        # A trace may end after the next one begins, and has its place in files by its end.
+        # A trace may end after the next one begins, and its place in files depends on its end.
         return {
             "traces": shape([entry for entries in files.values() for entry in entries]),
             "files": {name: len(shape(entries)) for name, entries in files.items()},
@@ -276,7 +275,7 @@ def send(
 
 
 def shape(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The traces of a file, by their numbers."""
+    """The traces in a file, by ID."""
     traces: dict[int, dict[str, Any]] = {}
     for entry in entries:
         trace = traces.setdefault(entry["id"], {"id": entry["id"], "times": [], "tensors": []})
@@ -292,11 +291,11 @@ def shape(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def tree(spans: Sequence[Span]) -> list[dict[str, Any]]:
-    """The spans in those that they belong to."""
+    """The spans, nested in the spans that they belong to."""
     own = {span.number for span in spans}
 
     def node(span: Span) -> dict[str, Any]:
-        # The numbers of a client are given; others are chosen by the server.
+        # A client's IDs are kept; others are chosen by the server.
         is_joined = PARENT[3:35] == span.trace
         return {
             "name": span.name,
@@ -320,7 +319,7 @@ def tree(spans: Sequence[Span]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Records what Triton does."""
+    """Records Triton's traces."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--triton", type=pathlib.Path, required=True, help="the server")
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="default: all")

@@ -3,9 +3,9 @@
     cargo build -p galatea-forest --example forest
     python tests/forests/compare.py --forest target/debug/examples/forest
 
-needs the packages of requirements.txt. It trains about a hundred files of models, predicts random
-rows with each, and prints the greatest difference in units of rounding: 2^-24 of the greatest sum
-of a row's leaves. `--write FOLDER` writes the goldens of crates/forest/tests instead.
+needs the packages of requirements.txt. It trains about a hundred model files, predicts random rows
+with each, and prints the greatest difference in rounding units: 2^-24 of the greatest sum of a
+row's leaves. `--write FOLDER` writes the golden files of crates/forest/tests instead.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Predictor:
 
 
 def units(ours: np.ndarray, expected: np.ndarray, scale: float) -> float:
-    """The greatest difference in units of rounding of a scale."""
+    """The greatest difference, in rounding units of a scale."""
     expected = np.asarray(expected, np.float64).reshape(ours.shape)
     if not np.array_equal(np.isnan(ours), np.isnan(expected)):
         return float("inf")
@@ -66,11 +66,11 @@ def units(ours: np.ndarray, expected: np.ndarray, scale: float) -> float:
 
 
 def compare(predictor: Predictor, model: Model, rows: np.ndarray) -> dict[str, float]:
-    """The greatest differences of a model, by what they are compared with."""
+    """The greatest differences for a model, by what it is compared with."""
     found = {}
     predicted = predictor.run("predict", model, rows)
     margins = predictor.run("margins", model, rows)
-    # Sums are rounded by the size of the greatest; predictions are functions of them.
+    # Sums are rounded according to the greatest one; predictions are functions of the sums.
     scale = max(1.0, float(np.nanmax(np.abs(margins))))
     if model.predict is not None:
         found["library"] = units(predicted, model.predict(rows), scale)
@@ -83,7 +83,7 @@ def compare(predictor: Predictor, model: Model, rows: np.ndarray) -> dict[str, f
 
 
 def explain(predictor: Predictor, model: Model, rows: np.ndarray) -> float | None:
-    """The greatest difference of contributions, beside the greatest contribution."""
+    """The greatest difference in contributions, relative to the greatest contribution."""
     if model.explain is None:
         return None
     ours = predictor.run("explain", model, rows)
@@ -92,7 +92,7 @@ def explain(predictor: Predictor, model: Model, rows: np.ndarray) -> float | Non
 
 
 def compare_all(program: pathlib.Path, count: int, only: set[str]) -> int:
-    """Compares all models, and returns how many differ."""
+    """Compares all models, and returns the number that differ."""
     failures = models = 0
     with tempfile.TemporaryDirectory() as folder:
         predictor = Predictor(program, pathlib.Path(folder))
@@ -112,11 +112,11 @@ def compare_all(program: pathlib.Path, count: int, only: set[str]) -> int:
 
 
 def write_goldens(folder: pathlib.Path) -> None:
-    """Writes small models, and for each rows and what its library predicts."""
+    """Writes small models, each with rows and its library's predictions."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     for index, model in enumerate(all_models(folder, GOLDEN_TREES, GOLDENS)):
-        # LightGBM's checkpoints are large, and one shows what they add.
+        # LightGBM's checkpoints are large, and one is enough to show what they add.
         is_large = model.path.suffix == ".tl" and model.name.startswith("lightgbm_")
         if model.predict is None or (is_large and model.name != "lightgbm_categories"):
             model.path.unlink()

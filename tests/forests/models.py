@@ -1,4 +1,4 @@
-"""Random models of XGBoost, LightGBM and scikit-learn, with what the libraries say of rows."""
+"""Random models from XGBoost, LightGBM and scikit-learn, with the libraries' results for rows."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class Model:
 
 
 def random_rows(random: np.random.Generator, count: int, model: Model | None = None) -> Rows:
-    """Rows of which some values are missing, zero, or equal to thresholds."""
+    """Rows in which some values are missing, zero, or equal to thresholds."""
     rows = random.normal(size=(count, FEATURES)).astype(np.float32)
-    # Few different values, so that thresholds are met exactly.
+    # There are only a few different values, so thresholds are met exactly.
     rows[:, 3] = np.round(rows[:, 3] * 4) / 4
     rows[:, 4] = np.maximum(rows[:, 4], 0)
     if model is None or model.has_categories:
         rows[:, CATEGORY] = random.integers(0, 40, count)
     if model is not None and model.has_categories and model.has_unknown:
-        # Categories that no training row has.
+        # Categories that don't occur in any training row.
         rows[: count // 50, CATEGORY] = random.choice([-1, 50, 1000, 3e6, 1e9], count // 50)
     if model is None or model.has_missing:
         rows[random.random(rows.shape) < 0.1] = np.nan
@@ -57,7 +57,7 @@ def random_rows(random: np.random.Generator, count: int, model: Model | None = N
 
 
 def training(random: np.random.Generator) -> tuple[Rows, np.ndarray]:
-    """Rows with a number for each that depends on all columns."""
+    """Rows, each with a number that depends on all columns."""
     rows = random_rows(random, TRAINING_ROWS)
     full = np.nan_to_num(rows)
     score = full[:, 0] * full[:, 2] + np.sin(full[:, CATEGORY]) + full[:, 3] - full[:, 4] ** 2
@@ -287,7 +287,7 @@ def sklearn_models(folder: pathlib.Path, rounds: int, only: set[str]) -> Iterato
         yield Model(
             f"sklearn_{name}", "treelite_checkpoint", path, sklearn_predict(name, estimator),
             None, None, read, has_missing=has_missing, has_categories=name == "histogram_two",
-            # scikit-learn calls these missing, treelite sends them to the right.
+            # scikit-learn treats these as missing, and treelite sends them to the right.
             has_unknown=False,
         )
 
@@ -300,7 +300,7 @@ def sklearn_predict(name: str, estimator) -> Predict:
         if name.endswith("classes"):
             return estimator.predict_proba(rows)
         if name.endswith("two"):
-            # A forest has a leaf value for each class, boosting one for both.
+            # A forest has a leaf value for each class, and boosting has one for both.
             probabilities = estimator.predict_proba(rows)
             return probabilities if name.startswith("forest") else probabilities[:, 1]
         return estimator.predict(rows)

@@ -1,9 +1,9 @@
-"""Writes goldens of formats that today's libraries only read or no longer know.
+"""Writes golden files in formats that current libraries only read or no longer support.
 
     pip install "numpy<2" "scipy<1.12" scikit-learn==1.3.2 treelite==3.9.1 treelite_runtime==3.9.1 xgboost==1.7.6
     python tests/forests/old_formats.py crates/forest/tests/goldens
 
-XGBoost 1.7.6 writes its binary format, treelite 3.9.1 checkpoints of version 3.
+XGBoost 1.7.6 writes its binary format, and treelite 3.9.1 writes checkpoints of version 3.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FEATURES = 6
 
 
 def golden(folder: pathlib.Path, name: str, rows: np.ndarray, expected: np.ndarray) -> None:
-    """Rows and predictions beside a model."""
+    """Rows and predictions next to a model."""
     rows.astype("<f4").tofile(folder / f"{name}.rows")
     np.asarray(expected, "<f4").reshape(len(rows), -1).tofile(folder / f"{name}.expected")
 

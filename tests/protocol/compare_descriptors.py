@@ -3,10 +3,10 @@
 
 Usage: compare_descriptors.py [DESCRIPTORS]
 
-DESCRIPTORS is the file that `cargo run -p galatea-protocol --example
-dump_descriptors FILE` writes; without it the program is run here. Everything
-that travels is compared: messages, fields by name, number, type and label,
-choices, enumerations, services. The exit status is 1 if anything differs.
+DESCRIPTORS is the file that `cargo run -p galatea-protocol --example dump_descriptors
+FILE` writes; by default, this script runs that program. Everything that is transmitted is
+compared: messages, fields by name, number, type and label, choices, enumerations, and
+services. The exit status is 1 if anything differs.
 """
 
 import subprocess
@@ -20,21 +20,21 @@ from tritonclient.grpc import model_config_pb2, service_pb2
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "inference"
 
-# Items of Triton's sources that its published client doesn't have yet:
-# the full name of each field, message, value or method that may be ours alone.
+# Items in Triton's sources that its published client doesn't have yet: the full names of
+# fields, messages, values and methods that only ours may have.
 NEWER_THAN_THE_CLIENT: set[str] = set()
 
 Facts = dict[str, tuple]
 
 
 def own_files(path: Path) -> list[descriptor_pb2.FileDescriptorProto]:
-    """The files of the package in a dumped descriptor set."""
+    """The package's files in a dumped descriptor set."""
     every = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes())
     return [file for file in every.file if file.package == PACKAGE]
 
 
 def client_files() -> list[descriptor_pb2.FileDescriptorProto]:
-    """The files of the package in Triton's client."""
+    """The package's files in Triton's client."""
     files = []
     for module in (model_config_pb2, service_pb2):
         file = descriptor_pb2.FileDescriptorProto()
@@ -44,7 +44,7 @@ def client_files() -> list[descriptor_pb2.FileDescriptorProto]:
 
 
 def message_facts(message: descriptor_pb2.DescriptorProto, scope: str) -> Facts:
-    """Everything about a message and what is nested in it, by full name."""
+    """Everything about a message and its nested definitions, by full name."""
     name = f"{scope}.{message.name}"
     facts: Facts = {name: ("message", "map entry" if message.options.map_entry else "")}
     choices = [choice.name for choice in message.oneof_decl]
@@ -115,7 +115,7 @@ def order_facts(files: list[descriptor_pb2.FileDescriptorProto]) -> Facts:
 
 
 def differences(ours: Facts, theirs: Facts) -> list[str]:
-    """One line for each thing that is not the same on both sides."""
+    """One line for each item that differs between the two sides."""
     lines = []
     for name in sorted(ours.keys() | theirs.keys()):
         if name in NEWER_THAN_THE_CLIENT and name not in theirs:

@@ -1,4 +1,4 @@
-"""Fixtures: the package with the extension under test, models, servers."""
+"""Fixtures: the package with the extension under test, models, and servers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Puts the package together: its sources, and the extension beside them."""
+    """Assembles the package: its sources, with the extension next to them."""
     extension = config.getoption("--extension")
     if extension is None:
         raise pytest.UsageError("--extension is needed")
@@ -94,7 +94,7 @@ def pytest_unconfigure() -> None:
 
 
 def write_model(repository: pathlib.Path, name: str, config: str) -> pathlib.Path:
-    """Writes a model's configuration; returns the folder of its version."""
+    """Writes a model's configuration; returns its version directory."""
     version = repository / name / "1"
     version.mkdir(parents=True)
     (version.parent / "config.pbtxt").write_text(config)
@@ -115,7 +115,7 @@ def _add() -> onnx.ModelProto:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A repository: identities of each type, `add`, `counter` and `describe`."""
+    """A repository with identity models for each type, `add`, `counter` and `describe`."""
     repository = tmp_path_factory.mktemp("models")
     for kind in ("BOOL", "INT32", "FP16", "FP32", "BF16", "STRING"):
         write_model(repository, f"identity_{kind.lower()}", IDENTITY % (kind, kind))
@@ -148,7 +148,7 @@ def start(models: pathlib.Path) -> Iterator[Start]:
 
 @pytest.fixture
 def run_program(tmp_path: pathlib.Path, models: pathlib.Path) -> Callable[[str], str]:
-    """Runs a program in a process of its own. It must end well and silently."""
+    """Runs a program in a separate process. It must succeed without output."""
 
     def _run(text: str) -> str:
         path = tmp_path / "program.py"

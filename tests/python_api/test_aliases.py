@@ -1,7 +1,7 @@
-"""Programs that were written for Triton's packages, under the names of these packages.
+"""Tests of programs that were written for Triton's packages, under these packages' names.
 
-The steps are those of Triton's tutorials: a shell with an identity model, a server behind an
-endpoint that writes responses as JSON, and allocators of memory as its older releases had them.
+The steps are from Triton's tutorials: a shell with an identity model, a server behind an
+endpoint that writes responses as JSON, and memory allocators as in its older releases.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ server.stop()
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The model of the programs."""
+    """The programs' model."""
     folder = tmp_path_factory.mktemp("aliases")
     (write_model(folder, "identity", CONFIG) / "model.py").write_text(MODEL)
     return folder
@@ -131,7 +131,7 @@ def test_the_frontends(repository: pathlib.Path) -> None:
 
 
 class Counting(galatea.MemoryAllocator):
-    """Counts what it makes."""
+    """Counts what it allocates."""
 
     def __init__(self, less: int = 0) -> None:
         self.made: list[tuple[int, galatea.MemoryType, int]] = []

@@ -1,4 +1,4 @@
-"""The private modules of Triton's package: the C API in Python, and names of types."""
+"""Tests of the private modules of Triton's package: the C API in Python, and the names of types."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ensemble_scheduling { step {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A server with `plain`, `levels` with priorities and `ensemble`."""
+    """A server with `plain`, `levels` (which has priorities) and `ensemble`."""
     repository = tmp_path_factory.mktemp("bindings")
     for name, config in (
         ("plain", CONFIG), ("levels", CONFIG + PRIORITIES), ("ensemble", ENSEMBLE)

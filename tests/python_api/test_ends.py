@@ -1,4 +1,5 @@
-"""Programs that end, each in a process of its own: without a crash, a hang or a word."""
+"""Tests of programs that end, each in a separate process, without a crash, a hang or any
+output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Network doors of a server in the program's process, with the real clients."""
+"""Tests of network doors for a server in the program's process, with the real clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def open_door(frontend: type, server: galatea.Server, **options: Any) -> Any:
 
 
 def ask(client_kind: Any, port: int, text: str) -> str:
-    """Sends a text to an identity."""
+    """Sends a text to an identity model."""
     client = client_kind.InferenceServerClient(url=f"127.0.0.1:{port}")
     try:
         value = client_kind.InferInput("INPUT0", [1, 1], "BYTES")
@@ -70,7 +70,7 @@ def test_a_door_serves(start: Start, frontend: type, clients: Any) -> None:
 
 @pytest.mark.parametrize("frontend, clients", KINDS)
 def test_a_door_outlives_its_server(start: Start, frontend: type, clients: Any) -> None:
-    """In Triton a request to the door of a stopped server crashes the program."""
+    """In Triton, a request to the door of a stopped server crashes the program."""
     server = start("identity_string")
     with new_door(frontend, server) as door:
         server.stop()
@@ -93,7 +93,7 @@ def test_both_doors_and_metrics(start: Start) -> None:
         assert count() == 0
         assert ask(tritonclient.http, http.port, "a") == "a"
         assert ask(tritonclient.grpc, grpc.port, "b") == "b"
-        # In process, at the same time.
+        # They run in the same process, at the same time.
         [_] = server.model("identity_string").infer(inputs={"INPUT0": [["c"]]})
         assert count() == 3
 

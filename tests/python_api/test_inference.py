@@ -1,4 +1,4 @@
-"""Requests and responses: from one thread, from many, and in loops of asyncio."""
+"""Tests of requests and responses: from one thread, from many threads, and in asyncio loops."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_wrong_requests_are_refused(start: Start) -> None:
         model.infer(inputs=good, priority="high")
     with pytest.raises(galatea.InvalidArgumentError, match="queue.SimpleQueue"):
         model.infer(inputs=good, response_queue=asyncio.Queue())
-    # Good ones still are served.
+    # Valid requests are still served.
     for place in ("cpu", galatea.MemoryType.CPU, (galatea.DLDeviceType.kDLCPU, 0)):
         [response] = model.infer(inputs=good, output_memory_type=place)
         numpy.testing.assert_array_equal(response.outputs["SUM"], array(4, 6))
@@ -134,7 +134,7 @@ def test_errors_are_raised_or_returned(start: Start) -> None:
         list(model.infer(inputs={"COUNT": numpy.array([[-1]], numpy.int32)}))
     assert raised.value.code == "INVALID_ARG"
     assert isinstance(raised.value.args[1], galatea.InferenceResponse)
-    # Another process gets the error without the response, which belongs to this one's server.
+    # Another process gets the error without the response, which belongs to this process's server.
     other = pickle.loads(pickle.dumps(raised.value))
     assert (type(other), other.args) == (type(raised.value), raised.value.args[:1])
     responses = model.infer(
@@ -154,7 +154,7 @@ def test_a_decoupled_model_sends_many_responses(start: Start) -> None:
 
 
 def test_waiting_holds_up_no_other_thread(start: Start) -> None:
-    """A thread waits for a response that only another thread can end."""
+    """A thread waits for a response that only another thread can complete."""
     model = start("counter").model("counter")
     responses = model.infer(
         inputs={"COUNT": numpy.array([[1 << 20]], numpy.int32)}, raise_on_error=False)
@@ -168,7 +168,7 @@ def test_waiting_holds_up_no_other_thread(start: Start) -> None:
 
 
 def test_loading_holds_up_no_other_thread(start: Start, tmp_path: pathlib.Path) -> None:
-    """A model waits while it loads until another thread lets it."""
+    """A model's load waits until another thread lets it continue."""
     gate = tmp_path / "gate"
     version = tmp_path / "models/waiting/1"
     version.mkdir(parents=True)
@@ -251,7 +251,7 @@ def test_async_errors_and_cancellation(start: Start) -> None:
         assert last.final
 
     async def abandoned() -> None:
-        """A task that waits is cancelled; the request goes on, and no response is lost."""
+        """A waiting task is cancelled; the request continues, and no response is lost."""
         responses = model.async_infer(inputs={"COUNT": numpy.array([[50]], numpy.int32)})
         seen = 0
         while seen < 51:
@@ -272,7 +272,7 @@ def test_async_errors_and_cancellation(start: Start) -> None:
 
 
 def test_response_queues(start: Start) -> None:
-    """Responses come to a queue without iterating, and to the iterators as well."""
+    """Responses arrive in a queue without iteration, and in the iterators as well."""
     model = start("add").model("add")
     inputs = {"A": array(1, 2), "B": array(3, 4)}
     both = queue.SimpleQueue()
@@ -299,7 +299,7 @@ def test_response_queues(start: Start) -> None:
 
 def test_inputs_live_as_long_as_their_request_and_no_longer(start: Start) -> None:
     class Owner(numpy.ndarray):
-        """An array that can be referred to weakly."""
+        """An array that supports weak references."""
 
     model = start("identity_fp32").model("identity_fp32")
     given = numpy.zeros((1, 1000), numpy.float32).view(Owner)
@@ -309,7 +309,7 @@ def test_inputs_live_as_long_as_their_request_and_no_longer(start: Start) -> Non
     [response] = responses
     del responses
     gc.collect()
-    # The server's reference is released when Python's lock is next taken by its module.
+    # The server's reference is released when its module next acquires Python's lock.
     [_] = model.infer(inputs={"INPUT0": array(1)})
     gc.collect()
     assert seen() is None
@@ -317,7 +317,7 @@ def test_inputs_live_as_long_as_their_request_and_no_longer(start: Start) -> Non
 
 
 def test_memory_stays_flat(start: Start) -> None:
-    """Neither requests nor responses are kept: counted in objects, not bytes."""
+    """Neither requests nor responses are kept. This counts objects, not bytes."""
     model = start("identity_fp32").model("identity_fp32")
 
     def some() -> int:

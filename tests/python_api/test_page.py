@@ -1,4 +1,4 @@
-"""What docs/python_api.md shows works as it says."""
+"""Checks that the examples in docs/python_api.md work as described."""
 
 from __future__ import annotations
 

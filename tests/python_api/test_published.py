@@ -1,8 +1,9 @@
-"""Triton's published programs for its packages `tritonserver` and `tritonfrontend`, as they are.
+"""Runs Triton's unmodified published programs for its packages `tritonserver` and `tritonfrontend`.
 
-Skipped unless GALATEA_TRITON_EXAMPLES names a folder with checkouts of Triton's repositories
-`core`, `server` and `tutorials`. Files run where their repository has them, in a copy of its
-folder, because some write beside themselves. docs/python_api.md says what runs and what does not.
+Skipped unless GALATEA_TRITON_EXAMPLES names a directory with checkouts of Triton's repositories
+`core`, `server` and `tutorials`. Files run at their location in the repository, in a copy of their
+directory, because some write files next to themselves. docs/python_api.md says which ones run and
+which don't.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ DOWNLOAD = "downloads a tokenizer"
 
 @dataclasses.dataclass
 class Report:
-    """What a suite's tests came to, by their class and name."""
+    """The results of a suite's tests, by class and name."""
 
     passed: list[str]
     failed: list[str]
@@ -79,7 +80,7 @@ class Report:
 
     @staticmethod
     def read(path: pathlib.Path) -> Report:
-        """Reads a report in the format of JUnit."""
+        """Reads a report in JUnit's format."""
         report = Report([], [], {})
         for case in xml.parse(path).iter("testcase"):
             kind = case.get("classname", "").split(".")[-1]
@@ -94,7 +95,8 @@ class Report:
         return report
 
     def check(self, excluded: Mapping[str, str], passed_min: int) -> None:
-        """Only tests with these starts may fail, and each start must have one that fails."""
+        """Only tests whose names start with one of these may fail, and each of these must have
+        one that fails."""
         starts = tuple(excluded)
         assert [name for name in self.failed if not name.startswith(starts)] == []
         stale = [
@@ -106,31 +108,31 @@ class Report:
 
 @pytest.fixture(scope="module")
 def python() -> pathlib.Path:
-    """An interpreter with what the programs import."""
+    """An interpreter with the packages that the programs import."""
     return environment("published", *PACKAGES)
 
 
 class Place:
-    """Copies of folders of the checkouts, and our packages for the programs there."""
+    """Copies of directories from the checkouts, and our packages for the programs in them."""
 
     def __init__(self, python: pathlib.Path, folder: pathlib.Path) -> None:
         self.python = python
         self.folder = folder
 
     def copy(self, name: str) -> pathlib.Path:
-        """A folder of a checkout."""
+        """A directory of a checkout."""
         copied = self.folder / name
         shutil.copytree(pathlib.Path(CHECKOUTS, name), copied)
         return copied
 
     def run(self, work: pathlib.Path, *arguments: object, **variables: str) -> str:
-        """The output of a program, which must end well."""
+        """The output of a program, which must succeed."""
         done = self._run(work, *arguments, **variables)
         assert done.returncode == 0, done.stdout
         return done.stdout
 
     def suite(self, work: pathlib.Path, *arguments: str, **variables: str) -> Report:
-        """What tests come to that pytest finds."""
+        """The results of the tests that pytest finds."""
         path = self.folder / "report.xml"
         options = ["-q", "-p", "no:cacheprovider", f"--junitxml={path}"]
         done = self._run(work, "-m", "pytest", *options, *arguments, **variables)
@@ -149,7 +151,7 @@ class Place:
                 cwd=work,
                 env={
                     **os.environ,
-                    # Without it a tokenizer of a folder is looked for on the network too.
+                    # Otherwise, a tokenizer in a directory is also searched for on the network.
                     "HF_HUB_OFFLINE": "1",
                     "PATH": os.pathsep.join(programs),
                     "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -164,14 +166,14 @@ class Place:
 
 @pytest.fixture
 def place(python: pathlib.Path, tmp_path: pathlib.Path) -> Place:
-    """Where the programs run."""
+    """The directory in which the programs run."""
     return Place(python, tmp_path)
 
 
 def test_the_tests_of_the_package(place: Place) -> None:
     report = place.suite(place.copy(CORE_TESTS), "test_api.py")
     report.check({}, passed_min=19)
-    # The published file leaves out its `test_stop` itself.
+    # The published file itself skips its `test_stop`.
     others = {name for name in report.skipped if not name.endswith("test_stop")}
     assert {report.skipped[name].split(", ")[-1] for name in others} <= {
         "cupy not installed", "torch not installed"
@@ -185,7 +187,7 @@ def test_the_tests_of_the_bindings(place: Place) -> None:
 
 
 def test_the_tests_of_the_frontends(place: Place) -> None:
-    # The published file leaves out most of its tests because of Triton's Python backend.
+    # The published file skips most of its tests because of Triton's Python backend.
     report = place.suite(place.copy(FRONTEND_TESTS), "--runxfail", "test_kserve.py")
     report.check({"TestKServe::test_http_req_during_shutdown": FROZEN}, passed_min=24)
 
@@ -243,7 +245,7 @@ def test_the_frontend_for_openai(place: Place) -> None:
 
 
 def test_the_tutorial(place: Place) -> None:
-    """Its blocks of Python. Only the path of the container's models is replaced."""
+    """Its Python blocks. Only the path of the container's models is replaced."""
     tutorial = place.copy(TUTORIAL)
     text = (tutorial / "README.md").read_text()
     section = text[text.index("## Hello World") : text.index("## Stable Diffusion\n")]
@@ -319,7 +321,7 @@ print(result)
 
 
 def deployed(place: Place, name: str) -> Callable[..., str]:
-    """Runs calls of a tutorial's deployment."""
+    """Makes calls to a tutorial's deployment."""
     tutorial = place.copy(f"{TUTORIAL}/examples/{name}")
     packages = place.folder / "packages"
     for path, text in STAND_INS.items():
@@ -338,7 +340,7 @@ def test_the_deployment_on_ray_serve(place: Place) -> None:
     models = place.folder / "models"
     shutil.copytree(pathlib.Path(CHECKOUTS, TUTORIAL, "identity-models"), models)
     (write_model(models, "stable_diffusion_xl", PICTURE_CONFIG) / "model.py").write_text(PICTURE)
-    # The deployment's name for a repository that is not in its container.
+    # The deployment's name for a repository that isn't in its container.
     output = deployed(place, "rayserve")(RAY_CALLS, S3_BUCKET_URL=str(models))
     assert output.splitlines()[-1] == "hello"
     assert (place.folder / "picture.png").read_bytes().startswith(b"\x89PNG")

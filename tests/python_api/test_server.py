@@ -1,4 +1,4 @@
-"""Servers: options, start and stop, models, metadata, metrics and the log."""
+"""Tests of servers: options, start and stop, models, metadata, metrics and the log."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_several_servers_and_forgotten_ones(models: pathlib.Path) -> None:
     servers[0].stop()
     del servers
     gc.collect()
-    # The model keeps its server.
+    # The model keeps its server alive.
     [response] = model.infer(inputs={"A": array(1, 2), "B": array(3, 4)})
     numpy.testing.assert_array_equal(response.outputs["SUM"], array(4, 6))
 

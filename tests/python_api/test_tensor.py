@@ -1,4 +1,4 @@
-"""Tensors, and their memory for and from other libraries."""
+"""Tests of tensors, and of exchanging their memory with other libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from galatea import DataType, DLDeviceType, MemoryType
 
 @pytest.fixture(autouse=True)
 def no_tensor_stays() -> None:
-    """Every tensor of a test is freed at its end."""
+    """Every tensor of a test is freed at the end of the test."""
     yield
     gc.collect()
     assert not [one for one in gc.get_objects() if isinstance(one, galatea.Tensor)]
@@ -37,7 +37,7 @@ def test_a_tensor_refers_to_an_arrays_memory() -> None:
     first = numpy.from_dlpack(tensor)
     assert first.ctypes.data == address
     assert sys.getrefcount(tensor) - 1 == 2
-    # The shape of an array that was made stays.
+    # The shape of an array that has been created stays the same.
     tensor.shape = [6]
     assert first.shape == (2, 3)
     second = numpy.from_dlpack(tensor)
@@ -58,7 +58,7 @@ def test_many_tensors_leave_no_memory() -> None:
         await asyncio.gather(*(one() for _ in range(50)))
 
     asyncio.run(crowd())
-    # Capsules without a user free their tensors too.
+    # Unused capsules free their tensors too.
     for _ in range(50):
         galatea.Tensor.from_dlpack(numpy.ones(1 << 20)).__dlpack__()
 
@@ -83,7 +83,7 @@ def test_types(kind: str, data_type: DataType) -> None:
 
 
 class Foreign:
-    """An object that supports DLPack and owns its memory in its capsule alone."""
+    """An object that supports DLPack, and whose memory is owned only by its capsule."""
 
     def __init__(self, source: numpy.ndarray, device: int = 1) -> None:
         self.source = source
@@ -117,7 +117,7 @@ def test_memory_of_other_libraries() -> None:
 
 
 def test_bfloat16_passes_through() -> None:
-    """Numpy has no such type; other libraries do."""
+    """Numpy has no such type, but other libraries do."""
     words = numpy.array([0x3F80, 0x4000], numpy.uint16)
     memory = galatea.MemoryBuffer.from_dlpack(words)
     tensor = galatea.Tensor(DataType.BF16, [2], memory)

@@ -1,4 +1,4 @@
-"""The types of the package: its own, those of the extension, and what programs see of them."""
+"""Tests of the package's types: its own, those of the extension, and those that programs see."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def python() -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """What mypy knows of numpy from one test to the next."""
+    """mypy's cached knowledge of numpy, which the tests share."""
     return tmp_path_factory.mktemp("mypy")
 
 

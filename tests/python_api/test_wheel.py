@@ -1,7 +1,7 @@
-"""The wheel, in a fresh virtual environment: from the installation to the first answer.
+"""Tests of the wheel in a fresh virtual environment, from the installation to the first response.
 
-With `GALATEA_TEST_WHEEL`, the path of a wheel that `cargo xtask wheel` built. It installs packages
-from PyPI.
+They need `GALATEA_TEST_WHEEL`, the path of a wheel that `cargo xtask wheel` built. It installs
+packages from PyPI.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ with galatea.Server(model_repository="models") as server:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
-    """A folder with an environment without packages, and models."""
+    """A directory with an environment without packages, and models."""
     folder = tmp_path_factory.mktemp("place")
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     version = folder / "models/add/1"
@@ -54,7 +54,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
 
 
 def environment() -> dict[str, str]:
-    """The environment's variables without those that name a library or a Python."""
+    """The environment's variables, except those that name a library or a Python."""
     left_out = ("GALATEA_ONNXRUNTIME_LIBRARY", "PYTHONPATH", "VIRTUAL_ENV")
     return {name: value for name, value in os.environ.items() if name not in left_out}
 
@@ -73,7 +73,7 @@ def serving(place: pathlib.Path, name: str, port: int) -> Iterator[subprocess.Po
 
 
 def answer(port: int, process: subprocess.Popen[bytes]) -> bytes:
-    """The first answer of the model, as soon as there is one."""
+    """The model's first response, as soon as there is one."""
     while process.poll() is None:
         with contextlib.suppress(OSError):
             url = f"http://127.0.0.1:{port}/v2/models/add/infer"
@@ -113,7 +113,7 @@ def test_what_is_installed_works(place: pathlib.Path) -> None:
 
 
 def test_the_quick_start(place: pathlib.Path) -> None:
-    """Everything on the page, with the program that is installed."""
+    """Everything on the page, with the installed program."""
     page = "tests/clients/test_pages.py::test_what_the_page_shows[quick_start.md]"
     tests = [sys.executable, "-m", "pytest", "-q", page]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Fixtures of the worker's tests."""
+"""Fixtures for the worker's tests."""
 
 import functools
 import os
@@ -64,7 +64,7 @@ def _has_numpy(python):
 
 @pytest.fixture(autouse=True)
 def skip_without_numpy(request, python):
-    """Leaves out what needs numpy where the workers' interpreter has none."""
+    """Skips tests that need numpy if the workers' interpreter has none."""
     if request.node.get_closest_marker("numpy") and not _has_numpy(python):
         pytest.skip("the workers have no numpy")
 

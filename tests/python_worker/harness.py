@@ -1,4 +1,4 @@
-"""Plays the server: starts a worker as the server does and speaks the wire with it."""
+"""Plays the server's role: starts a worker as the server does, and uses its protocol."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Cursor:
 
 
 class Tensor:
-    """A tensor on the wire: content or a place in an arena."""
+    """A tensor on the wire: either its content or its location in an arena."""
 
     def __init__(self, name, kind, shape, content=b"", place=0, offset=0, length=None):
         self.name, self.kind, self.shape = name, kind, list(shape)
@@ -118,7 +118,7 @@ def request(key, inputs, id="", correlation=0, flags=0, timeout=0, parameters=""
 
 
 def send_sources(sock, sources=None):
-    """What a process is sent first."""
+    """The first message to a process."""
     boot = (WORKER / "bootstrap.py").read_bytes()
     body = json.dumps(sources or bundle()).encode()
     sock.sendall(struct.pack("<I", len(boot)) + boot)
@@ -201,7 +201,7 @@ class Worker:
         self.b.sendall(struct.pack("<IB", len(payload) + 1, kind) + payload)
 
     def wait_until_read(self):
-        """Waits until the worker has taken all that was sent to it."""
+        """Waits until the worker has received everything that was sent to it."""
         unread = array.array("i", [1])
         patience = time.monotonic() + ANSWER_SECONDS
         while unread[0]:
@@ -224,7 +224,7 @@ class Worker:
                 "module_paths": [str(version), str(version.parent)], **more}
 
     def ask(self, kind, payload=b""):
-        """Answer to a command: ('ok', object) or ('failed', code, text)."""
+        """The reply to a command: ('ok', object) or ('failed', code, text)."""
         self.send(kind, payload)
         found, cursor = self.read_a()
         if found == OK_JSON:
@@ -295,7 +295,7 @@ class Worker:
         return key, flags, response
 
     def is_ready(self, number=1):
-        """What the model says of its readiness: True, False, or (code, text)."""
+        """The model's readiness: True, False, or (code, text)."""
         self.send_b(IS_READY, struct.pack("<Q", number))
         cursor = self.expect_b(READY)
         assert cursor.take("Q") == number
@@ -341,18 +341,18 @@ class Template:
         self.ready = self.answer()
 
     def answer(self):
-        """What it answers."""
+        """Its reply."""
         size = struct.unpack("<I", Worker._exactly(self.control, 4))[0]
         return json.loads(Worker._exactly(self.control, size))
 
     def ask(self, fds=(), **question):
-        """Asks it, and waits for the answer."""
+        """Sends it a request, and waits for the reply."""
         data = json.dumps(question).encode()
         socket.send_fds(self.control, [struct.pack("<I", len(data)) + data], fds)
         return self.answer()
 
     def with_numpy(self):
-        """A template that it forks, which imports numpy."""
+        """A template that it forks and that imports numpy."""
         other = object.__new__(Template)
         other.control, theirs = socket.socketpair()
         lifeline, other.lifeline = os.pipe()
@@ -393,7 +393,7 @@ class ForkedWorker(Worker):
         self._begin()
 
     def status(self):
-        """How it has ended, once it has."""
+        """The way in which it ended, once it has."""
         return self.template.ask(do="reap", pid=self.pid)["status"]
 
     def close(self):
@@ -405,7 +405,7 @@ class ForkedWorker(Worker):
 
 
 def write_model(folder, source):
-    """Writes model.py as version 1 of model `m`; gives its path."""
+    """Writes model.py as version 1 of the model `m`; returns its path."""
     path = Path(folder) / "m" / "1" / "model.py"
     path.parent.mkdir(parents=True)
     path.write_text(textwrap.dedent(source))

@@ -1,4 +1,4 @@
-"""Measures what a worker costs: CPU of its process per request, start, memory.
+"""Measures a worker's cost: its process's CPU time per request, start time and memory.
 
 Run it as a program: ``python measure.py [INTERPRETER]``.
 """
@@ -22,7 +22,7 @@ SENDER = model("""sender = requests[0].get_response_sender()
 
 
 def cpu_ns(pid):
-    """CPU time of all threads of a process."""
+    """The CPU time of all threads of a process."""
     folder = f"/proc/{pid}/task"
     return sum(int(open(f"{folder}/{task}/schedstat").read().split()[0])
                for task in os.listdir(folder))
@@ -37,7 +37,7 @@ def started(python, source, decoupled=False):
 
 
 def per_request(worker, payload, count):
-    """Microseconds of CPU of the worker, and of the wall, per execution."""
+    """The worker's CPU time and the elapsed time per execution, in microseconds."""
     body = struct.pack("<IB", len(payload) + 5, EXECUTE) + struct.pack("<I", 1) + payload
 
     def run(times):

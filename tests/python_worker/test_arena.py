@@ -1,4 +1,4 @@
-"""The allocator of the output arena."""
+"""Tests of the output arena's allocator."""
 
 import mmap
 import os
@@ -18,7 +18,7 @@ PAGE = arena.PAGE_BYTES
 
 @pytest.fixture
 def memory():
-    """An open arena of 1024 pages and the descriptor of its memory."""
+    """An open arena with 1024 pages, and its memory's descriptor."""
     fd = os.memfd_create("test")
     os.ftruncate(fd, 1024 * PAGE)
     opened = arena.OutputArena()
@@ -47,7 +47,7 @@ def test_blocks_never_overlap(memory):
         assert all(end <= other or offset >= last for other, last in used.items())
         used[offset] = end
     opened.free(list(used), strict=True)
-    # All of it is one block again, or lies above what was ever taken.
+    # All of it is a single block again, or lies beyond everything that was ever allocated.
     assert opened.take(opened.size) == 0
 
 

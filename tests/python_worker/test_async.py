@@ -1,4 +1,4 @@
-"""`async def execute`."""
+"""Tests of `async def execute`."""
 
 import pytest
 from harness import LOG, request

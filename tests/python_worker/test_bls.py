@@ -1,4 +1,4 @@
-"""Calls of other models."""
+"""Tests of calls to other models."""
 
 import struct
 
@@ -12,7 +12,7 @@ MAKE = """pb_utils.InferenceRequest(
 
 
 def read_call(worker, cursor):
-    """Fields of a CALL."""
+    """The fields of a CALL."""
     call = {"id": cursor.take("Q"), "stream": cursor.take("B"), "parent": cursor.take("Q"),
             "model": cursor.text(), "version": cursor.take("q"), "request_id": cursor.text()}
     kind = cursor.take("B")
@@ -30,7 +30,7 @@ def read_call(worker, cursor):
 
 
 def reply(call, flags=3, tensors=(), parameters="", error=None, empty=False):
-    """Payload of a CALL_REPLY."""
+    """The payload of a CALL_REPLY."""
     head = struct.pack("<QB", call, flags)
     if empty:
         return head
@@ -65,7 +65,8 @@ SYNC = """
 
 
 def test_texts_may_be_bytes(load):
-    """As elements of BYTES tensors are, from which models take the names of others."""
+    """They have the form of elements of BYTES tensors, from which models take the names of
+    other models."""
     worker = load(model("""call = pb_utils.InferenceRequest(
                     model_name=b"other", request_id=b"mine", inputs=[],
                     requested_output_names=[b"OUT", bytearray(b"\\xff")])
@@ -375,7 +376,7 @@ def test_reply_to_a_call_that_was_never_made(load):
 
 
 def test_parameters_that_no_integer_of_64_bits_holds(load):
-    """They are refused where they are sent, as in Triton, and nowhere else."""
+    """As in Triton, they are refused where they are sent, and nowhere else."""
     worker = load(f"""
         import triton_python_backend_utils as pb_utils
 

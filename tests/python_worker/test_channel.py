@@ -1,4 +1,4 @@
-"""Frames on the sockets."""
+"""Tests of frames on the sockets."""
 
 import socket
 import struct

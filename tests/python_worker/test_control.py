@@ -1,4 +1,4 @@
-"""Model control, metrics and the log."""
+"""Tests of model control, metrics and the log."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ from test_failures import model
 
 
 def answer(worker, kind, value=None, error=None):
-    """Reads a question of a kind and answers it; gives the question."""
+    """Reads a question of a given kind and replies to it; returns the question."""
     cursor = worker.expect_b(kind)
     number, question = cursor.take("Q"), json.loads(cursor.text())
     cursor.end()
@@ -23,7 +23,7 @@ def answer(worker, kind, value=None, error=None):
 
 
 def ask(load, code, **options):
-    """A worker whose model runs `code`; what it prints comes as a parameter."""
+    """A worker whose model runs `code`; its output is passed as a parameter."""
     worker = load(model(f"""say = []
                 try:
                     {code}
@@ -117,7 +117,7 @@ def test_counter(start, tmp_path):
     worker = metric(start, tmp_path, "COUNTER", 'labels={"a": "b"}',
                     "self.metric.increment(2), self.metric.value()")
     assert worker.question == {"op": "metric", "family": 4, "labels": {"a": "b"}}
-    # An increment that can't fail isn't waited for.
+    # There is no wait for an increment that can't fail.
     assert answer(worker, METRIC) == (
         {"op": "increment", "metric": 9, "value": 2.0}, False)
     assert answer(worker, METRIC, {"value": 2.5}) == (

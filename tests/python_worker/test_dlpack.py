@@ -1,4 +1,4 @@
-"""DLPack from and for other libraries."""
+"""Tests of DLPack, from and for other libraries."""
 
 import struct
 
@@ -9,7 +9,7 @@ from test_failures import failure, model
 
 CONFIG = {"output": [{"name": "OUT"}, {"name": "IN"}]}
 
-# A library of its own: consumes capsules through numpy.
+# A separate library that consumes capsules through numpy.
 HEAD = """import numpy as np
         import ctypes, gc
 
@@ -82,7 +82,7 @@ def test_empty_tensor(load):
 
 @pytest.mark.numpy
 def test_an_empty_tensor_of_another_library_may_have_any_strides(load):
-    """PyTorch's first one is 1 where numpy's is 0."""
+    """PyTorch's first value is 1 where numpy's is 0."""
     worker = load(model("""import galatea_worker.dlpack as own
                 own._check_strides((2, 0), [1, 1])
                 empty = np.ones((4, 0), np.float32)[::2]

@@ -1,4 +1,4 @@
-"""Requests in, results out."""
+"""Tests of requests and results."""
 
 import struct
 import time
@@ -19,7 +19,7 @@ IDENTITY = """
             return responses
 """
 
-# Returns its input tensors as they are: no array is made of them.
+# Returns its input tensors unchanged, without creating arrays from them.
 PASS = """
     import triton_python_backend_utils as pb_utils
 
@@ -31,13 +31,13 @@ ANY_OUTPUT = {"name": "m", "output": [{"name": "IN"}, {"name": "OUT"}]}
 
 
 def outputs(result):
-    """Output tensors of each request of a result."""
+    """The output tensors of each request in a result."""
     assert result["outcome"] == 0, result
     return [entry["response"]["tensors"] for entry in result["requests"]]
 
 
 def block(worker, content, kind="FP32", shape=None, offset=4096, name="IN"):
-    """A tensor that lies in the input arena."""
+    """A tensor that is in the input arena."""
     worker.inputs[offset:offset + len(content)] = content
     return Tensor(name, kind, shape or [len(content) // 4], place=1, offset=offset,
                   length=len(content))
@@ -101,7 +101,7 @@ def test_long_output_goes_into_the_output_arena(load):
         values = struct.unpack("<9000i", one.content)
         assert values[:3] == (0, 100, 200) and values[-1] == 8999
         seen.append({one.offset, two.offset})
-    # The blocks of the first result were free again when the second was made.
+    # The blocks of the first result were free again when the second was created.
     assert seen[0] == seen[1]
 
 
@@ -149,7 +149,7 @@ def test_input_named_in_a_result_is_not_released_before_it_was_read(load, tmp_pa
     """)
     result = worker.execute(request(1, [block(worker, bytes(32768))]))
     assert outputs(result)[0]["OUT"].place == 1 and result["released"] == []
-    # Once the model has forgotten it, nothing may come on B.
+    # Once the model has dropped it, nothing may arrive on B.
     sent.touch()
     while not gone.exists():
         time.sleep(0.001)
@@ -304,6 +304,6 @@ def test_full_arena_fails_the_request_only(load):
     result = worker.execute(request(1, [], timeout=2 << 20))
     assert result["outcome"] == 2
     assert "no room for a tensor of 2097152 bytes" in result["message"]
-    # There is just room for both if the block of the first tensor is free again.
+    # There is only enough room for both if the first tensor's block is free again.
     output = outputs(worker.execute(request(2, [], timeout=248 * 4096)))[0]["OUT"]
     assert output.content == b"\1" * 248 * 4096

@@ -1,4 +1,4 @@
-"""Models that fail, or return what they mustn't."""
+"""Tests of models that fail, or return something that they must not."""
 
 import pytest
 from harness import fp32, request
@@ -7,7 +7,7 @@ PREFIX = "Failed to process the request(s) for model 'm_0_0', message: "
 
 
 def failure(worker, *requests):
-    """Message with which an execution fails."""
+    """The message with which an execution fails."""
     result = worker.execute(*(requests or [request(1, [])]))
     assert result["outcome"] == 2 and result["code"] == 1, result
     assert result["message"].startswith(PREFIX)
@@ -152,7 +152,7 @@ def test_rescheduling(load):
     assert result["outcome"] == 0
     assert result["requests"] == [{"key": key, "flags": 2, "response": None}
                                   for key in (1, 2)]
-    # Nothing is said about their end: the next execution is answered as usual.
+    # Nothing is reported about their end, and the next execution gets a reply as usual.
     worker.execute(request(1, []))
 
 

@@ -1,4 +1,4 @@
-"""Frames that repeat are read by what is known of the first one."""
+"""Tests of repeated frames, which are read using what is known from the first one."""
 
 import struct
 import sys
@@ -36,7 +36,7 @@ def execute_frame(key, *tensors, identifier="", wanted=(), count=1):
 
 
 def read_often(frame, times=2 * _PAUSE):
-    """Long enough that its form is known."""
+    """It is long enough for its form to be known."""
     for _ in range(times):
         get_requests(frame, OWN)
 

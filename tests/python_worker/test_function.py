@@ -1,4 +1,5 @@
-"""Models that are one function: their configurations, and calls of the function."""
+"""Tests of models that consist of a single function: their configurations, and calls of the
+function."""
 
 import struct
 
@@ -19,7 +20,7 @@ def tensor(name, datatype, dims, **more):
 
 
 def complete(start, tmp_path, source, given=None):
-    """What the worker completes, or the text of its refusal."""
+    """The configuration that the worker completes, or the text of its refusal."""
     path = harness.write_model(tmp_path, source)
     answer = start().auto_complete(path, config=given or config())
     return answer[1] if answer[0] == "ok" else answer[2]
@@ -27,7 +28,7 @@ def complete(start, tmp_path, source, given=None):
 
 @pytest.fixture
 def serve(start, tmp_path):
-    """Starts a worker with a function, configured as it asks for."""
+    """Starts a worker with a function, configured as the worker requests."""
 
     def begin(source):
         path = harness.write_model(tmp_path, source)
@@ -62,7 +63,7 @@ def texts(content):
 
 
 def outputs(worker, *requests):
-    """Shape and content of the outputs of each request, or its error."""
+    """The shape and content of each request's outputs, or its error."""
     result = worker.execute(*requests)
     assert result["outcome"] == 0, result
     return [_of(one["response"]) for one in result["requests"]]
@@ -106,7 +107,7 @@ def test_batches_and_streams_are_configured(start, tmp_path):
 
 
 def test_a_class_comes_first(start, tmp_path):
-    """Models of Triton may have a function of that name for themselves."""
+    """Triton models may have a function with that name for their own use."""
     assert complete(start, tmp_path, """
         def predict(x): ...
 
@@ -194,7 +195,7 @@ def test_values_of_python(serve):
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_lists(serve, place):
-    """Short ones travel in the frame, long ones lie in the arena."""
+    """Short ones are sent in the frame, and long ones are in the arena."""
     worker = serve("def predict(x: list[int]) -> list[int]:\n    return x[::-1]")
     values = list(range(5 if place == 0 else 5000))
     tensor = int64("x", values)
@@ -457,7 +458,7 @@ def test_a_stream_ends_when_its_client_has_left(serve):
 
 
 def test_coroutines_run_at_the_same_time(serve):
-    """The first request waits for the second one, which comes in a later execution."""
+    """The first request waits for the second, which comes in a later execution."""
     worker = serve("""
         import asyncio
 
@@ -515,7 +516,7 @@ def test_a_coroutine_with_batches(serve):
 
 
 def test_class_and_function_models_give_the_same_text(serve, start, tmp_path):
-    """An exception of `predict` reads as one of `execute`."""
+    """An exception in `predict` is reported like one in `execute`."""
     worker = serve("def predict(x: int) -> int:\n    raise ValueError(x)\n")
     ((_, message),) = outputs(worker, request(1, [int64("x", [1])]))
     path = harness.write_model(tmp_path / "class", """

@@ -1,8 +1,8 @@
-"""Tensors in the memory of GPUs, which the driver's stand-in has (tests/devices).
+"""Tests of tensors in GPU memory, which the driver's stand-in provides (tests/devices).
 
-The test is the server's side: it opens and exports memory through the same stand-in, in another
-process than the worker. With STAND_IN_READABLE programs may read a device's memory, as a
-model's computations do.
+The test plays the server's role: it opens and exports memory through the same stand-in, in a
+different process from the worker. With STAND_IN_READABLE, programs may read a device's memory, as
+a model's computations do.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ CONFIG = {"output": [{"name": "OUT"}, {"name": "IN"}]}
 DESCRIPTION = struct.Struct("<I64sQQ")
 VALUES = struct.pack("<4f", 1, 2, 3, 4)
 
-# A library of its own whose tensors are on a GPU, as torch's.
+# A separate library whose tensors are on a GPU, like torch's.
 HEAD = """import ctypes
 
         class Device:
@@ -90,7 +90,7 @@ class Driver:
         self("cuCtxPushCurrent_v2", context)
 
     def export(self, device, content, before=0):
-        """Memory of a device with this content, described for another process."""
+        """Device memory with this content, described for another process."""
         self.enter(device)
         address, handle = ctypes.c_uint64(), ctypes.create_string_buffer(64)
         self("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(before + len(content)))
@@ -111,7 +111,7 @@ def library(tmp_path_factory):
 
 @pytest.fixture
 def reports(library, tmp_path, monkeypatch):
-    """Processes that begin now find the stand-in; its reports are empty at the end."""
+    """Processes that start from now on find the stand-in; its reports are empty at the end."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
     monkeypatch.setenv("STAND_IN_DIRECTORY", str(tmp_path))
     monkeypatch.setenv("STAND_IN_READABLE", "1")
@@ -122,7 +122,8 @@ def reports(library, tmp_path, monkeypatch):
 
 @pytest.fixture
 def driver(library, reports):
-    """The stand-in. What this process leaves is not reported: it doesn't end with the test."""
+    """The stand-in. Memory that this process leaves isn't reported, because the process
+    doesn't end with the test."""
     return Driver(str(library / "libcuda.so.1"))
 
 
@@ -153,7 +154,7 @@ def test_an_input_on_a_gpu_is_a_capsule(load, driver):
     result = worker.execute(request(1, [on_gpu(worker, description)]))
     assert result["outcome"] == 0, result
     assert json.loads(result["requests"][0]["response"]["parameters"]) == {"values": VALUES.hex()}
-    # The block is free: the server may free the memory.
+    # The block is free, so the server may free the memory.
     assert result["released"] == [4096]
     worker.finalize()
 
@@ -171,7 +172,8 @@ def test_an_input_on_a_gpu_is_returned_as_it_is(load, driver):
 @pytest.mark.parametrize("count", [4, 9000])
 # row: PY-11
 def test_an_output_on_a_gpu_is_copied(load, driver, reports, count):
-    """In the frame if it is short, else in the arena; the memory need not have a handle."""
+    """It is in the frame if it is short, otherwise in the arena; the memory need not have a
+    handle."""
     values = bytes(range(256)) * (4 * count // 256) + bytes(range(4 * count % 256))
     worker = load(model(f"""device = Device(0)
                 values = bytes.fromhex({values.hex()!r})
@@ -192,7 +194,7 @@ def test_an_output_on_a_gpu_is_copied(load, driver, reports, count):
     worker.finalize()
     calls = dict(line.split() for line in (reports / "calls").read_text().splitlines())
     assert calls["copy_to_host"] == "1" and "cuIpcGetMemHandle" not in calls, calls
-    # What the model and the worker keep until the process ends.
+    # The objects that the model and the worker keep until the process ends.
     left = reports / "violations"
     assert left.read_text().splitlines() == [
         "leak: 1 of device memory, 0 of pinned memory, 0 opened, 0 of addresses",

@@ -1,4 +1,5 @@
-"""Hints of a function: what they say about inputs and outputs, and how they are refused."""
+"""Tests of a function's hints: what they specify about inputs and outputs, and how they are
+refused."""
 
 import sys
 import textwrap
@@ -25,7 +26,7 @@ def read(tmp_path, source, batching=False):
 
 
 def parameter(tmp_path, hint, batching=False):
-    """Form, data type and dimensions of a parameter with a hint."""
+    """The form, data type and dimensions of a parameter with a hint."""
     signature = read(tmp_path, f"{TYPING}def predict(x: {hint}) -> list[int]: ...", batching)
     (one,) = signature.inputs
     return one.form, one.datatype, one.dims(batching), one.optional

@@ -1,4 +1,5 @@
-"""From model.py to a running model: import, configuration, readiness, end."""
+"""Tests of the steps from model.py to a running model: import, configuration, readiness
+and end."""
 
 import json
 import os

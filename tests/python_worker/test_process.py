@@ -1,4 +1,4 @@
-"""The process of a worker: its start, its children, its end, and nonsense."""
+"""Tests of a worker's process: its start, its children, its end, and invalid input."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from test_failures import failure, model
 
 
 def ended(worker):
-    """Exit status of a worker that must end by itself."""
+    """The exit status of a worker that must end by itself."""
     return worker.process.wait(ANSWER_SECONDS)
 
 

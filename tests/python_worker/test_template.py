@@ -1,4 +1,5 @@
-"""Templates: they fork workers, which are like workers that were started by themselves."""
+"""Tests of templates: they fork workers, which behave like workers that are started on their
+own."""
 
 import os
 import signal
@@ -9,7 +10,7 @@ import pytest
 from harness import ANSWER_SECONDS, fp32, request
 from test_execute import PASS
 
-# Says what an expression is.
+# Returns the value of an expression.
 SAYS = """
     import os, sys
     {head}
@@ -40,7 +41,7 @@ def template(python):
 
 
 def is_running(number):
-    """Whether a process has not ended."""
+    """Returns true if a process hasn't ended."""
     try:
         with open(f"/proc/{number}/stat", encoding="utf-8") as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -49,13 +50,13 @@ def is_running(number):
 
 
 def end_of(number):
-    """Waits until a process has ended that isn't ours."""
+    """Waits until a process that isn't our child has ended."""
     with os.fdopen(os.pidfd_open(number)) as handle:
         return bool(harness.select.select([handle], [], [], ANSWER_SECONDS)[0])
 
 
 def said(worker, path):
-    """What the model of `SAYS` says."""
+    """The response of the model in `SAYS`."""
     answer = worker.initialize(path)
     assert answer[0] == "ok", answer
     message = worker.execute(request(1, []))["message"]
@@ -63,13 +64,13 @@ def said(worker, path):
 
 
 def says(worker, folder, expression, head="", name="model"):
-    """What an expression is in a model."""
+    """The value of an expression in a model."""
     path = harness.write_model(folder / name, SAYS.format(expression=expression, head=head))
     return said(worker, path)
 
 
 def test_place_of_a_forked_process(template, start, tmp_path):
-    """It has names, a group, and none of its template's sockets."""
+    """It has its own names and group, and none of its template's sockets."""
     one = template()
     worker = one.fork()
     assert worker.hello["pid"] == worker.pid
@@ -102,7 +103,7 @@ def test_what_a_template_has_read(template):
     (lambda worker: worker.send(harness.FINALIZE), 0),
 ])
 def test_how_a_worker_has_ended(template, end, status):
-    """The template tells, and keeps the number taken until then."""
+    """The template reports this, and keeps the number allocated until then."""
     worker = template().fork()
     end(worker)
     assert end_of(worker.pid)
@@ -164,7 +165,7 @@ def test_random_numbers_differ(template, tmp_path):
         assert len(set(values)) == 3, heard
 
 
-# numpy 1 makes its common numbers when it is imported.
+# numpy 1 creates its common numbers when it is imported.
 OLD = """
 import os, random
 own = random.Random(os.urandom(8))
@@ -191,7 +192,7 @@ def test_common_random_numbers_differ(template, tmp_path):
     "sys.path.insert(0, os.path.join(os.path.dirname(__file__), 'own'))",
 ])
 def test_models_that_import_numpy_in_their_own_way(template, tmp_path, head):
-    """It is not given to them, and none of their workers is forked with it."""
+    """It isn't given to them, and none of their workers is forked with it."""
     head += "; import numpy"
     one = template()
     bare, answer = says(one.fork(), tmp_path, "numpy.__name__", head, "bare")
@@ -203,7 +204,7 @@ def test_models_that_import_numpy_in_their_own_way(template, tmp_path, head):
 
 @NUMPY
 def test_a_model_that_imports_numpy_late(template, tmp_path):
-    """It is not kept in a process where that might fail."""
+    """It isn't kept in a process where that might fail."""
     worker = template().with_numpy().fork()
     path = harness.write_model(tmp_path, SAYS.format(head="", expression="__import__('numpy')"))
     assert worker.initialize(path) == ("ok", {"anew": True})

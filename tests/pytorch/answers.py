@@ -1,4 +1,4 @@
-"""Writes a model's configuration and its expected answers as JSON."""
+"""Writes a model's configuration and its expected results as JSON."""
 
 import json
 
@@ -21,7 +21,7 @@ def tensor(value):
 
 
 def write(path, config, module, cases, names):
-    """Computes the answers to the cases, which are pairs of arguments and keywords."""
+    """Computes the results of the cases, which are pairs of arguments and keywords."""
     written = []
     for arguments, keywords in cases:
         with torch.inference_mode():

@@ -1,10 +1,10 @@
-"""Makes compiled models and their expected answers, for the tests of the backend `pytorch`.
+"""Creates compiled models and their expected results, for the tests of the backend `pytorch`.
 
     python tests/pytorch/compiled.py DIRECTORY [NAME...]
 
 needs PyTorch and a C++ compiler. A compiled model is native code for this machine, so none is
-committed: a run writes `NAME.pt2` and `NAME.json` for each model, in some seconds each. Run the
-tests then with
+committed. A run writes `NAME.pt2` and `NAME.json` for each model, which takes some seconds each.
+Then run the tests with
 
     GALATEA_TEST_TORCH=.../torch/lib/libtorch_cpu.so GALATEA_TEST_TORCH_MODELS=DIRECTORY \
         cargo test -p galatea-backend-pytorch
@@ -24,7 +24,7 @@ LENGTH = Dim("length", min=1, max=512)
 
 
 class Mlp(nn.Module):
-    """Layers of a perceptron, with a batch of any size."""
+    """A perceptron's layers, with a batch of any size."""
 
     def __init__(self):
         super().__init__()
@@ -42,14 +42,14 @@ class Fixed(nn.Module):
 
 
 class Types(nn.Module):
-    """A result of each type."""
+    """One result of each type."""
 
     def forward(self, a, b, c, d, e, f, g, h):
         return (a * 2, b / 2, c + 1, d - 1, e * 3, f + 2, g // 2, ~h)
 
 
 class Bfloat(nn.Module):
-    """Numbers of 16 bits that Triton's backend doesn't take."""
+    """16-bit numbers that Triton's backend doesn't accept."""
 
     def forward(self, x):
         return x * 2
@@ -68,14 +68,14 @@ class Nested(nn.Module):
 
 
 class Lengths(nn.Module):
-    """Two variable dimensions, which both inputs have."""
+    """Two variable dimensions, which both inputs share."""
 
     def forward(self, x, y):
         return x * y + 1, x.sum(dim=1)
 
 
 class Doubled(nn.Module):
-    """An input that has twice as many rows as the other."""
+    """An input with twice as many rows as the other."""
 
     def forward(self, x, y):
         return x.repeat(2, 1) + y
@@ -87,7 +87,7 @@ class Complex(nn.Module):
 
 
 class Passed(nn.Module):
-    """An output that is an input, one in another order of elements, and one twice."""
+    """An output that is an input, one with a different element order, and one that occurs twice."""
 
     def forward(self, x):
         y = x + 1
@@ -107,7 +107,7 @@ class Picture(nn.Module):
 
 
 class Words(nn.Module):
-    """A layer of a transformer over tokens."""
+    """A transformer layer over tokens."""
 
     def __init__(self):
         super().__init__()
@@ -162,7 +162,7 @@ class Writing(nn.Module):
 
 
 class Counted(nn.Module):
-    """An operation that has no C interface."""
+    """An operation without a C interface."""
 
     def forward(self, x):
         return torch.bincount(x, minlength=5)
@@ -179,7 +179,8 @@ def config(inputs, outputs, more=""):
 
 
 def models():
-    """The models by name: module, samples, keywords, variable dimensions, configuration."""
+    """The models by name, with their module, samples, keywords, variable dimensions and
+    configuration."""
     some = torch.arange
     f32 = torch.float32
     yield (
@@ -357,7 +358,7 @@ def main():
 
 
 def aoti_names(text):
-    """A function that assigns arguments and results to the names in a configuration."""
+    """A function that maps arguments and results to the names in a configuration."""
     import re
 
     configured = {

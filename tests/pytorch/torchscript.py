@@ -1,8 +1,9 @@
-"""Makes small models of TorchScript and their expected answers: goldens of the backend `pytorch`.
+"""Creates small TorchScript models and their expected results: golden files for the backend
+`pytorch`.
 
     python tests/pytorch/torchscript.py crates/backend-pytorch/tests/models
 
-needs PyTorch. The models are data of a few kilobytes, and the goldens are committed.
+needs PyTorch. The models consist of a few kilobytes of data, and the golden files are committed.
 """
 
 import pathlib
@@ -62,7 +63,7 @@ class Writing(nn.Module):
 
 
 class Keeping(nn.Module):
-    """Returns the input of the run before."""
+    """Returns the input of the previous run."""
 
     def __init__(self):
         super().__init__()
@@ -256,7 +257,7 @@ def models():
 
 
 def names_of(module, text):
-    """A function that assigns arguments and results to the names in a configuration."""
+    """A function that maps arguments and results to the names in a configuration."""
     configured = {
         kind: re.findall(rf'^{kind} {{ name: "([^"]*)"', text, re.MULTILINE)
         for kind in ("input", "output")

@@ -1,9 +1,9 @@
-"""Makes the models of this folder with TensorFlow, and records TensorFlow's own answers.
+"""Creates the models in this directory with TensorFlow, and records TensorFlow's own results.
 
     python tests/tensorflow/make_models.py
 
-The folder `models` is a repository for the server; `answers.json` has, for each model, requests and
-the outputs that TensorFlow computes for them in Python.
+The directory `models` is a repository for the server. For each model, `answers.json` contains
+requests and the outputs that TensorFlow computes for them in Python.
 """
 
 import json
@@ -35,7 +35,7 @@ def spec(shape, dtype=tf.float32, name="x"):
 
 
 def random(*shape):
-    """Small numbers, which are exact in few decimal digits."""
+    """Small numbers that are exact in a few decimal digits."""
     return (RANDOM.integers(-64, 64, shape) / 32).astype(numpy.float32)
 
 
@@ -55,7 +55,7 @@ def folder(name, config):
 
 
 def tensor(value):
-    """A tensor of a request or an answer, as JSON has it."""
+    """A tensor of a request or a result, in the JSON form."""
     value = tf.convert_to_tensor(value)
     array = value.numpy()
     if value.dtype == tf.string:
@@ -69,13 +69,13 @@ def tensor(value):
 
 
 def record(name, function, requests):
-    """Records what a function answers to requests, which are dictionaries of tensors."""
+    """Records a function's results for requests, which are dictionaries of tensors."""
     for request in requests:
         ANSWERS.setdefault(name, []).append({"inputs": request, "outputs": function(request)})
 
 
 def saved(name, module, requests, config="", signatures=None, signature="serving_default"):
-    """Saves a module and records what the loaded model answers."""
+    """Saves a module, and records the results of the loaded model."""
     path = folder(name, config) / "model.savedmodel"
     signatures = signatures or {"serving_default": module.serve}
     tf.saved_model.save(module, path, signatures=signatures)
@@ -185,7 +185,7 @@ class Counter(tf.Module):
 
 
 class Keeper(tf.Module):
-    """Keeps the input of a request, and answers with that of the request before."""
+    """Keeps the input of a request, and returns that of the previous request."""
 
     def __init__(self):
         super().__init__()
@@ -200,7 +200,7 @@ class Keeper(tf.Module):
 
 
 class LargeKeeper(tf.Module):
-    """Keeps the input of a request of any size, and answers with that of the request before."""
+    """Keeps the input of a request of any size, and returns that of the previous request."""
 
     def __init__(self):
         super().__init__()
@@ -342,7 +342,7 @@ def parameter(key, value):
 
 
 def tagged():
-    """A model of the first major version, whose graph has another tag and signature."""
+    """A model of TensorFlow 1, whose graph has a different tag and signature."""
     path = folder("tagged", PLATFORM + parameter("TF_GRAPH_TAG", "serve1")) / "model.savedmodel"
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
@@ -415,7 +415,7 @@ def graphs():
 
 
 def main():
-    """Makes all models."""
+    """Creates all models."""
     modules()
     tagged()
     graphs()

@@ -1,4 +1,4 @@
-"""Uses the whole interface without numpy: returns its input, by the way that WAY names."""
+"""Uses the whole interface without numpy: returns its input in the way that WAY selects."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse(response.output_tensors(), parameters=self.about)
 
     def return_it(self, request):
-        """From a thread that has nothing to do with the server's."""
+        """Uses a thread that is unrelated to the server's threads."""
         sender = request.get_response_sender()
         response = pb_utils.InferenceResponse(request.inputs())
         thread = threading.Thread(target=sender.send, args=(response, FINAL))

@@ -1,6 +1,6 @@
-"""Does what the parameter `way` of a request says, in the mode that the configuration says.
+"""Follows the `way` parameter of a request, in the mode that the configuration specifies.
 
-It needs no numpy, so that its worker starts fast.
+It doesn't need numpy, so its worker starts quickly.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ def way_of(request):
 
 
 def act(way):
-    """Dies, fails or takes its time."""
+    """Dies, fails, or is slow."""
     if way == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if way == "slow":
@@ -87,7 +87,8 @@ def answer(request, error):
 
 
 def send(request, sender, way):
-    """Three responses, and the end apart; a worker that dies does so in between."""
+    """Sends three responses, and the end separately. A worker that dies does so in
+    between."""
     for number in range(3):
         if number == 1:
             error = act(way)

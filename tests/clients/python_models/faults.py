@@ -1,4 +1,4 @@
-"""Does what the input asks for, which no model should do."""
+"""Follows the input, which asks for things that no model should do."""
 
 import ctypes
 import os

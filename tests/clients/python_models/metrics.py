@@ -1,4 +1,4 @@
-"""Metrics of its own: each request adds to a counter and a histogram and sets a gauge."""
+"""Reports its own metrics: each request adds to a counter and a histogram, and sets a gauge."""
 
 import numpy
 import triton_python_backend_utils as pb_utils

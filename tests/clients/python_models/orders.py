@@ -1,8 +1,9 @@
 """Sends and returns responses in the order that a request asks for.
 
-An order is `BEFORE/BESIDE/AFTER/RETURN`: what it sends before it returns, on a thread while it
-executes, and on a thread behind its return, each a list of the letters of `step`; and what it
-returns. `?` asks for what the sends have raised.
+An order is `BEFORE/BESIDE/AFTER/RETURN`. The first three are what the model sends before it
+returns, on a thread while it executes, and on a thread after it has returned, each a list of
+the letters in `step`. The last is what it returns. `?` requests the exceptions that the sends
+have raised.
 """
 
 import threading
@@ -14,10 +15,10 @@ FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class TritonPythonModel:
-    """Keeps what was raised until it is asked."""
+    """Keeps the exceptions until they are requested."""
 
     def initialize(self, args):
-        """Nothing was raised yet."""
+        """No exception has been raised yet."""
         self.raised = []
         self.number = 0
         self.thread = None
@@ -35,7 +36,8 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"error {self.number}"))
 
     def step(self, sender, letter):
-        """Sends a response or an error, as the last one if the letter is large, or no more."""
+        """Sends a response or an error, which is the last one if the letter is upper-case,
+        or ends the responses."""
         try:
             if letter == "s":
                 sender.send(self.response())
@@ -51,20 +53,21 @@ class TritonPythonModel:
             self.raised.append(f"{type(error).__name__}: {error}")
 
     def steps(self, sender, letters):
-        """Sends one after the other."""
+        """Sends them one after the other."""
         for letter in letters:
             self.step(sender, letter)
 
     def behind(self, sender, letters, returned):
-        """Sends when the execution has returned.
+        """Sends after the execution has returned.
 
-        Unless it returns nothing, that makes a difference, and the next request says when.
+        Unless the model returns nothing, the time makes a difference, and the next request
+        specifies it.
         """
         self.go.wait(0.05 if returned == "none" else None)
         self.steps(sender, letters)
 
     def told(self, request):
-        """Answers with what was raised."""
+        """Responds with the exceptions that were raised."""
         if self.thread is not None:
             self.go.set()
             self.thread.join()

@@ -1,6 +1,6 @@
 """Joins the requests of a batch, which works only if their shapes are equal.
 
-With the parameter `element_ms`, each element of the batch takes this many milliseconds."""
+With the parameter `element_ms`, each element in the batch takes this many milliseconds."""
 
 import json
 import time
@@ -21,7 +21,7 @@ class TritonPythonModel:
             return numpy.concatenate([tensor.as_numpy() for tensor in tensors])
 
         ids, mask = joined("ids"), joined("mask")
-        # Most of the cost is fixed, so that batches pay.
+        # Most of the cost is fixed, so batching pays off.
         time.sleep(0.01 + ids.size * self.element_seconds)
         sums = (ids * mask).sum(axis=1, keepdims=True)
         raw = ids.sum(axis=1, keepdims=True)

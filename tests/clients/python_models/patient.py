@@ -1,4 +1,4 @@
-"""Is ready as a file says, and executes when another file exists."""
+"""Becomes ready when a file says so, and executes once another file exists."""
 
 import os
 import time

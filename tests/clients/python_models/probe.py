@@ -1,4 +1,4 @@
-"""Evaluates expressions, and answers with the value or the exception of each."""
+"""Evaluates expressions, and responds with the value or the exception of each."""
 
 import json
 import re
@@ -21,7 +21,7 @@ class Number:
 
 
 class Failing:
-    """Fails when it is shown."""
+    """Fails when it is converted to text."""
 
     def __repr__(self):
         raise ValueError("no text")

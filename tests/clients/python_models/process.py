@@ -1,4 +1,4 @@
-"""Returns its process ID; waits first if the request has seconds."""
+"""Returns its process ID, after waiting if the request specifies seconds."""
 
 import os
 import time

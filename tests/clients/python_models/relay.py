@@ -1,4 +1,4 @@
-"""Passes a request on to the model `slow`, or tells the timeout that it sees."""
+"""Passes a request on to the model `slow`, or returns the timeout that it sees."""
 
 import json
 
@@ -10,7 +10,7 @@ class TritonPythonModel:
     """See the module."""
 
     def initialize(self, args):
-        """Whether it tells timeouts."""
+        """True if it returns timeouts."""
         self.tells = "tells" in json.loads(args["model_config"])["name"]
 
     def answer(self, request):

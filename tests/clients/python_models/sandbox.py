@@ -1,4 +1,4 @@
-"""Executes the code that it is sent, as models in a sandbox might."""
+"""Executes the code that it receives, as models in a sandbox might."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ def call(*arguments):
 
 
 def run(code):
-    """What the code leaves in `result`, or its exception."""
+    """The value that the code assigns to `result`, or its exception."""
     scope = {"pb_utils": pb_utils, "__name__": "code"}
     try:
         exec(PRELUDE + code, scope)
@@ -28,7 +28,7 @@ def run(code):
 
 
 def respond(request):
-    """A response with what the code of a request does."""
+    """A response with the result of a request's code."""
     values = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
     text = run(values.flat[0].decode())
     output = pb_utils.Tensor("OUT", numpy.array([text.encode()], dtype=object))
@@ -36,14 +36,14 @@ def respond(request):
 
 
 class TritonPythonModel:
-    """One whose `execute` is a function."""
+    """A model whose `execute` is a function."""
 
     def execute(self, requests):
         return [respond(request) for request in requests]
 
 
 class Coroutines:
-    """One whose `execute` is a coroutine."""
+    """A model whose `execute` is a coroutine."""
 
     async def execute(self, requests):
         await asyncio.sleep(0.001)

@@ -1,4 +1,5 @@
-"""Uses a response sender although it isn't decoupled: sends flag and response separately."""
+"""Uses a response sender although it isn't decoupled, and sends the flag and the response
+separately."""
 
 import triton_python_backend_utils as pb_utils
 

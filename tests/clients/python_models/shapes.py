@@ -1,4 +1,4 @@
-"""Answers with outputs that are not as its configuration says, as the input asks."""
+"""Responds with outputs that don't match its configuration, as the input selects."""
 
 import numpy as np
 import triton_python_backend_utils as pb

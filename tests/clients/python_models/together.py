@@ -1,4 +1,5 @@
-"""Each request completes when the requested number of requests runs at once."""
+"""Each request completes once the requested number of requests is running at the
+same time."""
 
 import asyncio
 

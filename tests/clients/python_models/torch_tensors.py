@@ -1,4 +1,4 @@
-"""Tensors of PyTorch for those of the server and the other way round, as WAY selects."""
+"""Converts tensors between PyTorch and the server in both directions, as WAY selects."""
 
 import numpy
 import torch
@@ -30,7 +30,7 @@ class TritonPythonModel:
         return pb_utils.Tensor.from_dlpack(name, torch.from_dlpack(tensor) * 2)
 
     def in_place(self, name, tensor):
-        """What is written to the one is in the others: there is no copy."""
+        """A change to one tensor is visible in the others, so there is no copy."""
         one = torch.from_dlpack(tensor)
         other = torch.from_dlpack(tensor.to_dlpack())
         assert one.data_ptr() == other.data_ptr() == tensor.as_numpy().ctypes.data

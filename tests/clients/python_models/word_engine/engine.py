@@ -1,4 +1,5 @@
-"""An engine of words on an event loop: it answers a prompt with its own words in turn."""
+"""An engine for words on an event loop, which responds to a prompt with its own words
+in turn."""
 
 import asyncio
 import threading
@@ -11,11 +12,11 @@ class Engine:
         self.thread.start()
 
     def start(self, coroutine):
-        """Runs a coroutine beside those that run already."""
+        """Runs a coroutine in addition to those that are already running."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     async def generate(self, prompt, count):
-        """One word after the other; `count` 0 never ends."""
+        """Produces one word after the other; it never ends if `count` is 0."""
         words = prompt.split()
         number = 0
         while number < count or count == 0:

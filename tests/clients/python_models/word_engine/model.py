@@ -1,7 +1,8 @@
-"""A backend in Python around an engine that batches by itself, as those of language models.
+"""A Python backend around an engine that forms batches itself, as those for language models
+do.
 
-`execute` only hands requests over. The engine's event loop makes their responses; a second
-thread sends those of streams.
+`execute` only passes requests on. The engine's event loop creates their responses, and a
+second thread sends those of streams.
 """
 
 import json

@@ -1,8 +1,9 @@
-"""A stand-in for vLLM: what Triton's vllm_backend imports of it, and an engine of words.
+"""A stand-in for vLLM: the names that Triton's vllm_backend imports from it, and an engine for
+words.
 
-The engine answers a prompt with its own words in turn, one word a step. Prompts with the word
-`fail` fail in the second step. Texts and numbers are those that a real engine's would be for a
-tokenizer that splits at spaces.
+The engine responds to a prompt with its own words in turn, one word per step. Prompts with the
+word `fail` fail in the second step. Texts and numbers are the same as those of a real engine
+with a tokenizer that splits at spaces.
 """
 
 import sys

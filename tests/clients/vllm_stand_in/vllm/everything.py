@@ -19,7 +19,7 @@ class UsageContext(enum.Enum):
     OPENAI_API_SERVER = "OPENAI_API_SERVER"
 
 
-# Parameters of requests.
+# The parameters of requests.
 
 
 class StructuredOutputsParams:
@@ -28,7 +28,7 @@ class StructuredOutputsParams:
 
 
 class SamplingParams:
-    """Takes the annotated names of its class, and those of classes derived from it."""
+    """Accepts the annotated names of its class, and those of derived classes."""
 
     n: int = 1
     temperature: float = 1.0
@@ -156,7 +156,7 @@ StatLoggerFactory = Callable[[Any, int], StatLoggerBase]
 
 
 def build_1_2_5_buckets(max_value):
-    """1, 2, 5, 10, 20, 50 and so on, up to the greatest."""
+    """1, 2, 5, 10, 20, 50 and so on, up to the maximum."""
     buckets = []
     power = 1
     while power <= max_value:

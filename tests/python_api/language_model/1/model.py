@@ -1,4 +1,5 @@
-"""Words that depend on the prompt, the seed and the temperature, as many as are wanted."""
+"""Produces words that depend on the prompt, the seed and the temperature, in the requested
+number."""
 
 import random
 
@@ -15,7 +16,7 @@ def value(request, name, default):
 
 
 def response(text, prompt_tokens, tokens):
-    """A piece of text with its numbers of tokens."""
+    """A piece of text with its token counts."""
     return pb_utils.InferenceResponse([
         pb_utils.Tensor("text_output", numpy.array([[text]], object)),
         pb_utils.Tensor("num_input_tokens", numpy.array([[prompt_tokens]], numpy.int32)),
@@ -24,7 +25,7 @@ def response(text, prompt_tokens, tokens):
 
 
 class TritonPythonModel:
-    """Sends a response for each word of a stream, or one for all words."""
+    """Sends a response for each word on a stream, or one response for all words."""
 
     def execute(self, requests):
         for request in requests:
