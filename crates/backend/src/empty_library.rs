@@ -1,4 +1,4 @@
-//! An empty shared library, which provides nothing but a name.
+//! An empty shared library, which has only a name.
 
 #[cfg(target_arch = "x86_64")]
 const MACHINE: u16 = 62;

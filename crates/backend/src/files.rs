@@ -15,8 +15,8 @@ pub trait ModelFiles: Send + Sync {
     /// The version's directory.
     fn version_path(&self) -> &Path;
 
-    /// Returns true if a client sent the files with a load request. A backend may refuse models that
-    /// do more than compute then. By default, the operator put the files there.
+    /// Returns true if a client sent the files with a load request. In that case, a backend may
+    /// refuse models that do more than compute. By default, the operator put the files there.
     fn are_from_client(&self) -> bool {
         false
     }

@@ -187,7 +187,7 @@ fn read(path: &Path, reading: FileReading) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     options.read(true);
     if matches!(reading, FileReading::Again) {
-        // Opening a named pipe would wait for a writer and stop the watching for good.
+        // Opening a named pipe would wait for a writer, which would stop the watching permanently.
         options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     }
     let file = options.open(path)?;

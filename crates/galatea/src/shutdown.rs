@@ -12,8 +12,8 @@
 //!    its default action. A second signal changes nothing.
 //! 2. **HTTP.** `OpenDoors::stop` ends the streams of the dashboard and of traffic recordings,
 //!    which never end by themselves. It moves the cloud doors and the HTTP door to
-//!    `Phase::Draining`. A connection accepted from now on gets no `CountedConnection` and is
-//!    closed unserved. Open connections are served as before, including health checks.
+//!    `Phase::Draining`. A connection accepted from now on gets no `CountedConnection`, and is
+//!    closed without being served. Open connections are served as before, including health checks.
 //!    `wait_for_connections` waits until their clients have closed them, or until
 //!    `RunningDoor::close_if_all_idle` finds all of them idle for [`PATIENCE_SECS`]. The stop does
 //!    not wait for cloud connections.
@@ -95,7 +95,7 @@
 //!   requests; step 9 can cut off cloud connections, and any connection at the timeout.
 //! - **A load ends in step 4.** `Plan::publish` and `give_up_loads` take the manager's lock:
 //!   versions published first are withdrawn in step 6, and later ones are abandoned.
-//! - **An order or a scan goes on after step 4.** `Plan::set_desired` accepts no model, and
+//! - **An order or a scan continues after step 4.** `Plan::set_desired` accepts no model, and
 //!   `Driver::wait_until` fails. Models that a scan no longer finds may still go out of service.
 //! - **A version is retired while another is destroyed.** Destroying an ensemble retires the
 //!   versions that it pinned, and destroying a version retires its agents. `Reaper` counts the

@@ -106,7 +106,7 @@ impl TextThreads {
         self.elsewhere(move || encode_infer_response(&response, &encoding, &account))
     }
 
-    /// Does work that takes as long as long JSON does.
+    /// Does work that takes as long as processing long JSON.
     pub(crate) fn elsewhere<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Status> + Send + 'static,

@@ -49,7 +49,7 @@ impl Report {
         self.batches.values().sum()
     }
 
-    /// The mean number of rows per execution, or 0 without any.
+    /// The mean number of rows per execution, or 0 if there were no executions.
     pub fn mean_batch(&self) -> f64 {
         let rows: u64 = self.batches.iter().map(|(rows, count)| u64::from(*rows) * count).sum();
         rows as f64 / self.executions().max(1) as f64

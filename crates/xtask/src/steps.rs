@@ -143,7 +143,7 @@ pub(crate) fn simulation() -> Result<StepResult, String> {
     simulate(seeds::of_schedulers()?, SEEDS)
 }
 
-/// Runs the seeds that follow those of [`simulation`], for a minute and a half.
+/// Runs the seeds after those of [`simulation`]. This takes a minute and a half.
 pub(crate) fn more_seeds() -> Result<StepResult, String> {
     simulate(seeds::of_schedulers()?.saturating_add(SEEDS), MORE_SEEDS)
 }

@@ -1,7 +1,7 @@
 //! The location of a compiled model's weights.
 //!
-//! Usually they are in the model's library. PyTorch may also write them to a single file beside the
-//! library (`binary_blob`), write each to its own file (`pickle_weights`), or not write them at
+//! Usually they are in the model's library. PyTorch may also write them to a single file next to
+//! the library (`binary_blob`), write each to its own file (`pickle_weights`), or not write them at
 //! all.
 
 /// The ending of the name of the file with all weights.

@@ -163,8 +163,8 @@ fn naming(spec: &ModelSpec, tensors: &[ConfiguredTensor], arguments: &[Argument]
     }
 }
 
-/// Like Triton, refuses states whose names have no number, and states beside tensors whose names
-/// have none.
+/// Like Triton, refuses states whose names have no number, and states in models with other tensors
+/// whose names have none.
 fn check_states<'a>(
     spec: &ModelSpec,
     naming: Naming,

@@ -70,7 +70,8 @@ fn hexadecimal(digits: &[u8]) -> Option<f64> {
     (mantissa == 0.0 || (value.is_finite() && value > 0.0)).then_some(value)
 }
 
-/// Returns the length of the digits with at most one point, or `None` if there is no digit.
+/// Returns the length of the leading digits, which may contain one decimal point, or `None` if
+/// there is no digit.
 fn mantissa_length(text: &[u8], is_digit: impl Fn(&u8) -> bool) -> Option<usize> {
     let mut has_point = false;
     let mut has_digit = false;

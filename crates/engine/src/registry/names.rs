@@ -26,7 +26,7 @@ pub(super) enum NameMeaning {
     One(Arc<str>, Option<Arc<ModelEntry>>),
     /// Several models, so the name resolves to none of them; this is their number.
     Several(usize),
-    /// No model any more.
+    /// The model no longer exists.
     None,
 }
 

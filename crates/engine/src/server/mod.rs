@@ -167,7 +167,7 @@ impl Server {
         self.manager.load_definitions(definitions)
     }
 
-    /// Makes exactly the repositories' models serve: loads new and changed models and unloads
+    /// Serves exactly the models in the repositories: loads new and changed models, and unloads
     /// removed ones. Returns when that is done; true if all repository models serve.
     pub fn poll_repositories(&self) -> bool {
         self.manager.poll()

@@ -103,7 +103,7 @@ pub(crate) struct BackendInUse {
     pub(crate) config: String,
 }
 
-/// A model's request for its backend.
+/// The properties of a model that determine its backend.
 pub(crate) struct BackendRequest<'a> {
     /// The backend's name.
     pub(crate) backend: &'a str,

@@ -76,8 +76,8 @@ pub struct MemoryLedgerSample {
 }
 
 impl MemoryLedger {
-    /// Makes a ledger with a limit in bytes. Without a limit, the ledger counts and refuses
-    /// nothing.
+    /// Makes a ledger with a limit in bytes. Without a limit, the ledger only counts, and doesn't
+    /// refuse anything.
     #[must_use]
     pub const fn new(limit: Option<usize>) -> Self {
         Self {

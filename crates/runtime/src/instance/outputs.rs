@@ -64,8 +64,8 @@ struct OutputPart {
     elements: Range<u64>,
 }
 
-/// The location of a run's output. States stay in the memory of the instance's GPU. So does an
-/// output if all requests that want it accept it there. Other outputs are read from host memory.
+/// The location of a run's output. States stay in the memory of the instance's GPU. An output also
+/// stays there if all requests that want it accept this. Other outputs are read from host memory.
 pub(super) fn place(
     plan: &OutputPlan,
     requests: &[PendingRequest],

@@ -1,8 +1,8 @@
 //! The plan: the models that should serve, and the loads that bring them into service.
 //!
-//! The pure [`LifecyclePlanner`] takes the models that should serve, their revisions and their reasons,
-//! and issues loads and unloads, one at a time per model. Startup, reload, poll, order and failure
-//! are all handled the same way. The plan adds the models behind the lifecycle's names and
+//! The pure [`LifecyclePlanner`] takes the models that should serve, their revisions and their
+//! reasons, and issues loads and unloads, one at a time per model. Startup, reload, poll, order and
+//! failure are all handled the same way. The plan adds the models behind the lifecycle's names and
 //! revisions, and the state of each load in progress. It is stepped by orders
 //! ([`Plan::set_desired`], [`Plan::remove_desired`]) and by the results of effects
 //! ([`Plan::handle`]), and puts the consequences into a [`StepEffects`]. The plan makes no external
@@ -132,7 +132,7 @@ impl Plan {
     }
 
     fn begin_unload(&mut self, id: ModelId, step: &mut StepEffects) {
-        // A load ordered before the agents are notified must ask new agents.
+        // A load that is requested before the agents are notified must ask new agents.
         let planned = self.models.get(&id);
         let serving = planned.and_then(|planned| planned.serving.as_ref());
         serving.iter().for_each(|model| model.agents.expire());
