@@ -2,8 +2,8 @@
 
     python examples/make_models.py --output models
 
-The files are the same on every machine, and a file that is already right is
-left alone, so the command may run before every start of a server.
+The files are the same on every machine, and files that are already correct are left alone, so the
+command may be run before every start of a server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def write_models(
     makers: dict[str, ExampleMaker],
     only: Iterable[str] | None = None,
 ) -> list[pathlib.Path]:
-    """Writes the named models, or all, below `output`; returns the changed files."""
+    """Writes the named models, or all models, to `output`; returns the changed files."""
     names = list(makers) if only is None else list(only)
     unknown = [name for name in names if name not in makers]
     if unknown:
@@ -54,7 +54,7 @@ def write_models(
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Reads the command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", required=True, type=pathlib.Path, metavar="DIR")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="write only these models")
@@ -83,7 +83,7 @@ def selected_makers(options: argparse.Namespace) -> dict[str, ExampleMaker]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns the exit status."""
+    """Runs the command, and returns the exit status."""
     options = parse_arguments(arguments)
     if options.only is not None and options.with_minilm and "minilm" not in options.only:
         options.only.append("minilm")

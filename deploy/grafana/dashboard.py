@@ -1,7 +1,7 @@
-"""Writes galatea.json, the dashboard for Grafana: python deploy/grafana/dashboard.py
+"""Writes galatea.json, the Grafana dashboard: python deploy/grafana/dashboard.py
 
-The JSON is what Grafana imports; this is where it is changed. Every expression is asked of a
-real Prometheus by tests/deploy/test_metrics_names.py.
+Grafana imports the JSON file; changes belong in this file. tests/deploy/test_metric_names.py
+evaluates every expression with a real Prometheus.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def rate(family: str, by: str = "model", labels: str = MODEL) -> str:
 
 
 def mean(total: str, count: str, by: str = "model") -> str:
-    """How much of one counter there is for each count of another."""
+    """The amount of one counter per count of another."""
     return f"{rate(total, by)} / ({rate(count, by)} > 0)"
 
 
 def quantile(value: float, family: str) -> str:
-    """A quantile over all servers, of a histogram that can be added up."""
+    """A quantile over all servers, of a histogram whose buckets can be added up."""
     return f"histogram_quantile({value}, {rate(f'{family}_bucket', 'model, le')})"
 
 
@@ -73,7 +73,7 @@ def lines(title: str, unit: str, targets: dict[str, str], **more: Any) -> Panel:
 
 
 def steps(*values: tuple[float | None, str]) -> dict[str, Any]:
-    """Colours from these values on."""
+    """The colours from these values on."""
     colours = [{"value": value, "color": colour} for value, colour in values]
     return {"thresholds": {"mode": "absolute", "steps": colours}}
 
@@ -283,7 +283,7 @@ ROWS = {
 
 
 def laid_out() -> list[Panel]:
-    """All panels with their places, from left to right."""
+    """All panels with their positions, from left to right."""
     placed: list[Panel] = []
     top = 0
     for title, panels in ROWS.items():
@@ -304,7 +304,7 @@ def laid_out() -> list[Panel]:
 
 
 def variable(name: str, query: str) -> dict[str, Any]:
-    """A choice of several values of a label; all at first."""
+    """A selection of several values of a label; initially all."""
     return {
         "type": "query",
         "name": name,

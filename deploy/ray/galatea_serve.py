@@ -1,7 +1,7 @@
 """Galatea on Ray Serve: each replica is a server with its models, in the replica's own process.
 
 `serve run galatea_serve:app model_repository=/models` deploys it, and `serve deploy serve.yaml`
-with the settings of that file. docs/scaling.md says what to set.
+deploys it with the settings in that file. docs/scaling.md describes the settings.
 """
 
 from __future__ import annotations
@@ -27,25 +27,28 @@ OF_A_CONNECTION = {b"connection", b"expect", b"keep-alive", b"transfer-encoding"
 
 
 @serve.deployment(
-    # As many requests as a replica may have. Requests that Serve keeps back share no batch.
+    # The number of requests that a replica may have. Requests that Serve holds back can't share a
+    # batch.
     max_ongoing_requests=256,
     health_check_period_s=5,
-    # Longer than the longest request: a replica that is stopped answers what it has.
+    # This is longer than the longest request, because a replica that is stopped still responds to
+    # the requests that it has.
     graceful_shutdown_timeout_s=60,
 )
 class Galatea:
-    """A replica: a server with its models, for handles of Serve and for HTTP."""
+    """A replica: a server with its models, for Serve's handles and for HTTP."""
 
     _server: Optional[galatea.Server] = None
 
     def __init__(self, model_repository: Union[str, list[str]], **options: Any) -> None:
-        """Loads the models; a model that can't be loaded is an error of the deployment.
+        """Loads the models. If a model can't be loaded, the deployment fails.
 
         `options` are those of `galatea.Options`.
         """
         server = galatea.Server(model_repository=model_repository, **options)
         self._server = server.start(wait_until_ready=True)
-        # For requests over HTTP, which come through Serve: any port of the machine itself.
+        # For requests over HTTP, which come through Serve; it may be any port of the machine
+        # itself.
         self._http = galatea.KServeHttp(
             server, galatea.KServeHttp.Options(address="127.0.0.1", port=0)
         )
@@ -53,7 +56,7 @@ class Galatea:
         self._session: Optional[aiohttp.ClientSession] = None
 
     async def infer(self, model: str, inputs: Arrays, **options: Any) -> Arrays:
-        """The outputs of a model, by name. Requests of all callers share its batches.
+        """The outputs of a model, by name. Requests from all callers share batches.
 
         `options` are those of `galatea.Model.infer`.
         """
@@ -71,11 +74,12 @@ class Galatea:
                 if response.outputs:
                     yield {name: output.__array__() for name, output in response.outputs.items()}
         finally:
-            # If the caller has left. Otherwise the request is done, and nothing is cancelled.
+            # This applies if the caller has left. Otherwise, the request has completed, and
+            # nothing is cancelled.
             responses.cancel()
 
     async def __call__(self, request: Request) -> Response:
-        """All protocols that Galatea speaks over HTTP."""
+        """All protocols that Galatea supports over HTTP."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
@@ -96,13 +100,13 @@ class Galatea:
         response.raw_headers = [
             (name.lower(), value)
             for name, value in reply.raw_headers
-            # Serve writes the date itself.
+            # Serve adds the date itself.
             if name.lower() not in OF_A_CONNECTION | {b"date"}
         ]
         return response
 
     def statistics(self, model: str) -> dict[str, Any]:
-        """Counts and times of a model in one replica, and which replica that is."""
+        """The counts and times of a model in one replica, with the replica's name."""
         assert self._server is not None
         return {
             "replica": serve.get_replica_context().replica_id.unique_id,
@@ -111,12 +115,12 @@ class Galatea:
         }
 
     def check_health(self) -> None:
-        """Serve asks again and again, and replaces a replica that is not ready three times."""
+        """Serve calls this repeatedly, and replaces a replica that isn't ready three times."""
         if self._server is None or not self._server.ready():
             raise RuntimeError("the server is not ready")
 
     def __del__(self) -> None:
-        """Serve calls it when the replica has answered its last request."""
+        """Serve calls this when the replica has responded to its last request."""
         if self._server is not None:
             server, self._server = self._server, None
             self._http.stop()
@@ -124,7 +128,7 @@ class Galatea:
 
 
 def app(arguments: dict[str, Any]) -> serve.Application:
-    """The application, for `import_path`: its arguments are those of a replica."""
+    """The application, for `import_path`; its arguments are a replica's."""
     return Galatea.bind(**arguments)
 
 
@@ -133,7 +137,7 @@ async def infer_with_one_retry(
 ) -> Arrays:
     """Sends a request, and sends it again if the replica that had it has died.
 
-    Serve itself sends a request again only if no replica had taken it.
+    Serve itself sends a request again only if no replica had accepted it.
     """
     try:
         return await handle.infer.remote(model, inputs, **options)

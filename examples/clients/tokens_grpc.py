@@ -1,7 +1,6 @@
 """Requests tokens from the model `token_counter` and prints them as they arrive.
 
-A second request joins the first one's executions, and leaves
-when it has its tokens.
+A second request joins the executions of the first one, and leaves when it has its tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ StreamReply = tuple[client.InferResult | None, Exception | None]
 
 
 def request_tokens(server: client.InferenceServerClient, name: str, count: int) -> None:
-    """Sends a request for `count` tokens into the stream."""
+    """Sends a request for `count` tokens on the stream."""
     tensor = client.InferInput("COUNT", [1, 1], "INT32")
     tensor.set_data_from_numpy(numpy.array([[count]], numpy.int32))
     server.async_stream_infer(

@@ -1,5 +1,5 @@
 """The models of Galatea's example repository, built with `onnx` and `numpy` only.
 
-Each module holds one family and a `MODELS` dictionary that maps a model's name
-to the function that makes its `Example`.
+Each module contains one family, and a `MODELS` dictionary that maps a model's name to
+the function that creates its `Example`.
 """

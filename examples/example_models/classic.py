@@ -9,7 +9,7 @@ from .graph import GraphBuilder
 from .repository import Example
 
 ELEMENT_COUNT = 16
-# The duration of a step of the token counter, long enough to watch the steps.
+# The duration of a token counter's step, which is long enough to watch the steps.
 STEP_MICROSECONDS = 20_000
 
 
@@ -45,7 +45,7 @@ def simple() -> Example:
 
 
 def simple_string() -> Example:
-    """The same with decimal integers in strings, in and out."""
+    """The same with decimal integers in strings, for inputs and outputs."""
     graph = GraphBuilder("simple_string")
     shape = ["batch", ELEMENT_COUNT]
     numbers = []
@@ -60,7 +60,7 @@ def simple_string() -> Example:
 
 
 def string_identity() -> Example:
-    """Returns its strings, which may hold any bytes."""
+    """Returns its strings, which may contain any bytes."""
     graph = GraphBuilder("string_identity")
     text = graph.input("INPUT0", TensorProto.STRING, ["batch", "length"])
     graph.node("Identity", text, output="OUTPUT0")
@@ -76,7 +76,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_STRING dims: [ -1 ] } ]
 
 
 def autocomplete() -> Example:
-    """Has no config.pbtxt: the server reads inputs and outputs from the model."""
+    """Has no config.pbtxt: the server reads the inputs and outputs from the model."""
     graph = GraphBuilder("autocomplete")
     values = graph.input("values", TensorProto.FLOAT, ["batch", 4])
     graph.node("Mul", values, graph.weight(numpy.array(2.0, numpy.float32)), output="doubled")
@@ -87,7 +87,7 @@ def autocomplete() -> Example:
 
 
 def token_counter() -> Example:
-    """Sends COUNT tokens, one in each execution of its batch, without a file."""
+    """Sends COUNT tokens, one in each execution of its batch, without a model file."""
     config = f"""\
 name: "token_counter"
 backend: "token_counter"

@@ -1,4 +1,4 @@
-"""Models for the tests: every datatype, unusual shapes, chosen slowness."""
+"""Models for the tests: every data type, unusual shapes, and a selectable duration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx import GraphProto, TensorProto
 from .graph import GraphBuilder
 from .repository import Example, ExampleMaker
 
-# Name in the inference protocol, type in config.pbtxt, type in ONNX.
+# The name in the inference protocol, the type in config.pbtxt, and the type in ONNX.
 DATATYPES = (
     ("BOOL", "TYPE_BOOL", TensorProto.BOOL),
     ("UINT8", "TYPE_UINT8", TensorProto.UINT8),
@@ -32,7 +32,7 @@ SLOW_SIZE = 256
 
 
 def onnx_identity(name: str, config_type: str, element_type: int) -> Example:
-    """Returns its input; batches of vectors of any length, zero included."""
+    """Returns its input. Batches may contain vectors of any length, including zero."""
     graph = GraphBuilder(name)
     value = graph.input("INPUT0", element_type, ["batch", "length"])
     graph.node("Identity", value, output="OUTPUT0")
@@ -62,7 +62,7 @@ instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 
 
 def backend_identity_matrix() -> Example:
-    """Takes matrices of any size without a batch dimension."""
+    """Accepts matrices of any size without a batch dimension."""
     config = """\
 name: "identity_matrix"
 backend: "identity"
@@ -75,7 +75,7 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
 
 
 def onnx_scalar() -> Example:
-    """Adds up a vector; the model's own output has a batch dimension and no other."""
+    """Adds up a vector. The model's own output has only a batch dimension."""
     graph = GraphBuilder("onnx_scalar")
     value = graph.input("INPUT0", TensorProto.FLOAT, ["batch", "length"])
     axes = graph.weight(numpy.array([1]))
@@ -134,7 +134,7 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
 
 
 def onnx_whole_batch(settings: str = "dynamic_batching { }") -> Example:
-    """Returns to each client the inputs of all rows of its batch, in their order."""
+    """Returns the inputs of all rows of its batch, in order, to each client."""
     graph = GraphBuilder("onnx_whole_batch")
     value = graph.input("INPUT0", TensorProto.INT32, ["batch", 1])
     rows = graph.node("Shape", value, start=0, end=1)
@@ -167,10 +167,10 @@ def matrix_loop_body() -> GraphProto:
 
 
 def onnx_slow() -> Example:
-    """Multiplies matrices as many times as ROUNDS says and returns ROUNDS.
+    """Multiplies matrices ROUNDS times, and returns ROUNDS.
 
-    The largest number in a batch applies. A round is about a tenth of a millisecond, so a
-    test chooses how long a request keeps the instance busy.
+    The largest number in a batch applies. A round takes about a tenth of a millisecond, so a test
+    can choose how long a request occupies the instance.
     """
     graph = GraphBuilder("onnx_slow")
     random = numpy.random.default_rng(3)
@@ -181,7 +181,7 @@ def onnx_slow() -> Example:
     most = graph.node("ReduceMax", rounds, keepdims=0)
     go_on = graph.weight(numpy.array(True))
     state = graph.node("Loop", most, go_on, start, body=matrix_loop_body())
-    # Tanh keeps the mean below one, so it vanishes in the sum, yet has to be computed.
+    # Tanh keeps the mean below one, so it has no effect on the sum, but has to be computed.
     mean = graph.node("ReduceMean", state, keepdims=0)
     rest = graph.node("Cast", graph.node("Floor", graph.node("Abs", mean)), to=TensorProto.INT64)
     graph.node("Add", rounds, rest, output="DONE")

@@ -44,7 +44,8 @@ class Step:
 
 
 def tensors(side: str, texts: Sequence[str]) -> str:
-    """Tensors of config.pbtxt from texts as `NAME FP32 3,-1`; a `?` behind is optional."""
+    """The tensors for config.pbtxt, from texts such as `NAME FP32 3,-1`; a `?` at the end means
+    optional."""
     entries = []
     for text in texts:
         name, datatype, dims = text.rstrip("?").split(" ")
@@ -80,7 +81,7 @@ ensemble_scheduling {{
 
 
 def chain(model: str, length: int, inner: tuple[str, str], tensor: str, more: str = "") -> Example:
-    """The same model, this many times one after another."""
+    """The same model, executed this many times one after another."""
     names = ["IN", *(f"between_{number}" for number in range(1, length)), "OUT"]
     steps = [
         Step(model, {inner[0]: before}, {inner[1]: after})
@@ -96,7 +97,7 @@ def onnx_model(
     graph: GraphBuilder,
     more: str = "",
 ) -> Example:
-    """A model of ONNX Runtime with one instance."""
+    """A model for ONNX Runtime with one instance."""
     config = f"""\
 backend: "onnxruntime"
 max_batch_size: {max_batch_size}
@@ -108,11 +109,11 @@ instance_group [ {{ count: 1 kind: KIND_CPU }} ]
     return Example(config, {1: graph.bytes()})
 
 
-# Arithmetic, whose results show which steps ran.
+# Arithmetic whose results show which steps ran.
 
 
 def number_model(name: str, operands: Sequence[str], max_batch_size: int = 8) -> Example:
-    """Integers of any number: `double` is 2 X, `square` is X X, `sum` is A + B."""
+    """Any number of integers: `double` is 2 X, `square` is X X, `sum` is A + B."""
     graph = GraphBuilder(name)
     shape: list[int | str] = ["batch", "length"] if max_batch_size else ["length"]
     values = [graph.input(operand, TensorProto.INT32, shape) for operand in operands]
@@ -125,7 +126,7 @@ def number_model(name: str, operands: Sequence[str], max_batch_size: int = 8) ->
 
 
 def identity_pair() -> Example:
-    """Two inputs and outputs, the second of which a request may leave out."""
+    """Two inputs and outputs. A request may omit the second input."""
     names = ["INT32 -1", "INT32 -1?"]
     inputs = [f"INPUT{number} {text}" for number, text in enumerate(names)]
     outputs = ["OUTPUT0 INT32 -1", "OUTPUT1 INT32 -1"]
@@ -140,7 +141,7 @@ instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 
 
 def delayed_identity(milliseconds: int) -> Example:
-    """Integers that take a while, one request at a time."""
+    """Integers that take some time, one request at a time."""
     config = f"""\
 backend: "identity"
 max_batch_size: 8
@@ -221,7 +222,7 @@ def _arithmetic() -> dict[str, ExampleMaker]:
 
 
 def _stateful() -> dict[str, ExampleMaker]:
-    """Two models with a state of their own, fed by one sequence."""
+    """Two models with their own states, fed by one sequence."""
     number = "INT32 1"
     return {
         "sum_direct": functools.partial(accumulator, "int32", "zero"),
@@ -279,7 +280,7 @@ def convolution(graph: GraphBuilder, random: numpy.random.Generator, value: str,
 
 
 def convolutions(layers: int) -> Example:
-    """This many layers, from an image to an image of the same size."""
+    """This number of layers, from an image to an image of the same size."""
     graph = GraphBuilder(f"convolutions_{layers}")
     random = numpy.random.default_rng(layers)
     shape: list[int | str] = ["batch", CHANNELS, "height", "width"]
@@ -293,14 +294,16 @@ def convolutions(layers: int) -> Example:
 
 
 def _pipelines() -> dict[str, ExampleMaker]:
-    """Convolutions of one, two and three layers: in a row, partly and fully at once."""
+    """Convolutions of one, two and three layers: in sequence, partly in parallel and all in
+    parallel."""
     image = f"FP32 -1,{CHANNELS},-1,-1"
 
     def step(layers: int, source: str, result: str) -> Step:
         return Step(f"convolutions_{layers}", {"input": source}, {"output": result})
 
     def pipeline(sources: Sequence[str], outputs: Sequence[str]) -> Example:
-        """A pipeline from each net's source of its image; the results are `first` to `third`."""
+        """A pipeline, given the source of each network's image; the results are `first` to
+        `third`."""
         results = ["first", "second", "third"]
         steps = [
             step(number, source, result)
@@ -326,7 +329,8 @@ def _pipelines() -> dict[str, ExampleMaker]:
 
 
 def image_decoder() -> Example:
-    """An image from text: the brightness of each channel of each pixel, from 0 to 255."""
+    """An image from text, which contains the brightness of each channel of each pixel, from 0 to
+    255."""
     graph = GraphBuilder("image_decoder", OPSET_WITH_STRINGS)
     text = graph.input("TEXT", TensorProto.STRING, ["batch", 1])
     numbers = graph.split_strings(graph.node("Flatten", text, axis=1))
@@ -372,7 +376,7 @@ def image_net(name: str) -> Example:
 
 
 def image_pipeline() -> Example:
-    """Text becomes an image, which is classified and segmented at once."""
+    """Text is converted to an image, which is classified and segmented at the same time."""
     return ensemble(
         8,
         ["TEXT STRING 1"],

@@ -1,4 +1,4 @@
-"""Short hands for building ONNX graphs."""
+"""Helpers for building ONNX graphs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy
 import onnx
 from onnx import helper, numpy_helper
 
-# Old enough that every ONNX Runtime since 1.14 loads the files.
+# This version is old enough for every ONNX Runtime since 1.14 to load the files.
 OPSET_VERSION = 17
 IR_VERSION = 8
-# Joining strings is an operator since this version.
+# Joining strings has been an operator since this version.
 OPSET_WITH_STRINGS = 20
 
 Dimension = int | str
@@ -30,12 +30,12 @@ class GraphBuilder:
         self._value_count = 0
 
     def input(self, name: str, element_type: int, shape: Sequence[Dimension]) -> str:
-        """Declares an input of the model."""
+        """Declares a model input."""
         self._inputs.append(helper.make_tensor_value_info(name, element_type, shape))
         return name
 
     def output(self, name: str, element_type: int, shape: Sequence[Dimension]) -> None:
-        """Declares a value that a node already produces as an output of the model."""
+        """Declares a value that a node already produces as a model output."""
         self._outputs.append(helper.make_tensor_value_info(name, element_type, shape))
 
     def weight(self, array: numpy.ndarray, name: str | None = None) -> str:
@@ -67,7 +67,7 @@ class GraphBuilder:
         )
 
     def bytes(self) -> bytes:
-        """Checks the graph and serialises it as the content of `model.onnx`."""
+        """Checks the graph, and serialises it as the contents of `model.onnx`."""
         model = helper.make_model(
             self.graph(),
             producer_name="galatea-examples",

@@ -1,4 +1,5 @@
-"""Models of the backend `token_counter`: requests that run again until they are done."""
+"""Models for the backend `token_counter`, whose requests are executed repeatedly until
+they are done."""
 
 from __future__ import annotations
 

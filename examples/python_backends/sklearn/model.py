@@ -1,8 +1,8 @@
-"""A backend for models of scikit-learn, XGBoost and LightGBM, without code of their own.
+"""A backend for scikit-learn, XGBoost and LightGBM models, which need no code of their own.
 
-Copy this file to BACKENDS/sklearn/model.py, where BACKENDS is the server's directory of
-backends. A model is then a directory with one file, whose name says which library reads
-it, and a config.pbtxt with the line `backend: "sklearn"`:
+Copy this file to BACKENDS/sklearn/model.py, where BACKENDS is the server's backend directory. A
+model is then a directory with one file, whose name determines the library that reads it, and a
+config.pbtxt with the line `backend: "sklearn"`:
 
     model.skops                 scikit-learn, saved by skops
     model.joblib                scikit-learn, saved by joblib. DANGEROUS: such a file runs
@@ -10,10 +10,10 @@ it, and a config.pbtxt with the line `backend: "sklearn"`:
     model.json or model.ubj     XGBoost
     model.txt                   LightGBM
 
-The input `input` has a number for each feature. The output `predict` is the class or the
-value, and classifiers have a second one, `predict_proba`. Requests that wait share a call.
-The parameter SKOPS_TRUSTED of a configuration names types, separated by commas, that a
-skops file may contain beside those that skops trusts.
+The input `input` has a number for each feature. The output `predict` is the class or the value.
+Classifiers also have a second output, `predict_proba`. Waiting requests share a call. The
+configuration parameter SKOPS_TRUSTED names types, separated by commas, that a skops file may
+contain in addition to those that skops trusts.
 
 It works in Galatea and in Triton's Python backend.
 """
@@ -61,14 +61,14 @@ class ScikitLearn:
             found[PREDICT] = np.asarray(self._model.predict(rows))
         if PROBABILITIES in names and hasattr(self._model, "predict_proba"):
             probabilities = self._model.predict_proba(rows)
-            # Classifiers with several outputs give a list, which no single tensor holds.
+            # Classifiers with several outputs return a list, which no single tensor can contain.
             if isinstance(probabilities, np.ndarray):
                 found[PROBABILITIES] = probabilities
         return found
 
 
 class Trees:
-    """What boosted trees of both libraries have in common: their results are numbers."""
+    """The common parts of both libraries' boosted trees, whose results are numbers."""
 
     #: What the results of an objective are: probabilities of the second class of two, or of
     #: each class, or class numbers. Others are values.
@@ -87,7 +87,7 @@ class Trees:
 
 
 class XGBoost(Trees):
-    """A booster; that of `XGBClassifier` and `XGBRegressor`, too."""
+    """A booster, including that of `XGBClassifier` and `XGBRegressor`."""
 
     datatype = "TYPE_FP32"
     two_classes = ("binary:logistic",)
@@ -100,7 +100,7 @@ class XGBoost(Trees):
         self.features = self._booster.num_features()
         settings = json.loads(self._booster.save_config())
         self.objective = settings["learner"]["objective"]["name"]
-        # Training that stopped early has trees that aren't used.
+        # Training that stopped early leaves trees that aren't used.
         best = self._booster.attr("best_iteration")
         self._range = (0, int(best) + 1) if best is not None else (0, 0)
 
@@ -109,7 +109,7 @@ class XGBoost(Trees):
 
 
 class LightGBM(Trees):
-    """A booster; that of `LGBMClassifier` and `LGBMRegressor`, too."""
+    """A booster, including that of `LGBMClassifier` and `LGBMRegressor`."""
 
     datatype = "TYPE_FP64"
     two_classes = ("binary",)
@@ -155,7 +155,7 @@ def load(folder, config):
 
 
 def tensors(model, rows, names):
-    """The outputs of some rows, each with a first dimension of rows and a second one."""
+    """The outputs for some rows, each with two dimensions, the first of which is the rows."""
     found = {}
     for name, array in model.predict(rows, names).items():
         if array.dtype.kind in "US":
@@ -169,7 +169,7 @@ class TritonPythonModel:
 
     @staticmethod
     def auto_complete_config(config):
-        """Asks the model itself: a row of zeros shows what its outputs are."""
+        """Uses the model itself: a row of zeros shows what its outputs are."""
         given = config.as_dict()
         model = load(pb_utils.get_model_dir(), given)
         present = pb_utils.get_input_config_by_name(given, INPUT) or {}
@@ -195,7 +195,7 @@ class TritonPythonModel:
         self._model = load(folder, json.loads(args["model_config"]))
 
     def execute(self, requests):
-        """Predicts the rows of all requests at once."""
+        """Predicts the rows of all requests in a single call."""
         names = set().union(*(request.requested_output_names() for request in requests))
         parts = [pb_utils.get_input_tensor_by_name(request, INPUT).as_numpy()
                  for request in requests]
