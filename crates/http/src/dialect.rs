@@ -17,13 +17,15 @@ pub(crate) enum Dialect {
     SageMaker,
     /// In the content type for requests. Responses are those of KServe and never compressed.
     VertexAi,
+    /// OpenAI's: all bodies are JSON. Codings are not read.
+    OpenAi,
 }
 
 impl Dialect {
     /// Returns the content type of binary tensors, up to the JSON length.
     const fn binary_type(self) -> Option<&'static str> {
         match self {
-            Self::KServe => None,
+            Self::KServe | Self::OpenAi => None,
             Self::SageMaker => {
                 Some("application/vnd.sagemaker-triton.binary+json;json-header-size=")
             }
@@ -49,7 +51,7 @@ impl Dialect {
     pub(crate) fn tells_json_length(self, head: &RequestHead<'_>) -> bool {
         match self {
             Self::KServe => head.header_length.is_some(),
-            Self::SageMaker | Self::VertexAi => {
+            Self::SageMaker | Self::VertexAi | Self::OpenAi => {
                 self.length_in_type(head, usize::MAX).is_ok_and(|length| length.is_some())
             }
         }
@@ -72,7 +74,7 @@ impl Dialect {
     pub(crate) fn coding(self, head: &RequestHead<'_>) -> BodyCoding {
         match self {
             Self::KServe => BodyCoding::of(head),
-            Self::SageMaker | Self::VertexAi => BodyCoding::Identity,
+            Self::SageMaker | Self::VertexAi | Self::OpenAi => BodyCoding::Identity,
         }
     }
 
@@ -85,7 +87,7 @@ impl Dialect {
     pub(crate) fn inference(self, mut response: HttpResponse) -> HttpResponse {
         let content_type = match self {
             Self::SageMaker if response.header_length.is_some() => self.binary_type(),
-            Self::SageMaker | Self::KServe | Self::VertexAi => return response,
+            Self::SageMaker | Self::KServe | Self::VertexAi | Self::OpenAi => return response,
         };
         response.content_type = content_type;
         response.has_length_in_type = true;

@@ -87,6 +87,11 @@ impl EventQueue {
         self.0.lock("see whether replies are wanted").phase == Phase::Open
     }
 
+    /// Returns true if a response was added.
+    pub(crate) fn has_responses(&self) -> bool {
+        self.0.lock("see whether a response was added").responses > 0
+    }
+
     /// Adds a reply, which consists of an event and a flag for errors. Without an event, the reply
     /// is only counted.
     pub(crate) fn add(&self, response: Option<(Option<Event>, bool)>, is_final: bool) {

@@ -126,7 +126,16 @@ impl EventStream {
             has_response: false,
             trace: trace.clone(),
         };
-        (sink, Self { queue, cancel: Some(CancelOnDrop::new(cancel)), trace })
+        (sink, Self::of(queue, cancel, trace))
+    }
+
+    /// Creates the stream for the events of a queue.
+    pub(crate) const fn of(
+        queue: Arc<EventQueue>,
+        cancel: CancelToken,
+        trace: Option<Arc<dyn DoorTraceSink>>,
+    ) -> Self {
+        Self { queue, cancel: Some(CancelOnDrop::new(cancel)), trace }
     }
 
     /// Returns the trace of the request.

@@ -1,5 +1,5 @@
 //! The HTTP door: KServe v2 over HTTP/1.1, the metrics endpoint, and the doors whose paths
-//! SageMaker and Vertex AI prescribe.
+//! SageMaker, Vertex AI and OpenAI prescribe.
 //!
 //! The door reads requests from connections, decodes them with `galatea-codec-http`, passes them to
 //! an [`InferenceService`](galatea_infer::InferenceService) and writes the responses. Management
@@ -17,7 +17,8 @@
 //! don't continue with a request lose their connection.
 //!
 //! Start with `server.rs` and `connection.rs`. `api/` contains the endpoints, and `clouds/` the
-//! cloud endpoints, which lead to the same handlers.
+//! cloud endpoints, which lead to the same handlers. `openai/` contains the endpoint for clients of
+//! OpenAI.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -65,6 +66,7 @@ mod http_response;
 mod hyper_stream;
 mod long_text;
 mod metrics;
+mod openai;
 mod options;
 mod plain;
 mod request_body;
@@ -80,7 +82,11 @@ pub use clouds::{
 };
 pub use galatea_dashboard::{AllowedHosts, Dashboard};
 pub use galatea_door::RunningDoor;
+pub use galatea_openai::{ChatTemplate, RequestFormat};
+pub use openai::{ModelSpeed, OpenAiMeters, OpenAiOptions};
 pub use options::{HttpOptions, OrcaReportSource};
 pub use request_log::RequestLog;
-pub use server::{start_inference_endpoint, start_metrics, start_sagemaker, start_vertex_ai};
+pub use server::{
+    start_inference_endpoint, start_metrics, start_openai, start_sagemaker, start_vertex_ai,
+};
 pub use traffic::TrafficRecorder;

@@ -18,7 +18,8 @@ use crate::connection;
 use crate::dialect::Dialect;
 use crate::endpoint::Endpoint;
 use crate::metrics::Metrics;
-use crate::{HttpOptions, SageMakerOptions, VertexAiOptions};
+use crate::openai::OpenAi;
+use crate::{HttpOptions, OpenAiOptions, SageMakerOptions, VertexAiOptions};
 
 /// Opens the inference door on `listener`. Connections are handed to the `workers` in rotation.
 /// Each worker is the handle of a runtime with I/O and time enabled that a thread drives.
@@ -87,6 +88,25 @@ pub fn start_vertex_ai(
     let completions = CompletionQueues::start(workers);
     let api = Api::new(service, control, completions, &options.http, Dialect::VertexAi);
     door.listen(workers, listener, Http1::new(VertexAi::new(api, options)))
+}
+
+/// Opens the door for clients of OpenAI.
+///
+/// # Errors
+///
+/// As [`start_inference_endpoint`].
+pub fn start_openai(
+    workers: &[Handle],
+    listener: TcpListener,
+    service: Arc<dyn InferenceService>,
+    control: Arc<dyn ServerControl>,
+    options: OpenAiOptions,
+) -> io::Result<RunningDoor> {
+    let http = &options.http;
+    let door = DoorBuilder::with_options(http.door.clone()).with_tls(http.tls.clone());
+    let completions = CompletionQueues::start(workers);
+    let api = Api::new(service, control, completions, http, Dialect::OpenAi);
+    door.listen(workers, listener, Http1::new(OpenAi::new(api, options)))
 }
 
 /// The response to a client that speaks HTTP to a door with TLS.

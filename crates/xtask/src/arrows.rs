@@ -101,6 +101,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dashboard",
             "door",
             "gate",
+            "measure",
+            "openai",
         ],
     ),
     (

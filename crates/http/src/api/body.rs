@@ -9,8 +9,10 @@ use hyper::StatusCode;
 
 use super::Api;
 use crate::compression::BodyCoding;
+use crate::dialect::Dialect;
 use crate::endpoint::Disconnected;
 use crate::http_response::{self, HttpResponse};
+use crate::openai::too_large;
 use crate::request_body::{BodyError, BodyLimits, RequestBody};
 use crate::request_head::RequestHead;
 
@@ -77,6 +79,9 @@ impl Api {
             // Compressed data of this length inflates to more than the limit.
             BodyError::TooLarge { .. } if self.dialect.coding(head) == BodyCoding::Compressed => {
                 Ok(http_response::failure(&inflated_body_too_large_error(&self.limits)))
+            }
+            BodyError::TooLarge { length } if self.dialect == Dialect::OpenAi => {
+                Ok(too_large(length, self.limits.input_bytes_max))
             }
             BodyError::TooLarge { length } => {
                 Ok(http_response::failure(&self.too_large(head, length)))

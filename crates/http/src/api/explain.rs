@@ -14,7 +14,7 @@ use crate::request_head::RequestHead;
 impl Api {
     /// Begins the explanation of a request whose head has arrived, if its client requests one. A
     /// client that may not read statistics learns nothing about other requests.
-    pub(super) fn explanation(&self, head: &RequestHead<'_>) -> Option<Arc<LatencyExplanation>> {
+    pub(crate) fn explanation(&self, head: &RequestHead<'_>) -> Option<Arc<LatencyExplanation>> {
         let writer = self.explanations.filter(|_| head.wants_explanation)?;
         let detail = match self.admit(ApiCategory::Statistics, head) {
             Ok(_) => DetailLevel::Schedule,
@@ -25,14 +25,14 @@ impl Api {
 }
 
 /// Notes that the request passed a milestone, if the request is explained.
-pub(super) fn mark(explanation: Option<&Arc<LatencyExplanation>>, mark: Milestone) {
+pub(crate) fn mark(explanation: Option<&Arc<LatencyExplanation>>, mark: Milestone) {
     if let Some(explanation) = explanation {
         explanation.set_milestone(mark, Instant::now());
     }
 }
 
 /// Adds the explanation of the request to its response, if there is one.
-pub(super) fn explain(response: &mut HttpResponse, explanation: Option<&Arc<LatencyExplanation>>) {
+pub(crate) fn explain(response: &mut HttpResponse, explanation: Option<&Arc<LatencyExplanation>>) {
     let Some(LatencyExplanationText { json, server_timing }) =
         explanation.and_then(|one| one.text())
     else {

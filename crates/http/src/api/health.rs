@@ -12,8 +12,12 @@ use crate::http_response::{self, HttpResponse};
 
 impl Api {
     pub(super) async fn ready(&self, admission: AccessGrant) -> Result<HttpResponse, Status> {
-        let pass = admission.pass()?;
-        self.check_readiness(pass, None, move |control| control.ready(pass)).await.map(health)
+        self.is_ready(admission.pass()?).await.map(health)
+    }
+
+    /// Returns true if the server accepts inference requests.
+    pub(crate) async fn is_ready(&self, pass: AccessPass<api::Health>) -> Result<bool, Status> {
+        self.check_readiness(pass, None, move |control| control.ready(pass)).await
     }
 
     pub(super) async fn model_ready(

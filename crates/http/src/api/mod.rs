@@ -29,8 +29,10 @@ use galatea_infer::{InferenceService, Status};
 use hyper::{Method, StatusCode};
 
 use self::document::Document;
+pub(crate) use self::explain::{explain, mark};
 pub(crate) use self::generate::NamedModel;
 use self::regions::RegionRequest;
+pub(crate) use self::trace::{Arrival, Received};
 use crate::body_drain::BodyDrain;
 use crate::compression::Compression;
 use crate::dialect::Dialect;
@@ -61,7 +63,7 @@ pub(crate) struct Api {
     pub(crate) repository_permits: RepositoryPermits,
     body_drain: BodyDrain,
     compression: Compression,
-    text_threads: TextThreads,
+    pub(crate) text_threads: TextThreads,
     log: Option<Arc<dyn LogControl>>,
     request_log: Option<RequestLog>,
     pub(crate) load_report: Option<OrcaReportSource>,

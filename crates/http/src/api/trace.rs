@@ -15,14 +15,14 @@ use crate::request_head::RequestHead;
 
 /// The time at which the request was received, if requests are traced. The clock is read for no
 /// other purpose.
-pub(super) struct Arrival {
+pub(crate) struct Arrival {
     tracing: Arc<dyn TraceControl>,
     start: Instant,
 }
 
 impl Api {
     /// Notes that the server has begun to receive a request.
-    pub(super) fn arrival(&self) -> Option<Arrival> {
+    pub(crate) fn arrival(&self) -> Option<Arrival> {
         let tracing = self.tracing.as_ref().filter(|tracing| tracing.is_on())?.clone();
         Some(Arrival { tracing, start: Instant::now() })
     }
@@ -57,20 +57,20 @@ impl Api {
 
 impl Arrival {
     /// Notes that the whole request has been received.
-    pub(super) fn received(self) -> Received {
+    pub(crate) fn received(self) -> Received {
         Received { arrival: self, end: Instant::now() }
     }
 }
 
 /// A request that may be traced.
-pub(super) struct Received {
+pub(crate) struct Received {
     arrival: Arrival,
     end: Instant,
 }
 
 impl Received {
     /// Begins the trace of the request, if it is to be traced.
-    pub(super) fn begin_trace(
+    pub(crate) fn begin_trace(
         &self,
         pass: AccessPass<api::Inference>,
         head: &RequestHead<'_>,

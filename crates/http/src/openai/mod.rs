@@ -1,0 +1,22 @@
+//! The OpenAI endpoint: chats, completions, embeddings and models over OpenAI's API, as Triton's
+//! frontend serves it.
+//!
+//! `galatea-openai` reads the bodies and writes the documents and events. This module connects it to
+//! the connection, the gate, the server and the clock.
+
+mod begin;
+mod endpoint;
+mod identifiers;
+mod meters;
+mod model_times;
+mod models;
+mod options;
+mod prepare;
+mod responses;
+mod route;
+mod sink;
+
+pub(crate) use endpoint::OpenAi;
+pub use meters::{ModelSpeed, OpenAiMeters};
+pub use options::OpenAiOptions;
+pub(crate) use responses::too_large;

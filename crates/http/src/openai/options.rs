@@ -1,0 +1,38 @@
+//! The settings of the OpenAI endpoint.
+
+use std::fmt;
+use std::sync::Arc;
+
+use galatea_openai::{ChatTemplate, RequestFormat};
+
+use super::OpenAiMeters;
+use crate::HttpOptions;
+
+/// The settings of the OpenAI endpoint.
+#[derive(Clone)]
+pub struct OpenAiOptions {
+    /// The options shared with the inference door. The gate's category `statistics` is for the
+    /// metrics. Headers don't become parameters.
+    pub http: HttpOptions,
+    /// The chat template; `None` if the server has none, and so no chats.
+    pub template: Option<Arc<ChatTemplate>>,
+    /// The convention for the inputs and outputs of all models; `None` for that of each backend.
+    pub format: Option<RequestFormat>,
+    /// The maximum number of tokens for a client that doesn't state one.
+    pub tokens_default: i64,
+    /// True if clients may load and unload models.
+    pub has_model_control: bool,
+    /// Renders the metrics.
+    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Measures the texts that models generate.
+    pub meters: Arc<OpenAiMeters>,
+}
+
+impl fmt::Debug for OpenAiOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("OpenAiOptions");
+        shown.field("http", &self.http).field("template", &self.template);
+        shown.field("format", &self.format).field("tokens_default", &self.tokens_default);
+        shown.field("has_model_control", &self.has_model_control).finish_non_exhaustive()
+    }
+}

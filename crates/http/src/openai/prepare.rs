@@ -1,0 +1,175 @@
+//! From the body of a request to the inputs of its model, on any thread.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use galatea_control::{ServedModel, ServerControl};
+use galatea_infer::{AccessPass, InputTensor, Status, api};
+use galatea_openai::{
+    ChatRequest, ChatTemplate, CompletionKind, CompletionReply, CompletionRequest, ContentType,
+    Embedding, EmbeddingRequest, Failure, JsonValue, ModelDescription, RequestFormat, read_body,
+};
+
+use super::responses::{failed, refused};
+use super::sink::TextDelivery;
+use crate::http_response::HttpResponse;
+
+/// Turns bodies into requests, on any thread.
+pub(super) struct Beginner {
+    pub(super) control: Arc<dyn ServerControl>,
+    pub(super) template: Option<Arc<ChatTemplate>>,
+    pub(super) format: Option<RequestFormat>,
+    pub(super) tokens_default: i64,
+}
+
+/// The kind of a request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum BodyKind {
+    Chat,
+    Text,
+    Embedding,
+}
+
+/// A body, and its facts.
+pub(super) struct ReceivedText {
+    pub(super) bytes: Bytes,
+    pub(super) content_type: ContentType,
+    pub(super) kind: BodyKind,
+    /// The identifier of the completion, and the time of its creation.
+    pub(super) id: String,
+    pub(super) created_secs: u64,
+}
+
+/// A request that is about to be handed to its model.
+pub(super) struct Prepared {
+    pub(super) model: Arc<dyn ServedModel>,
+    pub(super) name: String,
+    pub(super) inputs: Vec<InputTensor>,
+    pub(super) reply: PreparedReply,
+}
+
+pub(super) enum PreparedReply {
+    Text(Box<CompletionReply>, TextDelivery),
+    Embedding(Box<Embedding>),
+}
+
+/// The reason why a request doesn't reach a model.
+pub(super) enum NotBegun {
+    Failure(Failure),
+    Refusal(Status),
+}
+
+impl From<Failure> for NotBegun {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl From<Status> for NotBegun {
+    fn from(status: Status) -> Self {
+        Self::Refusal(status)
+    }
+}
+
+impl NotBegun {
+    pub(super) fn into_response(self) -> HttpResponse {
+        match self {
+            Self::Failure(failure) => failed(failure),
+            Self::Refusal(status) => refused(&status),
+        }
+    }
+}
+
+impl Beginner {
+    /// Reads a body and finds its model.
+    pub(super) fn prepare(
+        &self,
+        pass: AccessPass<api::Inference>,
+        text: &ReceivedText,
+    ) -> Result<Prepared, NotBegun> {
+        let body = read_body(&text.bytes, text.content_type)?;
+        match text.kind {
+            BodyKind::Chat => self.chat(pass, text, &body),
+            BodyKind::Text => self.completion(pass, text, &body),
+            BodyKind::Embedding => self.embedding(pass, &body),
+        }
+    }
+
+    fn chat(
+        &self,
+        pass: AccessPass<api::Inference>,
+        text: &ReceivedText,
+        body: &JsonValue,
+    ) -> Result<Prepared, NotBegun> {
+        let request = ChatRequest::check(body)?;
+        let (model, description) = self.model(pass, request.model())?;
+        let Some(template) = &self.template else {
+            return Err(Failure::Server(String::from("Unknown tokenizer")).into());
+        };
+        let generation = request.generation(description.capabilities()?)?;
+        let prompt = template.render(&request, text.created_secs)?;
+        let inputs = description.generation_inputs(&prompt, &generation, self.tokens_default)?;
+        let kind = CompletionKind::Chat(request.named_tool());
+        let reply = completion(&description, kind, request.model(), text)
+            .with_logprobs(generation.likely_tokens.is_some())
+            .with_usage(request.includes_usage());
+        let reply = PreparedReply::Text(Box::new(reply), delivery(generation.is_stream));
+        Ok(Prepared { model, name: request.model().to_owned(), inputs, reply })
+    }
+
+    fn completion(
+        &self,
+        pass: AccessPass<api::Inference>,
+        text: &ReceivedText,
+        body: &JsonValue,
+    ) -> Result<Prepared, NotBegun> {
+        let request = CompletionRequest::check(body)?;
+        let (model, description) = self.model(pass, request.model())?;
+        let generation = request.generation(description.capabilities()?)?;
+        let inputs =
+            description.generation_inputs(request.prompt(), &generation, self.tokens_default)?;
+        let reply = completion(&description, CompletionKind::Text, request.model(), text)
+            .with_logprobs(generation.likely_tokens.is_some())
+            .with_usage(request.includes_usage());
+        let reply = PreparedReply::Text(Box::new(reply), delivery(generation.is_stream));
+        Ok(Prepared { model, name: request.model().to_owned(), inputs, reply })
+    }
+
+    fn embedding(
+        &self,
+        pass: AccessPass<api::Inference>,
+        body: &JsonValue,
+    ) -> Result<Prepared, NotBegun> {
+        let request = EmbeddingRequest::check(body)?;
+        let (model, description) = self.model(pass, request.model())?;
+        description.capabilities()?;
+        let inputs = description.embedding_inputs(&request)?;
+        let reply = PreparedReply::Embedding(Box::new(Embedding::new(&description, &request)));
+        Ok(Prepared { model, name: request.model().to_owned(), inputs, reply })
+    }
+
+    /// Finds a model. As in Triton, a model that isn't ready is unknown.
+    fn model(
+        &self,
+        pass: AccessPass<api::Inference>,
+        name: &str,
+    ) -> Result<(Arc<dyn ServedModel>, ModelDescription), NotBegun> {
+        let unknown = |_| Failure::Client(format!("Unknown model: {name}"));
+        let model = self.control.model_for_inference(pass, name, None).map_err(unknown)?;
+        let description = ModelDescription::new(&model.config().protobuf, self.format)?;
+        Ok((model, description))
+    }
+}
+
+fn completion(
+    description: &ModelDescription,
+    kind: CompletionKind,
+    model: &str,
+    text: &ReceivedText,
+) -> CompletionReply {
+    CompletionReply::new(description, kind, model, text.id.clone(), text.created_secs)
+}
+
+const fn delivery(is_stream: bool) -> TextDelivery {
+    if is_stream { TextDelivery::Stream } else { TextDelivery::Document }
+}

@@ -1,0 +1,63 @@
+//! Responses in the forms of Triton's frontend.
+
+use galatea_gate::access::AccessRefusal;
+use galatea_infer::{Code, Status};
+use galatea_openai::{Failure, detail_document, error_document};
+use hyper::StatusCode;
+use hyper::header::HeaderValue;
+
+use super::route::OpenAiRoute;
+use crate::http_response::{self, HttpResponse};
+
+/// Creates an error with this text.
+pub(super) fn detail(code: StatusCode, text: &str) -> HttpResponse {
+    http_response::document(code, detail_document(text).into())
+}
+
+/// Creates the response to a request that failed.
+pub(super) fn failed(failure: Failure) -> HttpResponse {
+    let (code, document) = failure.into_document();
+    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    http_response::document(code, document.into())
+}
+
+/// Creates the response to a request that the server or the model refused. As in Triton, the code
+/// is 500 whatever the reason. What Triton lacks, limits of memory and deadlines, has the code and
+/// the headers of the inference door.
+pub(super) fn refused(status: &Status) -> HttpResponse {
+    let mut response = http_response::failure(status);
+    if !matches!(status.code(), Code::Exhausted | Code::DeadlineExceeded) {
+        response.code = StatusCode::INTERNAL_SERVER_ERROR;
+    }
+    response.chunks.clear();
+    response.chunks.push(detail_document(status.message()).into());
+    response
+}
+
+/// Refuses a method.
+pub(super) fn wrong_method(route: &OpenAiRoute<'_>) -> HttpResponse {
+    let mut response = detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+    let allowed = HeaderValue::try_from(route.method().as_str());
+    response.headers = allowed.ok().map(|allowed| Box::from([(ALLOW_NAME, allowed)]));
+    response
+}
+
+const ALLOW_NAME: &str = "Allow";
+
+/// Refuses a caller without the key of an API.
+pub(super) fn restricted(refusal: AccessRefusal<'_>) -> HttpResponse {
+    let header = refusal.required_header();
+    let text = format!("This API is restricted, expecting header '{header}' with valid value");
+    let document = error_document(&text, "authentication_error", Some("invalid_auth"));
+    http_response::document(StatusCode::UNAUTHORIZED, document.into())
+}
+
+/// Refuses a body of at least this length.
+pub(crate) fn too_large(length: u64, bytes_max: u64) -> HttpResponse {
+    let text = format!(
+        "Request size of {length} bytes exceeds the maximum allowed input size of {bytes_max} \
+         bytes. Use --http-max-input-size to increase the limit."
+    );
+    let document = error_document(&text, "invalid_request_error", Some("content_too_large"));
+    http_response::document(StatusCode::PAYLOAD_TOO_LARGE, document.into())
+}

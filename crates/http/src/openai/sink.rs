@@ -1,0 +1,162 @@
+//! The replies of a model on their way to a document or a stream of events.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use galatea_control::{DoorTracePoint, DoorTraceSink};
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
+use galatea_infer::{Finality, InferenceResponse, Reply, ResponseSink, Status};
+use galatea_openai::{CompletionReply, Embedding, Failure, error_document};
+
+use super::meters::TextMeter;
+use crate::event_queue::{EVENT_BYTES, Event, EventQueue};
+
+/// The form in which a client reads a text.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum TextDelivery {
+    Stream,
+    Document,
+}
+
+/// The replies that a request gets.
+pub(super) enum ReplyKind {
+    Text { completion: Box<CompletionReply>, delivery: TextDelivery, meter: TextMeter },
+    Embedding { embedding: Box<Embedding>, document: Option<Vec<u8>>, responses: u64 },
+}
+
+/// Receives the replies to a request and turns them into events, on the thread that responds. A
+/// document is a single event.
+pub(super) struct CompletionSink {
+    queue: Arc<EventQueue>,
+    kind: ReplyKind,
+    /// The text that is collected.
+    collected: MemoryCharge,
+    has_begun: bool,
+    trace: Option<Arc<dyn DoorTraceSink>>,
+}
+
+impl CompletionSink {
+    pub(super) fn new(
+        queue: Arc<EventQueue>,
+        kind: ReplyKind,
+        account: &Arc<MemoryAccount>,
+        trace: Option<Arc<dyn DoorTraceSink>>,
+    ) -> Self {
+        let collected = MemoryCharge::nothing(account.clone());
+        Self { queue, kind, collected, has_begun: false, trace }
+    }
+
+    /// Takes a response, or an end without one.
+    fn take(
+        &mut self,
+        response: Option<&InferenceResponse>,
+        is_last: bool,
+    ) -> Result<Vec<u8>, Status> {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        match &mut self.kind {
+            ReplyKind::Text { completion, delivery: TextDelivery::Stream, meter } => {
+                let mut events = Vec::new();
+                if is_first {
+                    completion.begin(&mut events);
+                }
+                let tokens = completion.continue_stream(response, is_last, &mut events);
+                meter.stream(tokens.map_err(status)?, Instant::now());
+                if is_last {
+                    completion.end_stream(&mut events);
+                }
+                Ok(events)
+            }
+            ReplyKind::Text { completion, delivery: TextDelivery::Document, meter } => {
+                let added = completion.collect(response).map_err(status)?;
+                self.collected.set(self.collected.bytes().saturating_add(added))?;
+                if !is_last {
+                    return Ok(Vec::new());
+                }
+                let usage = completion.collected_usage();
+                let stated = usage.and_then(|usage| u64::try_from(usage.completion_tokens).ok());
+                let document = completion.document().map_err(status)?;
+                meter.count(stated.unwrap_or(1));
+                Ok(document)
+            }
+            ReplyKind::Embedding { embedding, document, responses } => {
+                *responses = responses.saturating_add(1);
+                if let Some(response) = response.filter(|_| *responses == 1) {
+                    *document = Some(embedding.document(response).map_err(status)?);
+                }
+                if !is_last {
+                    return Ok(Vec::new());
+                }
+                document.take().filter(|_| *responses <= 2).ok_or_else(|| {
+                    Status::internal(format!(
+                        "Unexpected number of responses: {responses}, expected 1 or 2."
+                    ))
+                })
+            }
+        }
+    }
+
+    /// Adds the events of a reply.
+    fn add(&mut self, bytes: Vec<u8>, is_last: bool) {
+        if bytes.is_empty() {
+            return;
+        }
+        let size = bytes.len().saturating_add(EVENT_BYTES);
+        match MemoryCharge::new(self.collected.account(), size) {
+            Ok(charge) => {
+                let event = Event { bytes: bytes.into(), _charge: Some(charge) };
+                self.queue.add(Some((Some(event), false)), is_last);
+            }
+            Err(exhausted) => self.fail(&exhausted.into()),
+        }
+    }
+
+    /// Ends the request with an error: instead of a response if nothing was sent, or as an event.
+    fn fail(&mut self, status: &Status) {
+        let has_sent = self.queue.has_responses();
+        if !has_sent {
+            self.queue.refuse(status.clone());
+            return;
+        }
+        let mut event = b"data: ".to_vec();
+        event.extend_from_slice(&error_document(status.message(), "server_error", None));
+        event.extend_from_slice(b"\n\n");
+        let event = Event { bytes: event.into(), _charge: None };
+        self.queue.add(Some((Some(event), true)), true);
+    }
+}
+
+fn status(failure: Failure) -> Status {
+    Status::internal(failure.to_string())
+}
+
+impl ResponseSink for CompletionSink {
+    fn deliver(&mut self, reply: Reply) {
+        if !self.queue.is_open() {
+            return;
+        }
+        if let Some(trace) = &self.trace {
+            trace.record(DoorTracePoint::ResponseComplete, Instant::now());
+        }
+        let taken = match reply {
+            Reply::Finished => self.take(None, true).map(|events| (events, true)),
+            Reply::Response { result, finality } => result.and_then(|response| match finality {
+                Finality::More => Ok((self.take(Some(&response), false)?, false)),
+                Finality::Final => Ok((self.take(Some(&response), true)?, true)),
+                // Triton's frontend receives this end separately.
+                Finality::EndApart => {
+                    let mut events = self.take(Some(&response), false)?;
+                    events.append(&mut self.take(None, true)?);
+                    Ok((events, true))
+                }
+            }),
+        };
+        match taken {
+            Ok((events, is_last)) => self.add(events, is_last),
+            Err(status) => self.fail(&status),
+        }
+    }
+
+    fn refuse(&mut self, status: Status) {
+        self.queue.refuse(status);
+    }
+}
