@@ -14,7 +14,8 @@ use galatea_gate::access::AccessGate;
 use galatea_gate::ledger::MemoryLedger;
 use galatea_grpc::{GrpcOptions, TestDelays};
 use galatea_http::{
-    AllowedHosts, Dashboard, HttpOptions, OrcaReportSource, RequestLog, TrafficRecorder,
+    AllowedHosts, Dashboard, HttpOptions, OpenAiMeters, OrcaReportSource, RequestLog,
+    TrafficRecorder,
 };
 use galatea_infer::{LogLevel, Status};
 use galatea_telemetry::{Logger, MetricsExporter};
@@ -30,6 +31,7 @@ use crate::listeners::bind;
 use crate::load_report::load_report;
 use crate::make::{made_in_c, metrics_text};
 use crate::memory;
+use crate::openai_metrics;
 use crate::shutdown::PATIENCE_SECS;
 use crate::workers::Workers;
 
@@ -57,6 +59,8 @@ pub(crate) struct DoorSetup<'a> {
     pub(crate) devices: &'a Devices,
     /// The source of the metrics.
     pub(crate) metrics: Arc<MetricsExporter>,
+    /// The measurements of the OpenAI endpoint.
+    pub(crate) meters: Arc<OpenAiMeters>,
     /// The log, which reports the open endpoints.
     pub(crate) logger: &'a Logger,
 }
@@ -116,6 +120,8 @@ pub(crate) struct OpenDoors {
     dashboard: Option<Dashboard>,
     /// Records traffic until the endpoint closes.
     recorder: Option<TrafficRecorder>,
+    /// The OpenAI door.
+    openai: Option<RunningDoor>,
     /// The cloud doors.
     clouds: Vec<RunningDoor>,
     /// The metrics door, which stays open until the end so that the stop itself can be measured.
@@ -144,6 +150,7 @@ impl DoorSetup<'_> {
             http: self.http(&settings.http, http, shown, &mut certificates)?,
             dashboard,
             recorder,
+            openai: self.openai(options.http.clone(), &mut certificates)?,
             clouds: self.clouds(&options.http)?,
             metrics: self.metrics(&settings.metrics, options.metrics)?,
             certificates,
@@ -226,8 +233,12 @@ impl DoorSetup<'_> {
     /// Renders the metrics.
     pub(crate) fn metrics_renderer(&self) -> Arc<dyn Fn() -> String + Send + Sync> {
         let (server, exporter) = (self.server.clone(), self.metrics.clone());
-        let ledger = self.ledger.clone();
-        Arc::new(move || metrics_text(&server, &exporter, memory::metrics(&ledger)))
+        let (ledger, meters) = (self.ledger.clone(), self.meters.clone());
+        Arc::new(move || {
+            let mut families = memory::metrics(&ledger);
+            families.append(&mut openai_metrics::families(&meters));
+            metrics_text(&server, &exporter, families)
+        })
     }
 
     fn metrics(
@@ -244,7 +255,7 @@ impl DoorSetup<'_> {
     }
 
     /// Reads the certificates of an endpoint, if it is enabled and uses TLS.
-    fn tls(
+    pub(crate) fn tls(
         &self,
         name: &str,
         door: &DoorSettings,
@@ -328,6 +339,11 @@ impl OpenDoors {
             let what = "HTTP service connections";
             remaining = wait_for_connections(logger, remaining, what, http).await;
         }
+        if let Some(openai) = &self.openai {
+            openai.begin_drain();
+            let what = "OpenAI service connections";
+            remaining = wait_for_connections(logger, remaining, what, openai).await;
+        }
         if let Some(grpc) = &self.grpc {
             grpc.begin_drain();
             let what = "gRPC service connections and inference handlers";
@@ -339,9 +355,7 @@ impl OpenDoors {
     /// Closes the remaining HTTP connections and cancels their executing requests. Cloud
     /// connections get a second to write pending responses.
     pub(crate) async fn close_http(&self) {
-        if let Some(http) = &self.http {
-            http.close();
-        }
+        self.http.iter().chain(&self.openai).for_each(RunningDoor::close);
         let mut written = std::pin::pin!(tokio::time::sleep(Duration::from_secs(1)));
         for cloud in &self.clouds {
             tokio::select! {

@@ -54,6 +54,7 @@ impl InProcessServer {
         let workers = Workers::start(settings.http_threads)
             .map_err(|error| Status::internal(format!("starting worker threads: {error}")))?;
         let doors = DoorSetup {
+            meters: std::sync::Arc::default(),
             settings: &settings,
             ledger: &shared.ledger,
             workers: &workers,

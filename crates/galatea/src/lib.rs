@@ -43,6 +43,8 @@ mod make;
 mod memory;
 mod model_code;
 mod op_libraries;
+mod openai_door;
+mod openai_metrics;
 mod python;
 mod shutdown;
 mod startup;

@@ -120,6 +120,12 @@ fn end(code: i32) -> ExitCode {
     std::process::exit(code)
 }
 
+/// Logs an error with which the program ends.
+fn logged(logger: &Logger, status: &galatea_infer::Status) -> ExitError {
+    logger.error(status.message());
+    ExitError::Logged(status.message().to_owned())
+}
+
 /// Runs the server until a signal ends it.
 pub(crate) fn run(
     settings: Settings,
@@ -162,6 +168,7 @@ pub(crate) fn run(
     let tracer = tracing::make(&settings.trace, &collector, &server, &logger)
         .map_err(|error| ExitError::start("creating tracer", "Invalid argument", error))?;
     let doors = DoorSetup {
+        meters: Arc::default(),
         settings: &settings,
         ledger: &ledger,
         workers: &workers,
@@ -175,10 +182,7 @@ pub(crate) fn run(
         metrics: exporter.clone(),
         logger: &logger,
     };
-    let mut doors = doors.open().map_err(|status| {
-        logger.error(status.message());
-        ExitError::Logged(status.message().to_owned())
-    })?;
+    let mut doors = doors.open().map_err(|status| logged(&logger, &status))?;
     watch.serving(&server, &doors.addresses(&settings), &logger);
     // Connections made while requests drain also get the newest certificates.
     runtime.spawn(certificates::reload_changed(doors.take_certificates()));

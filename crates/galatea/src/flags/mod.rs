@@ -19,6 +19,7 @@ mod logging;
 mod memory;
 mod metrics;
 mod open_loads;
+mod openai;
 mod parse;
 mod ports;
 mod rate_limiter;
@@ -56,7 +57,7 @@ impl Group {
 }
 
 /// Every flag, in the order of the usage text.
-const GROUPS: [Group; 15] = [
+const GROUPS: [Group; 16] = [
     server::GROUP,
     logging::GROUP,
     repository::GROUP,
@@ -70,6 +71,7 @@ const GROUPS: [Group; 15] = [
     tracing::GROUP,
     cache::GROUP,
     rate_limiter::RATE_LIMITER,
+    openai::GROUP,
     clouds::GROUP,
     deprecated::GROUP,
 ];

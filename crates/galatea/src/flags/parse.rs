@@ -7,7 +7,7 @@ use galatea_tools::Arguments;
 use galatea_tools::commands::Command;
 
 use super::value::{self, InvalidValue};
-use super::{HelpForm, Settings, flags, ports};
+use super::{HelpForm, Settings, flags, openai, ports};
 use crate::environment::{SpanBatchVariables, VertexAiVariables};
 
 /// The action that the server's command line requests.
@@ -187,7 +187,11 @@ impl ArgumentReader {
         let flag = flags()
             .find(|flag| flag.name == name)
             .ok_or_else(|| bad_option(name, "unrecognized option"))?;
-        let value = value_for(flag.name, flag.argument.is_some(), value, rest)?;
+        let is_separate = value.is_none();
+        let mut value = value_for(flag.name, flag.argument.is_some(), value, rest)?;
+        if is_separate && flag.name == openai::RESTRICTED_API {
+            value = openai::restriction_of(value, rest);
+        }
         self.line.given.flags.push(match flag.argument {
             Some(_) => format!("--{name}={value}"),
             None => format!("--{name}"),

@@ -19,6 +19,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), String> {
         ("HTTP", &settings.http, settings.http.address.as_str(), None),
         ("GRPC", &settings.grpc, settings.grpc.address.as_str(), None),
         ("metrics", &settings.metrics, settings.metrics_address(), None),
+        ("OpenAI", &settings.openai.door, settings.openai.door.address.as_str(), None),
         ("SageMaker", &clouds.sagemaker, &clouds.sagemaker.address, clouds.sagemaker_safe_ports),
         ("Vertex AI", &clouds.vertex_ai, &clouds.vertex_ai.address, None),
     ];

@@ -8,6 +8,7 @@ use galatea_dispatch::{HostPolicies, RateLimiterMode, ResourceLimit};
 use galatea_engine::{ControlMode, NamespaceMode};
 use galatea_gate::access::AccessRules;
 use galatea_grpc::{CompressionLevel, KeepaliveOptions};
+use galatea_http::RequestFormat;
 use galatea_repository::{ScanOptions, SymlinkPolicy};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
@@ -109,6 +110,8 @@ pub(crate) struct Settings {
     pub(crate) connections: ConnectionSettings,
     /// The metrics endpoint; an empty address means the HTTP endpoint's address.
     pub(crate) metrics: DoorSettings,
+    /// The OpenAI endpoint.
+    pub(crate) openai: OpenAiSettings,
     /// The cloud endpoints.
     pub(crate) clouds: CloudSettings,
     /// The metric families to report.
@@ -187,6 +190,36 @@ impl Default for CloudSettings {
             vertex_ai: DoorSettings::new(false, "0.0.0.0", 8080),
             vertex_ai_threads: 8,
             vertex_ai_default_model: String::new(),
+        }
+    }
+}
+
+/// The settings of the OpenAI endpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenAiSettings {
+    /// The endpoint.
+    pub(crate) door: DoorSettings,
+    /// The folder of the tokenizer.
+    pub(crate) tokenizer: Option<PathBuf>,
+    /// The file of the chat template.
+    pub(crate) chat_template: Option<PathBuf>,
+    /// The convention for the inputs and outputs of all models.
+    pub(crate) format: Option<RequestFormat>,
+    /// The most tokens for a client that states no limit.
+    pub(crate) tokens_default: u32,
+    /// The restricted APIs. The metrics are the category `statistics`.
+    pub(crate) rules: AccessRules,
+}
+
+impl Default for OpenAiSettings {
+    fn default() -> Self {
+        Self {
+            door: DoorSettings::new(false, "0.0.0.0", 9000),
+            tokenizer: None,
+            chat_template: None,
+            format: None,
+            tokens_default: 16,
+            rules: AccessRules::default(),
         }
     }
 }
@@ -277,6 +310,7 @@ impl Default for Settings {
             grpc_keepalive: KeepaliveOptions::default(),
             connections: ConnectionSettings::default(),
             metrics: door("", 8002),
+            openai: OpenAiSettings::default(),
             clouds: CloudSettings::default(),
             metrics_options: MetricsOptions::default(),
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),

@@ -106,7 +106,7 @@ fn a_flag_changes_its_setting_alone() {
     check(&["--log-error=off"], &["error: false"]);
     check(&["--log-format=ISO8601"], &["format: Iso8601"]);
     check(&["--log-file=x"], &["file: Some(", "\"x\""]);
-    check(&["--http-port=9000"], &["port: 9000"]);
+    check(&["--http-port=9009"], &["port: 9009"]);
     check(&["--http-address=::1"], &["address: \"::1\""]);
     check(&["--http-thread-count=3"], &["http_threads: 3"]);
     check(&["--http-max-input-size=5"], &["http_input_bytes_max: 5"]);
@@ -527,12 +527,20 @@ const TRITON_FLAGS: &str = "
     trace-log-frequency trace-rate vertex-ai-default-model vertex-ai-port vertex-ai-thread-count
 ";
 
+/// The flags of Triton's frontend for clients of OpenAI that its server lacks.
+const OPENAI_FLAGS: &str = "
+    backend chat-template default-max-tokens enable-kserve-frontends host kserve-grpc-port
+    kserve-http-port lora-separator max-tool-call-parse-bytes openai-port openai-restricted-api
+    tokenizer tool-call-parser
+";
+
 #[test]
 fn every_flag_of_triton_is_known_and_few_are_new() {
     let known: BTreeSet<&str> = flags().map(|flag| flag.name).collect();
     let mut expected: BTreeSet<&str> = TRITON_FLAGS.split_whitespace().collect();
     expected.extend(["onnxruntime-library", "openvino-library", "tensorflow-library"]);
     expected.extend(["torch-library", "allow-native-models"]);
+    expected.extend(OPENAI_FLAGS.split_whitespace());
     expected.insert("memory-limit");
     expected.insert("repository-symlinks");
     expected.insert("allow-dashboard");

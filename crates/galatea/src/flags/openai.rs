@@ -1,0 +1,201 @@
+//! Flags for the OpenAI endpoint: those of Triton's frontend for clients of OpenAI.
+
+use galatea_gate::access::{AccessRuleError, AccessRules};
+use galatea_http::RequestFormat;
+
+use super::flag::{Flag, no_default};
+use super::value::{self, InvalidValue};
+use super::{Group, Settings};
+
+/// The flag whose value is three arguments, as in Triton's frontend.
+pub(super) const RESTRICTED_API: &str = "openai-restricted-api";
+
+pub(super) const GROUP: Group = Group {
+    title: "OpenAI",
+    flags: &[&[
+        Flag::other(
+            "openai-port",
+            "integer",
+            no_default,
+            "The port to listen on for clients of OpenAI; 0 lets the system choose one. Without \
+             this flag there is no such endpoint. It has the certificates of the HTTP endpoint.",
+            |settings, value| {
+                settings.openai.door.port = value::port(settings, "openai-port", value)?;
+                settings.openai.door.allow = true;
+                Ok(())
+            },
+        ),
+        Flag::other(
+            "host",
+            "string",
+            no_default,
+            "The address to listen on for clients of OpenAI, for HTTP and for gRPC.",
+            |settings, value| {
+                let Settings { openai, http, grpc, .. } = settings;
+                for door in [&mut openai.door, http, grpc] {
+                    value.clone_into(&mut door.address);
+                }
+                Ok(())
+            },
+        ),
+        Flag::file(
+            "tokenizer",
+            "A folder with the tokenizer of the models, as Hugging Face has it. Its chat template \
+             turns chats into prompts.",
+            |settings| &mut settings.openai.tokenizer,
+        ),
+        Flag::file(
+            "chat-template",
+            "A file with the chat template, in place of the tokenizer's.",
+            |settings| &mut settings.openai.chat_template,
+        ),
+        Flag::other(
+            "backend",
+            "string",
+            no_default,
+            "The inputs and outputs of all models for clients of OpenAI: \"vllm\" or \
+             \"tensorrtllm\". By default, those of the model's backend or configuration.",
+            |settings, value| {
+                settings.openai.format = Some(match value {
+                    "vllm" => RequestFormat::Vllm,
+                    "tensorrtllm" => RequestFormat::TensorRtLlm,
+                    _ => {
+                        return Err(InvalidValue(format!(
+                            "invalid choice: '{value}' (choose from 'vllm', 'tensorrtllm')"
+                        )));
+                    }
+                });
+                Ok(())
+            },
+        ),
+        Flag::number(
+            "default-max-tokens",
+            "The most tokens of a text whose client of OpenAI states no limit.",
+            |settings| &mut settings.openai.tokens_default,
+        ),
+        Flag::other(
+            RESTRICTED_API,
+            "string:string=string",
+            no_default,
+            "APIs,…:KEY=VALUE, or the three arguments APIs,… KEY VALUE, refuses requests of clients \
+             of OpenAI to these APIs, unless they have the header KEY with this value. Each API may \
+             be named once; the flag may be repeated. APIs: inference, model-repository, metrics, \
+             health.",
+            |settings, value| restrict(&mut settings.openai.rules, value),
+        ),
+        Flag::other(
+            "enable-kserve-frontends",
+            "boolean",
+            no_default,
+            "Whether to listen for HTTP and gRPC requests, as --allow-http and --allow-grpc do.",
+            |settings, value| {
+                let allow = value::boolean(value)?;
+                (settings.http.allow, settings.grpc.allow) = (allow, allow);
+                Ok(())
+            },
+        ),
+        Flag::port("kserve-http-port", "The same as --http-port.", |settings| {
+            &mut settings.http.port
+        }),
+        Flag::port("kserve-grpc-port", "The same as --grpc-port.", |settings| {
+            &mut settings.grpc.port
+        }),
+        Flag::other(
+            "lora-separator",
+            "string",
+            no_default,
+            "Not supported yet: a client of OpenAI can't choose an adapter of a model.",
+            |_, _| Err(unsupported("adapters of models can't be chosen yet")),
+        ),
+        Flag::other(
+            "tool-call-parser",
+            "string",
+            no_default,
+            "Not supported yet: tool calls in a model's text are not parsed.",
+            |_, _| Err(unsupported("tool calls in a model's text are not parsed yet")),
+        ),
+        Flag::other(
+            "max-tool-call-parse-bytes",
+            "integer",
+            no_default,
+            "Not supported yet: tool calls in a model's text are not parsed.",
+            |_, _| Err(unsupported("tool calls in a model's text are not parsed yet")),
+        ),
+    ]],
+};
+
+fn unsupported(reason: &str) -> InvalidValue {
+    InvalidValue(format!("the option is not supported: {reason}"))
+}
+
+/// Adds the rules of a group. The messages are those of Triton's frontend.
+fn restrict(rules: &mut AccessRules, group: &str) -> Result<(), InvalidValue> {
+    const APIS: [(&str, &str); 4] = [
+        ("inference", "inference"),
+        ("model-repository", "model-repository"),
+        ("metrics", "statistics"),
+        ("health", "health"),
+    ];
+    let malformed = || {
+        InvalidValue(format!(
+            "--{RESTRICTED_API} option format is '<APIs>:<key>=<value>', or '<APIs> <key> \
+             <value>'. Got {group}"
+        ))
+    };
+    let (names, key) = group.split_once(':').ok_or_else(malformed)?;
+    for name in names.split(',') {
+        let Some((_, category)) = APIS.iter().find(|(api, _)| *api == name) else {
+            return Err(InvalidValue(format!(
+                "Unknown API '{name}'. Available APIs: ['inference', 'model-repository', \
+                 'metrics', 'health']"
+            )));
+        };
+        rules.add(&format!("{category}:{key}"), "").map_err(|error| match error {
+            AccessRuleError::Repeated { .. } => InvalidValue(format!(
+                "restricted api '{name}' can not be specified in multiple config groups"
+            )),
+            AccessRuleError::Malformed | AccessRuleError::Unknown { .. } => malformed(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Returns the value of the flag from its first argument and those that follow.
+pub(super) fn restriction_of(first: String, mut rest: impl Iterator<Item = String>) -> String {
+    if first.contains(':') {
+        return first;
+    }
+    let [key, value] = [rest.next(), rest.next()].map(Option::unwrap_or_default);
+    format!("{first}:{key}={value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn apis_are_restricted_in_groups() {
+        let check = |groups: &[&str], expected: &str| {
+            let mut rules = AccessRules::default();
+            let added = groups.iter().try_for_each(|group| restrict(&mut rules, group));
+            let found = added.map_or_else(|InvalidValue(reason)| reason, |()| String::from("ok"));
+            assert!(found.starts_with(expected), "{found}");
+        };
+        check(&["inference,health:k=v", "metrics:a=b"], "ok");
+        check(&["embedding:k=v"], "Unknown API 'embedding'. Available APIs: ['inference', ");
+        check(&["health:k=v", "health:a=b"], "restricted api 'health' can not be specified in ");
+        for malformed in ["health", "health:k", "health:=v", "health:k="] {
+            check(&[malformed], "--openai-restricted-api option format is ");
+        }
+    }
+
+    #[test]
+    fn a_restriction_may_be_three_arguments() {
+        let of = |first: &str, rest: &[&str]| {
+            restriction_of(first.to_owned(), rest.iter().map(|one| (*one).to_owned()))
+        };
+        assert_eq!(of("inference", &["k", "v", "x"]), "inference:k=v");
+        assert_eq!(of("inference:k=v", &["x"]), "inference:k=v");
+        assert_eq!(of("inference", &[]), "inference:=");
+    }
+}

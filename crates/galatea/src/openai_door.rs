@@ -1,0 +1,116 @@
+//! The endpoint for clients of OpenAI.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+
+use galatea_door::tls::ApplicationProtocol;
+use galatea_door::{DoorOptions, RunningDoor};
+use galatea_engine::ControlMode;
+use galatea_gate::access::AccessGate;
+use galatea_http::{ChatTemplate, HttpOptions, OpenAiOptions};
+use galatea_infer::Status;
+
+use crate::certificates::Certificates;
+use crate::doors::{DoorSetup, failed};
+use crate::error_paths::DoorServices;
+use crate::flags::tls;
+
+const NAME: &str = "OpenAI service";
+
+/// The longest file of a tokenizer that is read.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+impl DoorSetup<'_> {
+    /// Opens the endpoint, if it is enabled. It has the certificates of the HTTP endpoint.
+    pub(crate) fn openai(
+        &self,
+        connections: DoorOptions,
+        certificates: &mut Vec<Certificates>,
+    ) -> Result<Option<RunningDoor>, Status> {
+        let settings = &self.settings.openai;
+        if !settings.door.allow {
+            return Ok(None);
+        }
+        let mut door = settings.door.clone();
+        door.tls = self.settings.http.tls.clone();
+        let tls = self.tls(NAME, &door, tls::HTTP, ApplicationProtocol::Http1, certificates)?;
+        let template = template(settings.tokenizer.as_deref(), settings.chat_template.as_deref())
+            .map_err(|reason| failed(NAME, &Status::invalid_argument(reason)))?;
+        let start = |socket: TcpListener| {
+            let DoorServices { service, control } = self.served.clone();
+            let gate = AccessGate::new(settings.rules.clone());
+            let options = OpenAiOptions {
+                http: HttpOptions { gate, tls, ..self.http_options(connections) },
+                template: template.map(Arc::new),
+                format: settings.format,
+                tokens_default: settings.tokens_default.into(),
+                has_model_control: self.settings.control_mode == ControlMode::Explicit,
+                metrics: self.metrics_renderer(),
+                meters: self.meters.clone(),
+            };
+            galatea_http::start_openai(self.workers.handles(), socket, service, control, options)
+        };
+        self.start(NAME, "OpenAI Service", &door.address, &door, start)
+    }
+}
+
+/// Reads the chat template: that of the file, or that of the tokenizer.
+fn template(
+    tokenizer: Option<&Path>,
+    template: Option<&Path>,
+) -> Result<Option<ChatTemplate>, String> {
+    if tokenizer.is_none() && template.is_none() {
+        return Ok(None);
+    }
+    let config = tokenizer.map(|folder| read(&folder.join("tokenizer_config.json"))).transpose()?;
+    let beside = tokenizer.map(|folder| folder.join("chat_template.jinja"));
+    let own = match (template, &beside) {
+        (Some(file), _) => Some(read(file)?),
+        (None, Some(file)) if file.exists() => Some(read(file)?),
+        (None, _) => None,
+    };
+    let read = ChatTemplate::new(config.as_deref(), own.as_deref());
+    let place = template.or(tokenizer).unwrap_or(Path::new("")).display();
+    read.map(Some).map_err(|error| format!("the chat template of '{place}' can't be used: {error}"))
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    let failed = |reason: String| format!("'{}' can't be read: {reason}", file.display());
+    let length = fs::metadata(file).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => failed(String::from("there is no such file")),
+        _ => failed(error.to_string()),
+    });
+    if length?.len() > FILE_BYTES_MAX {
+        return Err(failed(String::from("it is too long")));
+    }
+    fs::read_to_string(file).map_err(|error| failed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_comes_from_a_file_or_a_folder() {
+        let folder = std::env::temp_dir().join(format!("galatea-openai-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let write = |name: &str, text: &str| {
+            let file = folder.join(name);
+            fs::write(&file, text).unwrap();
+            file
+        };
+        assert!(template(None, None).unwrap().is_none());
+        let error = |tokenizer, file| template(tokenizer, file).unwrap_err();
+        assert!(error(Some(&folder), None).ends_with("there is no such file"));
+        write("tokenizer_config.json", "{}");
+        assert!(error(Some(&folder), None).ends_with("there is no chat template"));
+        write("chat_template.jinja", "x");
+        assert!(template(Some(&folder), None).unwrap().is_some());
+        let broken = write("broken.jinja", "{% if %}");
+        assert!(error(Some(&folder), Some(&broken)).contains("malformed"));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
