@@ -1,0 +1,177 @@
+"""Servers with other settings of the OpenAI endpoint: restricted APIs, model control, templates, and
+models that name their inputs and outputs."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+
+from openai_door import CHAT, EMBEDDING, TEXT, chat, events, open_door
+from python_backend import tensors, write_model
+from server import Program
+
+pytestmark = pytest.mark.galatea_only
+
+Start = Callable[..., Any]
+
+
+# row: OAI-06
+def test_apis_are_restricted(start_server: Start, tmp_path: pathlib.Path) -> None:
+    """Each group has its own header; the refusal has Triton's form."""
+    flags = (
+        *("--openai-restricted-api", "inference,model-repository", "infer-key", "infer-value"),
+        "--openai-restricted-api=metrics:other=secret",
+    )
+    with open_door(start_server, tmp_path, *flags) as door:
+        for method, path in [
+            ("POST", CHAT),
+            ("POST", TEXT),
+            ("POST", EMBEDDING),
+            ("GET", "/v1/models"),
+            ("GET", "/v1/models/vllm_model"),
+            ("POST", "/v1/models/vllm_model/load"),
+        ]:
+            reply = door.send(method, path)
+            message = "This API is restricted, expecting header 'infer-key' with valid value"
+            error = {"message": message, "type": "authentication_error", "code": "invalid_auth"}
+            assert (reply.status, reply.json()) == (401, {"error": error}), path
+            assert door.send(method, path, infer_key="wrong").status == 401
+        assert door.post(CHAT, chat(), infer_key="infer-value").status == 200
+        assert door.send("GET", "/v1/models", Infer_Key="infer-value").status == 200
+        assert door.send("GET", "/metrics").status == 401
+        assert door.send("GET", "/metrics", other="secret").status == 200
+        assert door.send("GET", "/health/ready").status == 200
+        client = door.client(default_headers={"infer-key": "infer-value"})
+        assert len(list(client.models.list())) == 2
+        with pytest.raises(openai.AuthenticationError):
+            door.client().models.list()
+
+
+# row: OAI-04
+def test_models_are_loaded_and_unloaded(start_server: Start, tmp_path: pathlib.Path) -> None:
+    """Only in the explicit mode, with Triton's responses."""
+    flags = ("--model-control-mode=explicit", "--load-model=vllm_model")
+    with open_door(start_server, tmp_path, *flags) as door:
+        names = lambda: [model.id for model in door.client().models.list()]  # noqa: E731
+        assert names() == ["vllm_model"]
+        post = lambda path: door.send("POST", f"/v1/models/{path}")  # noqa: E731
+        assert post("python_model/unload").json() == {"detail": "Unknown model: python_model"}
+        loaded = post("python_model/load").json()
+        assert loaded.pop("created") > 0
+        owner = "Triton Inference Server"
+        assert loaded == {"id": "python_model", "object": "model", "owned_by": owner}
+        assert names() == ["python_model", "vllm_model"]
+        again = post("python_model/load")
+        assert (again.status, again.json()["detail"]) == (
+            400,
+            "Model 'python_model' is already loaded",
+        )
+        unknown = post("other/load")
+        assert unknown.status == 500
+        assert unknown.json()["detail"].startswith("Failed to load model 'other': ")
+        gone = post("vllm_model/unload")
+        assert gone.json() == {"status": "success", "model": "vllm_model"}
+        assert names() == ["python_model"]
+        assert door.post(CHAT, chat()).json() == {"detail": "Unknown model: vllm_model"}
+
+
+PLAIN = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            question = pb_utils.get_input_tensor_by_name(request, "QUESTION").as_numpy()
+            answer = pb_utils.Tensor("ANSWER", np.char.upper(question.astype(str)).astype(object))
+            responses.append(pb_utils.InferenceResponse([answer]))
+        return responses
+"""
+
+
+def test_any_model_by_its_configuration(start_server: Start, tmp_path: pathlib.Path) -> None:
+    """Parameters name the input of the prompt and the output of the text."""
+    with open_door(
+        start_server, tmp_path, "--model-control-mode=explicit", "--load-model=vllm_model"
+    ) as door:
+        config = tensors("QUESTION:STRING:1", "ANSWER:STRING:1") + "max_batch_size: 4\n"
+        for name, value in [
+            ("openai_prompt_input", "QUESTION"),
+            ("openai_text_output", "ANSWER"),
+            ("latency_objective_us", "0"),
+        ]:
+            config += f'parameters {{ key: "{name}" value: {{ string_value: "{value}" }} }}\n'
+        config += "dynamic_batching {}\n"
+        write_model(door.repository, "upper", config, None)
+        (door.repository / "upper" / "1" / "model.py").write_text(PLAIN)
+        assert door.send("POST", "/v1/models/upper/load").status == 200
+        reply = door.post(CHAT, chat("hello", model="upper"))
+        assert reply.json()["choices"][0]["message"]["content"] == "HELLO"
+        # A model that isn't decoupled sends one chunk.
+        stream = events(door.post(CHAT, chat("hello", model="upper", stream=True)).body)
+        deltas = [one["choices"][0] for one in stream[:-1]]
+        assert [(one["delta"]["content"], one["finish_reason"]) for one in deltas] == [
+            ("", None),
+            ("HELLO", "stop"),
+        ]
+        assert stream[-1] == "[DONE]"
+        # A deadline that can't be kept is refused, as at the inference endpoint.
+        late = door.post(CHAT, chat("hello", model="upper"), request_timeout="0.000001")
+        assert (late.status, list(late.json())) == (503, ["detail"])
+
+
+def test_templates_of_a_tokenizer(start_server: Start, tmp_path: pathlib.Path) -> None:
+    """From the tokenizer's configuration; one that loops is refused, one that refuses says why."""
+    tokenizer = tmp_path / "tokenizer"
+    tokenizer.mkdir()
+    template = (
+        "{% for m in messages %}{% if m.content == 'loop' %}{% for a in range(9999) %}"
+        "{% for b in range(9999) %}{% endfor %}{% endfor %}{% elif m.content == 'refuse' %}"
+        "{{ raise_exception('not this') }}{% endif %}{{ bos_token }}{{ m.role }} {{ m.content }}"
+        "{% endfor %}"
+    )
+    config = {"chat_template": template, "bos_token": {"content": "<s>"}}
+    (tokenizer / "tokenizer_config.json").write_text(json.dumps(config))
+    flags = (f"--tokenizer={tokenizer}", "--chat-template=")
+    with open_door(start_server, tmp_path / "own", *flags) as door:
+        reply = door.post(CHAT, chat("hi"))
+        assert reply.json()["choices"][0]["message"]["content"] == "<s>user hi"
+        reply = door.post(CHAT, chat("loop"))
+        assert (reply.status, reply.json()["detail"]) == (
+            400,
+            "The chat template needs more work than is allowed for a request",
+        )
+        reply = door.post(CHAT, chat("refuse"))
+        assert (reply.status, reply.json()) == (500, {"detail": "not this"})
+
+
+def test_a_server_without_a_template(start_server: Start, tmp_path: pathlib.Path) -> None:
+    """Chats need one, texts don't."""
+    flags = ("--chat-template=", "--default-max-tokens=3")
+    with open_door(start_server, tmp_path, *flags) as door:
+        reply = door.post(CHAT, chat())
+        assert (reply.status, reply.json()) == (500, {"detail": "Unknown tokenizer"})
+        assert door.post(TEXT, {"model": "vllm_model", "prompt": "x"}).status == 200
+        assert door.seen()[-1]["max_tokens"] == 3
+
+
+def test_flags_that_are_not_supported(program: Program, tmp_path: pathlib.Path) -> None:
+    """They are refused by name."""
+    for flag, value in [
+        ("lora-separator", "_lora_"),
+        ("tool-call-parser", "llama3"),
+        ("max-tool-call-parse-bytes", "100"),
+        ("backend", "other"),
+    ]:
+        command = program.command([f"--model-repository={tmp_path}", f"--{flag}={value}"])
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert run.returncode != 0
+        assert f'Bad option: "--{flag}"' in run.stdout + run.stderr
