@@ -122,6 +122,7 @@ def test_many_streams_at_once(door: Door) -> None:
     assert asyncio.run(all_streams()) == expected
 
 
+# row: OAI-07
 def test_the_official_client_embeds(door: Door) -> None:
     """The client asks for base64 by itself."""
     embedding = door.client().embeddings.create(model="vllm_model", input="x y")
@@ -246,6 +247,7 @@ def test_an_explanation(door: Door) -> None:
         assert "triton-explain" in reply.headers
 
 
+# row: OAI-01
 def test_the_other_endpoints(door: Door) -> None:
     """Health, metrics, and the paths that don't exist."""
     ready = door.send("GET", "/health/ready")

@@ -163,6 +163,7 @@ def test_a_server_without_a_template(start_server: Start, tmp_path: pathlib.Path
         assert door.seen()[-1]["max_tokens"] == 3
 
 
+# row: OAI-05
 def test_flags_that_are_not_supported(program: Program, tmp_path: pathlib.Path) -> None:
     """They are refused by name."""
     for flag, value in [
