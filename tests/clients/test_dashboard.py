@@ -115,7 +115,7 @@ def test_the_stream_begins_with_what_is_allowed(server: Server) -> None:
 def test_the_last_minutes_are_known_when_a_page_is_opened(
     server: Server, events: dict[str, EventModel]
 ) -> None:
-    """Samples are taken even if nobody is watching, and each new one is sent."""
+    """Samples are taken even if there are no watchers, and each new one is sent."""
     with sending(server, events["first"], "first", 3):
         pass
 

@@ -58,7 +58,7 @@ def test_long_responses_are_freed_by_the_server(load):
         places.append(tensor.offset)
         if value == 2:
             worker.send_b(FREE, struct.pack("<IQ", 1, places[0]))
-            # The worker reads B at its own pace, so let it reply to something sent later.
+            # The worker reads B whenever it can, so let it reply to something sent later.
             worker.execute(request(9, [], timeout=0))
             worker.read_response()
     assert places[0] != places[1]

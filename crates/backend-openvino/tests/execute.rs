@@ -37,7 +37,7 @@ fn pair(a: [f32; 2], b: [f32; 2]) -> InferenceRequest {
 #[test]
 fn batches_of_any_size_need_no_padding() {
     let Some(library) = library() else { return };
-    // The second model has a fixed batch dimension, as most have.
+    // The second model has a fixed batch dimension, as most models do.
     for dims in [[-1, 2], [1, 2]] {
         let mut loaded = try_load(library.clone(), &files(&dims), BATCHED).unwrap();
         for size in [1_u8, 3, 2, 8] {
@@ -101,7 +101,8 @@ fn responses_keep_their_outputs_through_later_runs() {
     let Some(library) = library() else { return };
     let mut loaded = try_load(library, &files(&[-1, 2]), BATCHED).unwrap();
     let first = loaded.execute(vec![pair([1., 2.], [3., 4.])]).remove(0).unwrap();
-    // The next run is asked for one output only: the other must not be written to the first's.
+    // The next run requests only one output; the other must not be written to the first one's
+    // memory.
     let one =
         InferenceRequest { outputs: vec![String::from("SUM")], ..pair([100., 200.], [300., 400.]) };
     let second = loaded.execute(vec![one]).remove(0).unwrap();
@@ -171,7 +172,7 @@ fn parameters_reach_the_device() {
             format!("parameters {{ key: '{key}' value: {{ string_value: '{value}' }} }}");
         try_load(library.clone(), &files(&[-1, 2]), &format!("{BATCHED} {parameter}"))
     };
-    // OpenVINO makes no more streams than there are cores.
+    // OpenVINO doesn't create more streams than there are cores.
     let has_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
     let streams = if has_cores { "2" } else { "1" };
     for (key, value, property) in [

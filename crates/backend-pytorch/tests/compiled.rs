@@ -1,4 +1,4 @@
-//! Compiled models, executed by PyTorch itself. `tests/pytorch/compiled.py` makes them.
+//! Compiled models, executed by PyTorch itself. `tests/pytorch/compiled.py` creates them.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail in any line")]
 
@@ -16,7 +16,7 @@ use support::{Files, TestModel, backend, execute, library, spec, try_load, varia
 
 const PACKAGE: &str = "model.pt2";
 
-/// The library, and the directory of the models that `tests/pytorch/compiled.py` makes.
+/// The library, and the directory of the models that `tests/pytorch/compiled.py` creates.
 fn library_and_models() -> Option<(Arc<Library>, PathBuf)> {
     Some((library()?, variable("GALATEA_TEST_TORCH_MODELS")?))
 }

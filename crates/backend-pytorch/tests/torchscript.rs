@@ -1,4 +1,4 @@
-//! Models of TorchScript, executed by PyTorch itself. `tests/pytorch/torchscript.py` makes them.
+//! TorchScript models, executed by PyTorch itself. `tests/pytorch/torchscript.py` creates them.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail in any line")]
 

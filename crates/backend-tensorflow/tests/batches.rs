@@ -20,7 +20,7 @@ fn outputs_that_refer_to_a_gathered_batch_stay_as_they_are() {
         let rows = numbers.map(|number| (DataType::Fp32, vec![1, 16], row(number)));
         model.execute_batch("x", rows.to_vec())
     };
-    // The graph returns its input, which is the memory that the batch was gathered in.
+    // The graph returns its input, which is the memory in which the batch was gathered.
     let first = execute([1.0, 2.0, 3.0]);
     let second = execute([4.0, 5.0, 6.0]);
     let all = first.iter().chain(&second);
@@ -28,7 +28,7 @@ fn outputs_that_refer_to_a_gathered_batch_stay_as_they_are() {
         let [output] = &response.outputs[..] else { panic!("one output") };
         assert_eq!(output.data.host_bytes(), row(number).host_bytes());
     }
-    // Consecutive rows are in one piece of memory.
+    // Consecutive rows are contiguous in memory.
     let address = |index: usize| first[index].outputs[0].data.host_bytes().unwrap().as_ptr().addr();
     assert_eq!(address(1) - address(0), 64);
 }

@@ -14,10 +14,10 @@ use galatea_tensor::{Buffer, DataType};
 
 use support::{library, load};
 
-/// The alignment that the library wants.
+/// The alignment that the library prefers.
 const ALIGNMENT: usize = 64;
 
-/// Memory that tells when it is freed.
+/// Memory that reports when it is freed.
 struct Tracked {
     memory: Vec<u8>,
     start: usize,
@@ -37,7 +37,7 @@ impl Drop for Tracked {
     }
 }
 
-/// Numbers in memory whose address is a multiple of the alignment and an offset.
+/// Numbers in memory whose address is a multiple of the alignment plus an offset.
 fn tracked(numbers: &[f32], offset: usize) -> (Bytes, Arc<AtomicBool>) {
     let content: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let mut memory = vec![0; content.len() + 2 * ALIGNMENT];

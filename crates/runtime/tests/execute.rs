@@ -1,5 +1,5 @@
-//! Executes batches the way instances do: gathers, binds, runs and splits them, with models that
-//! are Rust functions.
+//! Executes batches in the same way as instances: gathers, binds, runs and splits them, with models
+//! that are Rust functions.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail in any line")]
 

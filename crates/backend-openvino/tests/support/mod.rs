@@ -84,7 +84,7 @@ impl ModelFiles for Files {
     }
 }
 
-/// A host that keeps the lines of the log.
+/// A host that keeps the log's lines.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -135,7 +135,7 @@ pub(crate) fn try_load(
 }
 
 impl TestModel {
-    /// The lines of the log since the model's load began.
+    /// The log's lines since the model's load began.
     pub(crate) fn log(&self) -> String {
         self.log.0.lock().unwrap().join("\n")
     }
@@ -243,8 +243,8 @@ pub(crate) fn two_outputs(dims: &[i64], layout: &str) -> String {
     )
 }
 
-/// A model whose input A and output B have eight rows of two numbers, which can't vary: a constant
-/// says so.
+/// A model whose input A and output B have eight rows of two numbers, which can't vary because of a
+/// constant.
 pub(crate) fn fixed_rows() -> Files {
     let dims = "<dim>8</dim><dim>2</dim>";
     let port =
@@ -276,7 +276,7 @@ pub(crate) fn fixed_rows() -> Files {
 }
 
 /// A model with the outputs `SAME`, the positive part of A, and `R`, which has the values of A and
-/// the shape that S holds.
+/// the shape that S contains.
 pub(crate) fn variable_rank() -> String {
     let f32 = |id: u32, name: &str| {
         format!("<port id=\"{id}\" precision=\"FP32\"{name}><dim>-1</dim></port>")

@@ -1,4 +1,5 @@
-//! Models with their configurations and answers, as the scripts in `tests/pytorch` write them.
+//! Models with their configurations and expected results, as the scripts in `tests/pytorch` write
+//! them.
 
 use std::path::Path;
 
@@ -7,13 +8,13 @@ use galatea_tensor::elements::{BytesElements, push_bytes_element};
 use galatea_tensor::{Buffer, DataType, Shape};
 use serde_json::Value;
 
-/// A model's configuration, and the requests with their answers.
+/// A model's configuration, and requests with their expected results.
 pub(crate) struct Golden {
     pub(crate) config: String,
     pub(crate) cases: Vec<Case>,
 }
 
-/// A request and its answer.
+/// A request and its expected result.
 pub(crate) struct Case {
     pub(crate) inputs: Vec<Tensor>,
     outputs: Vec<Tensor>,

@@ -62,7 +62,7 @@ pub(crate) struct Journal {
     pub(crate) loads: AtomicUsize,
     /// The address and size of each input with fixed-size elements, for each run.
     pub(crate) runs: Mutex<Vec<Vec<(usize, usize)>>>,
-    /// The outputs that each run was asked for.
+    /// The outputs that were requested in each run.
     pub(crate) requested: Mutex<Vec<Vec<usize>>>,
     pub(crate) is_terminated: AtomicBool,
 }
