@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 
@@ -110,8 +111,11 @@ def write(
 
 
 def save(statements: str) -> None:
-    """Runs statements in the interpreter with PyTorch."""
-    subprocess.run([TORCH, "-W", "ignore", "-c", f"import torch\n{statements}"], check=True)
+    """Runs statements in the interpreter with PyTorch, from a file, which TorchScript reads."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(f"import torch\n{statements}")
+        file.flush()
+        subprocess.run([TORCH, "-W", "ignore", file.name], check=True)
 
 
 @pytest.fixture(scope="module")

@@ -159,6 +159,25 @@ impl PythonBackend {
         })
     }
 
+    /// Asks the supplied script about the model of a job, which it need not execute.
+    ///
+    /// # Errors
+    ///
+    /// The script's error, or the reason why no worker could be started.
+    pub fn describe_job(
+        &self,
+        spec: &ModelSpec,
+        files: &dyn ModelFiles,
+        job: Value,
+    ) -> Result<Value, Status> {
+        let parameter = |key: &str| spec.parameters.get(key).map(String::as_str);
+        let runtime = self.runtime(files, &spec.default_model_filename, parameter)?;
+        let runtime = ModelRuntime { job, ..runtime };
+        let answer = runtime.ask_before_load(&spec.name, &spec.to_json(), &Map::new())?;
+        serde_json::from_str(&answer)
+            .map_err(|_| Status::internal("the worker sent a wrong description"))
+    }
+
     /// Loads a version like [`Backend::load`], with a job that tells the supplied script which
     /// model it executes.
     ///
@@ -274,6 +293,42 @@ impl ModelRuntime {
         document
     }
 
+    /// Starts a worker that completes a configuration or describes the model of a job, and ends it.
+    fn ask_before_load(
+        &self,
+        model: &str,
+        config: &str,
+        config_map: &Map<String, Value>,
+    ) -> Result<String, Status> {
+        let context = Arc::new(ModelContext {
+            label: ModelLabel { name: Arc::from(model), version: self.version },
+            is_decoupled: false,
+            outputs: Vec::new(),
+            host: None,
+            server: self.server(),
+            gpus: Gpus::default(),
+        });
+        let launch = WorkerLaunch {
+            interpreter: &self.interpreter,
+            instance: model,
+            patience: self.options.start_timeout,
+            variables: self.variables.clone(),
+            execute_timeout: None,
+            confined: self.confined.as_ref(),
+            model: context,
+            gpu: None,
+            templates: self.environment.as_deref().map(|one| (one, TemplateImports::Own)),
+            is_cancelled: &|| false,
+        };
+        let mut started = StartedWorker::launch(&launch)?;
+        let arguments = self.arguments(model, config, model, Device::Cpu);
+        let mut document = self.document(arguments, false);
+        if let Some(object) = document.as_object_mut() {
+            object.insert(String::from("config"), config_map.clone().into());
+        }
+        started.ask(to_a::AUTO_COMPLETE, &document.to_string(), &|| false)
+    }
+
     fn arguments(&self, model: &str, config: &str, instance: &str, device: Device) -> Value {
         let (kind, number) = match device {
             Device::Cpu => ("CPU", 0),
@@ -308,43 +363,17 @@ impl Backend for PythonBackend {
         let (name, config) =
             (draft.name().to_owned(), draft.normalized_json(&self.options.support));
         runtime.check_file(&name)?;
-        let model = Arc::new(ModelContext {
-            label: ModelLabel { name: Arc::from(&*name), version: runtime.version },
-            is_decoupled: false,
-            outputs: Vec::new(),
-            host: None,
-            server: runtime.server(),
-            gpus: Gpus::default(),
-        });
-        let launch = WorkerLaunch {
-            interpreter: &runtime.interpreter,
-            instance: &name,
-            patience: runtime.options.start_timeout,
-            variables: runtime.variables.clone(),
-            execute_timeout: None,
-            confined: runtime.confined.as_ref(),
-            model,
-            gpu: None,
-            templates: runtime.environment.as_deref().map(|one| (one, TemplateImports::Own)),
-            is_cancelled: &|| false,
-        };
-        let mut started = StartedWorker::launch(&launch)?;
-        let arguments = runtime.arguments(&name, &config, &name, Device::Cpu);
-        let mut document = runtime.document(arguments, false);
-        let mut config: Map<String, Value> = serde_json::from_str(&config)
+        let mut config_map: Map<String, Value> = serde_json::from_str(&config)
             .map_err(|error| Status::internal(format!("the configuration is no JSON: {error}")))?;
-        if let Some(object) = document.as_object_mut() {
-            object.insert(String::from("config"), config.clone().into());
-        }
-        let changed = started.ask(to_a::AUTO_COMPLETE, &document.to_string(), &|| false)?;
+        let changed = runtime.ask_before_load(&name, &config, &config_map)?;
         let changed: Map<String, Value> = serde_json::from_str(&changed)
             .map_err(|_| Status::internal("the worker sent a wrong configuration"))?;
         if changed.is_empty() {
             return Ok(());
         }
-        config.extend(changed);
+        config_map.extend(changed);
         let source = "the configuration that auto_complete_config returns";
-        let completed = ConfigDraft::from_json(source, &Value::from(config).to_string())
+        let completed = ConfigDraft::from_json(source, &Value::from(config_map).to_string())
             .map_err(|errors| Status::invalid_argument(errors.to_string()))?;
         draft.merge_completed(&completed).map_err(Status::internal)
     }

@@ -73,7 +73,10 @@ impl SuppliedScript {
             source!("galatea_pytorch.files", "galatea_pytorch/files.py"),
             source!("galatea_pytorch.install", "galatea_pytorch/install.py"),
             source!("galatea_pytorch.options", "galatea_pytorch/options.py"),
+            source!("galatea_pytorch.ordered", "galatea_pytorch/ordered.py"),
+            source!("galatea_pytorch.package", "galatea_pytorch/package.py"),
             source!("galatea_pytorch.runtime", "galatea_pytorch/runtime.py"),
+            source!("galatea_pytorch.script", "galatea_pytorch/script.py"),
         ],
     };
 

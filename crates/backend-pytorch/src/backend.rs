@@ -13,12 +13,16 @@ use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::Status;
 use galatea_runtime::{CpuOrGpu, MachineResources, ModelFilesByProcessor, RuntimeModel};
 use galatea_stdx::Lock;
+use serde_json::Value;
 
-use crate::aoti::AotiSource;
+use crate::aoti::{AotiSource, CheckedModel};
 use crate::api::{FileAccess, Library, Shim};
 use crate::native_models::is_compiled;
 use crate::parameters::ModelParameters;
-use crate::torchscript::{ShimFolder, TorchScriptSource, open_shim};
+use crate::torchscript::{
+    ShimError, ShimFolder, TorchScriptSource, description_job, open_shim, worker_job,
+};
+use crate::worker::{TorchWorkers, check_for_worker};
 
 /// The default name of a compiled model's file.
 const COMPILED_FILE: &str = "model.pt2";
@@ -39,6 +43,8 @@ pub struct TorchOptions {
     pub devices: Devices,
     /// The account for string memory.
     pub account: Arc<MemoryAccount>,
+    /// The workers of models that the library can't execute.
+    pub workers: Arc<dyn TorchWorkers>,
 }
 
 /// The `pytorch` backend.
@@ -48,6 +54,7 @@ pub struct PyTorchBackend {
     processors: usize,
     temporary_folder: PathBuf,
     shim_folder: ShimFolder,
+    workers: Arc<dyn TorchWorkers>,
     /// The shim, once a TorchScript model has needed it.
     shim: Lock<Option<Arc<Shim>>>,
 }
@@ -56,16 +63,18 @@ impl PyTorchBackend {
     /// Creates the backend from an open library.
     #[must_use]
     pub fn new(library: Arc<Library>, options: TorchOptions) -> Self {
-        let TorchOptions { processors, temporary_folder, cache_folder, devices, account } = options;
+        let TorchOptions { processors, temporary_folder, cache_folder, devices, account, workers } =
+            options;
         let machine = MachineResources { devices, account };
         let shim_folder = ShimFolder { cache: cache_folder, temporary: temporary_folder.clone() };
         let shim = Lock::default();
-        Self { library, machine, processors, temporary_folder, shim_folder, shim }
+        Self { library, machine, processors, temporary_folder, shim_folder, workers, shim }
     }
 
     fn load_compiled(
         &self,
         spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
         path: &Path,
         host: Arc<dyn ModelHost>,
     ) -> Result<Box<dyn Model>, Status> {
@@ -82,38 +91,101 @@ impl PyTorchBackend {
             processors: self.processors,
             temporary_folder: self.temporary_folder.clone(),
         };
-        Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?))
+        let operations = source.proxy_operations()?;
+        if operations.is_empty() {
+            return Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?));
+        }
+        let reason = format!("its operations {} have no C interface", operations.join(", "));
+        check_for_worker(&spec, &reason)?;
+        let (job, shapes) = source.worker_job()?;
+        let is_batched = spec.max_batch_size > 0;
+        let model = self.load_in_worker(spec, files, host, job, &reason)?;
+        Ok(Box::new(CheckedModel::new(model, shapes, is_batched)))
     }
-}
 
-impl PyTorchBackend {
+    fn load_in_worker(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        host: Arc<dyn ModelHost>,
+        job: Value,
+        reason: &str,
+    ) -> Result<Box<dyn Model>, Status> {
+        let name = &spec.name;
+        let line =
+            format!("model '{name}': a worker, a process of Python, executes it, because {reason}");
+        host.log(LogLevel::Warning, &line);
+        self.workers.load(spec, files, host, job)
+    }
+
     fn load_torchscript(
         &self,
         spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
         path: &Path,
         host: Arc<dyn ModelHost>,
-        files: FileAccess,
     ) -> Result<Box<dyn Model>, Status> {
         let parameters = ModelParameters::parse(&spec.parameters)?;
         for warning in parameters.warnings() {
             host.log(LogLevel::Warning, &format!("model '{}': {warning}", spec.name));
         }
+        let access =
+            if files.are_from_client() { FileAccess::Refused } else { FileAccess::Allowed };
+        let shim = match self.shim() {
+            Ok(shim) => shim,
+            Err(ShimError::Failed(status)) => return Err(status),
+            // The shim is what finds file accesses in a model's code.
+            Err(ShimError::NoCompiler) if access == FileAccess::Refused => {
+                return Err(Status::unsupported(format!(
+                    "unable to load model '{}': a load request can't bring a model of TorchScript to \
+                     a server without a C++ compiler, which can't check its code",
+                    spec.name
+                )));
+            }
+            Err(ShimError::NoCompiler) => {
+                return self.load_torchscript_in_worker(spec, files, path, host, &parameters);
+            }
+        };
         let source = TorchScriptSource {
             library: self.library.clone(),
-            shim: self.shim()?,
+            shim,
             path: path.to_owned(),
             spec: spec.clone(),
             parameters,
-            files,
+            files: access,
             host: host.clone(),
             processors: self.processors,
         };
         Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?))
     }
 
+    fn load_torchscript_in_worker(
+        &self,
+        spec: Arc<ModelSpec>,
+        files: &dyn ModelFiles,
+        path: &Path,
+        host: Arc<dyn ModelHost>,
+        parameters: &ModelParameters,
+    ) -> Result<Box<dyn Model>, Status> {
+        let reason = "there is no C++ compiler (`apt-get install g++`) for the connection to \
+                      PyTorch's interpreter";
+        check_for_worker(&spec, reason)?;
+        if parameters.shares_weights {
+            let line = format!(
+                "model '{}': parameter 'ENABLE_WEIGHT_SHARING' has no effect: workers share no \
+                 memory",
+                spec.name
+            );
+            host.log(LogLevel::Warning, &line);
+        }
+        let description = self.workers.describe(&spec, files, description_job(path))?;
+        let job = worker_job(&spec, path, parameters, self.processors, &description)?;
+        self.load_in_worker(spec, files, host, job, reason)
+    }
+
     /// The shim, which is compiled unless an earlier server has done so. Other loads that need it
     /// wait.
-    fn shim(&self) -> Result<Arc<Shim>, Status> {
+    fn shim(&self) -> Result<Arc<Shim>, ShimError> {
         let mut shim = self.shim.lock("find or compile the shim");
         if let Some(shim) = &*shim {
             return Ok(shim.clone());
@@ -152,11 +224,9 @@ impl Backend for PyTorchBackend {
         let paths = ModelFilesByProcessor::new(&spec, files, usual)?;
         let path = paths.for_processor(CpuOrGpu::Cpu)?;
         if is_compiled {
-            self.load_compiled(spec, path, host)
+            self.load_compiled(spec, files, path, host)
         } else {
-            let access =
-                if files.are_from_client() { FileAccess::Refused } else { FileAccess::Allowed };
-            self.load_torchscript(spec, path, host, access)
+            self.load_torchscript(spec, files, path, host)
         }
     }
 

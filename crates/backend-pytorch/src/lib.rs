@@ -10,6 +10,8 @@
 //!   for.
 //! - `torchscript` executes TorchScript models (`model.pt`), through a C++ shim that is compiled
 //!   for the installed release of PyTorch.
+//! - [`TorchWorkers`] loads models that only a program in Python can execute; `worker` describes
+//!   them to it.
 //! - `configured` lists the tensors in a configuration, which has to describe them because the
 //!   model doesn't.
 //! - `parameters` reads the same parameters as Triton's backend.
@@ -38,8 +40,10 @@ mod native_models;
 mod package;
 mod parameters;
 mod torchscript;
+mod worker;
 
 pub use api::Library;
 pub use backend::{PyTorchBackend, TorchOptions};
 pub use describe::{FileDescription, describe};
 pub use native_models::{NativeModelRefusal, WithoutNativeModels};
+pub use worker::TorchWorkers;

@@ -92,5 +92,6 @@ pub use session::{
     DeviceTensor, OutputData, OutputPlace, OwnedRunOutput, PackedStrings, STRING_BYTES, Session,
     SessionOutputs,
 };
+pub use signature::check_interface;
 pub use source::{CpuOrGpu, OpenedModel, SessionSource};
 pub use switch::OnOff;

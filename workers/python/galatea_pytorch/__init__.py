@@ -13,5 +13,18 @@ def model_class(job: Any) -> Any:
 
     Without a job, the model is one of Triton's Python runtime (`runtime: "model.py"`).
     """
-    from . import runtime
-    return runtime.NetworkModel
+    import functools
+    if job is None:
+        from . import runtime
+        return runtime.NetworkModel
+    if job["form"] == "script":
+        from . import script
+        return functools.partial(script.ScriptModel, job)
+    from . import package
+    return functools.partial(package.PackageModel, job)
+
+
+def describe(job: Any) -> Any:
+    """Describes the model of a job, which is one of TorchScript, without executing it."""
+    from . import script
+    return script.describe(job)

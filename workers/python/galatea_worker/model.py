@@ -138,6 +138,9 @@ def _shown_path(path: str, setup: Dict[str, Any]) -> str:
 def auto_complete(setup: Dict[str, Any]) -> Dict[str, Any]:
     """Runs `auto_complete_config`; returns the parts of the configuration that it changed."""
     module = import_model(setup)
+    if setup.get("job") is not None:
+        description: Dict[str, Any] = module.describe(setup["job"])
+        return description
     before = setup["config"]
     config: Any = ModelConfig(json.dumps(before))
     model_class = _model_class(module, setup)

@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 
 use super::shared::SharedModel;
 use crate::api::{BorrowedTensor, TorchOutputs};
-use crate::package::mismatch;
 
 /// A compiled model as one instance executes it.
 pub(crate) struct AotiSession {
@@ -65,17 +64,10 @@ impl Session for AotiSession {
             ordered.push(tensor);
         }
         let model = &self.model;
-        let shapes = ordered.iter().map(|tensor| tensor.dims());
-        if let Some((index, reason)) = mismatch(&model.compiled, shapes) {
-            let name = model.input_names.get(index).map_or("", String::as_str);
-            let shape = ordered.get(index).map_or(&[][..], |tensor| tensor.dims());
-            return Err(Status::invalid_argument(format!(
-                "input '{name}' of model '{}' has shape {shape:?}: {reason}",
-                model.name
-            )));
-        }
+        let shapes: SmallVec<[&[i64]; 8]> = ordered.iter().map(|tensor| tensor.dims()).collect();
+        model.shapes.check(&shapes)?;
         let wanted = outputs.iter().map(|(index, _)| *index);
-        let instance = format_args!("Inductor model instance \"{}\"", model.name);
+        let instance = format_args!("Inductor model instance \"{}\"", model.shapes.model());
         let made = TorchOutputs::compute(&model.container, &ordered, wanted).map_err(|status| {
             let text = format!("{instance} execution failure: {}", status.message());
             Status::new(status.code(), text)

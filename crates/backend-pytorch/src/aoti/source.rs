@@ -6,15 +6,27 @@ use std::sync::Arc;
 use galatea_backend::{ExecutionPredictability, LogLevel, ModelHost};
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
-use galatea_runtime::{CpuOrGpu, OpenedModel, SessionSource, TensorInfo};
+use galatea_runtime::{
+    CpuOrGpu, OpenedModel, SessionInterface, SessionSource, TensorInfo, check_interface,
+};
+use serde_json::{Value, json};
 
 use super::interface::ModelTensors;
 use super::session::AotiSession;
+use super::shapes::CompiledShapes;
 use super::shared::SharedModel;
 use crate::api::{AlignedBytes, Container, Library};
 use crate::call_spec;
 use crate::package::{CompiledInput, Package, WeightsPlace, compiled_inputs};
 use crate::parameters::ModelParameters;
+use crate::worker::{worker_output, worker_threads};
+
+/// A package whose library is loaded and whose model has been compared with its configuration.
+struct OpenedPackage {
+    container: Container,
+    interface: SessionInterface,
+    compiled: Vec<CompiledInput>,
+}
 
 /// Opens the sessions of one version of a compiled model.
 pub(crate) struct AotiSource {
@@ -34,39 +46,18 @@ impl SessionSource for AotiSource {
     type Session = AotiSession;
 
     fn open_shared(&self) -> Result<OpenedModel<Self::Shared>, Status> {
-        let mut package = Package::open(&self.path)?;
-        self.check(&mut package)?;
-        let source = package.source()?;
-        let compiled = source.as_deref().map_or_else(Vec::new, compiled_inputs);
         let instances = CpuOrGpu::Cpu.sharing_instance_count(&self.spec);
-        let weights = match package.weights_place(source.as_deref())? {
-            WeightsPlace::Library => None,
-            WeightsPlace::Blob => Some(package.read_blob(AlignedBytes::read)?),
-        };
-        let extracted = package.extract(&self.temporary_folder)?;
-        let container = Container::load(self.library.clone(), &extracted.path, instances, weights);
-        let container = Arc::new(container.map_err(|status| {
-            status.prefixed(format!("failed to load '{}': ", self.path.display()))
-        })?);
-        let interface =
-            self.tensors(&container, &compiled, |tensors| tensors.interface(&self.spec))?;
-        if compiled.len() != container.input_count() {
-            self.warn(
-                "the package doesn't state the shapes that the model was compiled for: a request \
-                 with another shape may end the server",
-            );
-        }
+        let OpenedPackage { container, interface, compiled } = self.open(instances)?;
         let names = |tensors: &[TensorInfo]| -> Vec<String> {
             tensors.iter().map(|tensor| tensor.name.clone()).collect()
         };
-        let (input_names, output_names) = (names(&interface.inputs), names(&interface.outputs));
+        let output_names = names(&interface.outputs);
+        let shapes = CompiledShapes::new(self.spec.name.clone(), &interface, compiled);
         let session = Arc::new(SharedModel {
             library: self.library.clone(),
-            container,
-            name: self.spec.name.clone(),
-            input_names,
+            container: Arc::new(container),
             output_names,
-            compiled,
+            shapes,
             threads: self.threads(instances),
         });
         Ok(OpenedModel { session, interface, guarantee: ExecutionPredictability::NonBlocking })
@@ -78,26 +69,76 @@ impl SessionSource for AotiSource {
 }
 
 impl AotiSource {
-    /// Refuses a package that can't run here, before its code is loaded.
-    fn check(&self, package: &mut Package) -> Result<(), Status> {
-        let refuse = |reason: String| {
-            let (name, path) = (&self.spec.name, self.path.display());
-            Status::unsupported(format!("unable to load model '{name}', '{path}': {reason}"))
+    /// The operations of the model that only a program in Python can execute.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the file isn't a package.
+    pub(crate) fn proxy_operations(&self) -> Result<Vec<String>, Status> {
+        Package::open(&self.path)?.proxy_operations()
+    }
+
+    /// Describes the model to a worker, after the checks that a session makes.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the model can't be executed with its configuration.
+    pub(crate) fn worker_job(&self) -> Result<(Value, CompiledShapes), Status> {
+        let OpenedPackage { interface, compiled, .. } = self.open(1)?;
+        check_interface(&self.spec, &interface)?;
+        let inputs: Vec<&str> = interface.inputs.iter().map(|one| one.name.as_str()).collect();
+        let outputs = interface.outputs.iter().enumerate();
+        let outputs: Vec<Value> = outputs
+            .filter_map(|(index, one)| worker_output(&self.spec, index, &one.name))
+            .collect();
+        let job = json!({
+            "form": "package",
+            "path": self.path.to_string_lossy(),
+            "threads": worker_threads(&self.spec, &self.parameters, self.processors),
+            "inputs": inputs,
+            "outputs": outputs,
+        });
+        Ok((job, CompiledShapes::new(self.spec.name.clone(), &interface, compiled)))
+    }
+
+    /// Loads the model's library and compares the model with the configuration.
+    fn open(&self, runners: u32) -> Result<OpenedPackage, Status> {
+        let mut package = Package::open(&self.path)?;
+        self.check_machine(&mut package)?;
+        let source = package.source()?;
+        let compiled = source.as_deref().map_or_else(Vec::new, compiled_inputs);
+        let weights = match package.weights_place(source.as_deref())? {
+            WeightsPlace::Library => None,
+            WeightsPlace::Blob => Some(package.read_blob(AlignedBytes::read)?),
         };
+        let extracted = package.extract(&self.temporary_folder)?;
+        let container = Container::load(self.library.clone(), &extracted.path, runners, weights);
+        let container = container.map_err(|status| {
+            status.prefixed(format!("failed to load '{}': ", self.path.display()))
+        })?;
+        let interface =
+            self.tensors(&container, &compiled, |tensors| tensors.interface(&self.spec))?;
+        if compiled.len() != container.input_count() {
+            self.warn(
+                "the package doesn't state the shapes that the model was compiled for: a request \
+                 with another shape may end the process that executes the model",
+            );
+        }
+        Ok(OpenedPackage { container, interface, compiled })
+    }
+
+    /// Refuses a package that can't run on this machine, before its code is loaded.
+    fn check_machine(&self, package: &mut Package) -> Result<(), Status> {
         // If the CPU is unknown, nothing is refused.
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        if let Some(reason) = package.metadata()?.refusal(std::env::consts::ARCH, &cpuinfo) {
-            return Err(refuse(reason));
+        match package.metadata()?.refusal(std::env::consts::ARCH, &cpuinfo) {
+            None => Ok(()),
+            Some(reason) => {
+                let (name, path) = (&self.spec.name, self.path.display());
+                let text = format!("unable to load model '{name}', '{path}': {reason}");
+                Err(Status::unsupported(text))
+            }
         }
-        let operations = package.proxy_operations()?;
-        if operations.is_empty() {
-            return Ok(());
-        }
-        Err(refuse(format!(
-            "its operations {} have no C interface in PyTorch, so only a program in Python can \
-             execute them: serve the model with the backend 'python'",
-            operations.join(", ")
-        )))
     }
 
     /// Passes on the model's tensors, whose names come from its call specification.

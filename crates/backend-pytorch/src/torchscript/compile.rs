@@ -19,6 +19,21 @@ const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 /// The maximum part of a compiler's messages that an error contains.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
+/// The reason why there is no shim.
+#[derive(Debug)]
+pub(crate) enum ShimError {
+    /// The machine has no C++ compiler.
+    NoCompiler,
+    /// Any other reason.
+    Failed(Status),
+}
+
+impl From<Status> for ShimError {
+    fn from(status: Status) -> Self {
+        Self::Failed(status)
+    }
+}
+
 /// The directories for the shim.
 #[derive(Clone, Debug)]
 pub(crate) struct ShimFolder {
@@ -29,8 +44,11 @@ pub(crate) struct ShimFolder {
 }
 
 /// Opens the shim for this library. The shim is compiled unless an earlier server has done so.
-pub(crate) fn open_shim(library: &Arc<Library>, folder: &ShimFolder) -> Result<Arc<Shim>, Status> {
-    let open = |path: &Path| Shim::open(library.clone(), path);
+pub(crate) fn open_shim(
+    library: &Arc<Library>,
+    folder: &ShimFolder,
+) -> Result<Arc<Shim>, ShimError> {
+    let open = |path: &Path| Shim::open(library.clone(), path).map_err(ShimError::Failed);
     let Some(cache) = &folder.cache else {
         // In a temporary directory, others could create a directory with a known name in advance.
         let private = private_folder(&folder.temporary).map_err(|error| {
@@ -49,12 +67,12 @@ pub(crate) fn open_shim(library: &Arc<Library>, folder: &ShimFolder) -> Result<A
     })
 }
 
-fn compiled_shim(library: &Library, folder: &Path) -> Result<PathBuf, Status> {
+fn compiled_shim(library: &Library, folder: &Path) -> Result<PathBuf, ShimError> {
     let failed = |reason: String| {
-        Status::unavailable(format!(
+        ShimError::Failed(Status::unavailable(format!(
             "can't compile the connection to PyTorch's interpreter for TorchScript (model.pt): \
              {reason}"
-        ))
+        )))
     };
     let unusable = |error: std::io::Error| {
         failed(format!("the directory '{}' can't be used: {error}", folder.display()))
@@ -71,11 +89,11 @@ fn compiled_shim(library: &Library, folder: &Path) -> Result<PathBuf, Status> {
     let private = private_folder(folder).map_err(unusable)?;
     let (source, output) = (private.join("shim.cpp"), private.join("shim.so"));
     let compiled = std::fs::write(&source, SOURCE)
-        .map_err(|error| error.to_string())
+        .map_err(|error| Some(error.to_string()))
         .and_then(|()| compile(library.path(), &source, &output))
-        .and_then(|()| publish(&output, &path).map_err(|error| error.to_string()));
+        .and_then(|()| publish(&output, &path).map_err(|error| Some(error.to_string())));
     let _ = std::fs::remove_dir_all(&private);
-    compiled.map_err(failed)?;
+    compiled.map_err(|reason| reason.map_or(ShimError::NoCompiler, failed))?;
     Ok(path)
 }
 
@@ -110,11 +128,12 @@ fn publish(output: &Path, path: &Path) -> std::io::Result<()> {
     std::fs::rename(output, path)
 }
 
-fn compile(library: &Path, source: &Path, output: &Path) -> Result<(), String> {
+/// Compiles the source. The error is the reason, and `None` if there is no compiler.
+fn compile(library: &Path, source: &Path, output: &Path) -> Result<(), Option<String>> {
     let lib = library.parent().unwrap_or(library);
     let include = lib.parent().unwrap_or(lib).join("include");
     if !include.join("torch/csrc/jit/api/module.h").is_file() {
-        return Err(format!("PyTorch's headers are not in '{}'", include.display()));
+        return Err(Some(format!("PyTorch's headers are not in '{}'", include.display())));
     }
     for compiler in COMPILERS {
         let mut command = Command::new(compiler);
@@ -126,16 +145,13 @@ fn compile(library: &Path, source: &Path, output: &Path) -> Result<(), String> {
             Ok(done) => {
                 let text = String::from_utf8_lossy(&done.stderr);
                 let text: String = text.trim().chars().take(MESSAGE_CHARS_MAX).collect();
-                return Err(format!("{compiler} failed: {text}"));
+                return Err(Some(format!("{compiler} failed: {text}")));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(format!("{compiler} can't be started: {error}")),
+            Err(error) => return Err(Some(format!("{compiler} can't be started: {error}"))),
         }
     }
-    Err(String::from(
-        "there is no C++ compiler: install one, such as g++ (`apt-get install g++`), compile the \
-         model to model.pt2, or serve it with the backend 'python'",
-    ))
+    Err(None)
 }
 
 /// The name of the shim's file, which differs for each build of PyTorch and of this source.

@@ -6,7 +6,9 @@ mod interface;
 mod session;
 mod signature;
 mod source;
+mod worker;
 
-pub(crate) use compile::{ShimFolder, open_shim};
+pub(crate) use compile::{ShimError, ShimFolder, open_shim};
 pub(crate) use signature::ScriptSignature;
 pub(crate) use source::TorchScriptSource;
+pub(crate) use worker::{description_job, worker_job};

@@ -10,7 +10,7 @@ use std::time::Instant;
 use galatea_backend::{
     Backend, Device, Instance, LogLevel, Model, ModelFiles, ModelHost, Placement,
 };
-use galatea_backend_pytorch::{Library, PyTorchBackend, TorchOptions};
+use galatea_backend_pytorch::{Library, PyTorchBackend, TorchOptions, TorchWorkers};
 use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
 use galatea_gate::ledger::MemoryAccount;
@@ -19,6 +19,7 @@ use galatea_infer::{
     InferenceResponse, PendingRequest, Reply, RequestObserver, ResponseSender, Status,
 };
 use galatea_pbtxt::parse_config_draft;
+use serde_json::Value;
 
 pub(crate) mod goldens;
 
@@ -49,8 +50,28 @@ pub(crate) fn backend(library: Arc<Library>) -> PyTorchBackend {
         cache_folder: Some(std::env::temp_dir().join("galatea-pytorch-test-cache")),
         devices: Devices::default(),
         account: Arc::new(MemoryAccount::of_server(Arc::default())),
+        workers: Arc::new(NoWorkers),
     };
     PyTorchBackend::new(library, options)
+}
+
+/// Refuses every job, and shows it.
+struct NoWorkers;
+
+impl TorchWorkers for NoWorkers {
+    fn describe(&self, _: &ModelSpec, _: &dyn ModelFiles, job: Value) -> Result<Value, Status> {
+        Err(Status::unavailable(job.to_string()))
+    }
+
+    fn load(
+        &self,
+        _: Arc<ModelSpec>,
+        _: &dyn ModelFiles,
+        _: Arc<dyn ModelHost>,
+        job: Value,
+    ) -> Result<Box<dyn Model>, Status> {
+        Err(Status::unavailable(job.to_string()))
+    }
 }
 
 /// A temporary version directory.

@@ -1,11 +1,13 @@
 //! A load that stops before instances are created, for `galatea check`.
 
+use std::mem;
 use std::sync::{Arc, Weak};
 
 use galatea_backend::{AutoCompletePermission, LoadedVersion, LogLevel, ModelFiles, ModelHost};
 use galatea_config::{ConfigErrors, ModelSpec, SchedulingChoice};
 use galatea_infer::{ExecutionTimes, Status};
 use galatea_policy::InstanceId;
+use galatea_stdx::Lock;
 
 use super::ModelDefinition;
 use crate::LogSink;
@@ -23,6 +25,8 @@ pub struct LoadCheckResult {
     pub spec: Option<Arc<ModelSpec>>,
     /// The problems.
     pub problems: Vec<LoadProblem>,
+    /// The warnings of the backend, as the server would log them.
+    pub warnings: Vec<String>,
 }
 
 /// A reason why a version would not load.
@@ -71,19 +75,24 @@ impl ResourceLimitCheck {
     }
 }
 
-/// The host of a model that is only being checked.
-struct DiscardingHost {
+/// The host of a model that is only being checked, which keeps the backend's warnings.
+struct CheckHost {
     version: i64,
+    warnings: Lock<Vec<String>>,
 }
 
-impl ModelHost for DiscardingHost {
+impl ModelHost for CheckHost {
     fn record_batch(&self, _: u64, _: &ExecutionTimes) {}
 
     fn model_version(&self) -> i64 {
         self.version
     }
 
-    fn log(&self, _: LogLevel, _: &str) {}
+    fn log(&self, level: LogLevel, message: &str) {
+        if level == LogLevel::Warning {
+            self.warnings.lock("keep a backend's warning").push(message.to_owned());
+        }
+    }
 }
 
 impl ModelDefinition {
@@ -134,7 +143,9 @@ impl ModelDefinition {
         let assembler = SequenceAssembler::new(&spec, files).map(drop);
         let warmup = Warmup::new(&spec, files, &discarded).map(drop);
         let classes = read_classes(&spec, files, None).map(drop);
-        let host: Arc<dyn ModelHost> = Arc::new(DiscardingHost { version: files.version() });
+        let check_host =
+            Arc::new(CheckHost { version: files.version(), warnings: Lock::default() });
+        let host: Arc<dyn ModelHost> = check_host.clone();
         let loaded = unconfigured.and_then(|unconfigured| {
             let model = match unconfigured {
                 _ if is_ensemble => return Ok(()),
@@ -152,6 +163,7 @@ impl ModelDefinition {
         });
         let failed = [assembler, warmup, classes, loaded].into_iter().filter_map(Result::err);
         checked.problems.extend(failed.map(LoadProblem::Load));
+        checked.warnings = mem::take(&mut *check_host.warnings.lock("take the warnings"));
         checked.spec = Some(spec);
         checked
     }

@@ -2,6 +2,7 @@
 //! the first model requests it.
 
 mod runtimes;
+mod torch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use galatea_backend::Backend;
 use galatea_backend_onnxruntime::{BackendOptions, OnnxRuntimeBackend, OrtLibrary};
 use galatea_backend_openvino::{self as openvino, OpenVinoBackend};
+use galatea_backend_python::{BackendScript, SuppliedScript};
 use galatea_backend_pytorch::{self as pytorch, PyTorchBackend};
 use galatea_backend_tensorflow::{self as tensorflow, GraphRuntimes, TensorFlowBackend};
 use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::Status;
 use galatea_runtime::{LibraryPathOverrides, LibrarySearchSpec, ModelImporter, RuntimeOnDemand};
 
-use super::{Backends, ONNXRUNTIME, OPENVINO, TENSORFLOW, settings_for};
+use super::torch::TorchWorkers;
+use super::{Backends, ONNXRUNTIME, OPENVINO, PYTORCH, TENSORFLOW, settings_for};
 
 /// A built-in backend that has been created.
 pub(super) struct BuiltInBackend {
@@ -84,17 +86,16 @@ impl Backends {
             self.settings.torch_library.as_deref(),
             self.environment.torch_library.as_deref(),
         )?;
-        let temporary_folder = self.environment.temporary_folder.clone();
+        let cache = self.environment.cache_folder.as_ref();
+        let script = BackendScript::Supplied(SuppliedScript::PYTORCH);
+        let workers = self.python_backend(PYTORCH, Some(self.with_environment(PYTORCH, script)));
         let options = pytorch::TorchOptions {
             processors: std::thread::available_parallelism().map_or(1, NonZero::get),
-            cache_folder: self
-                .environment
-                .cache_folder
-                .as_ref()
-                .map(|one| one.join("galatea/pytorch")),
-            temporary_folder,
+            cache_folder: cache.map(|one| one.join("galatea/pytorch")),
+            temporary_folder: self.environment.temporary_folder.clone(),
             devices: self.devices.clone(),
             account: Arc::new(MemoryAccount::of_server(self.ledger.clone())),
+            workers: Arc::new(TorchWorkers(workers)),
         };
         let backend = Arc::new(PyTorchBackend::new(pytorch::Library::open(&path)?, options));
         Ok(BuiltInBackend::new(backend, Some(path)))

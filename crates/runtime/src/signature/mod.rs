@@ -19,6 +19,15 @@ pub(crate) use self::plans::{
     BatchInputPlan, InputLayout, InputPlan, ModelSignature, OutputPlan, ScatterPlan,
 };
 
+/// Compares a configuration with a model that something else than a session executes.
+///
+/// # Errors
+///
+/// `InvalidArgument` for a configuration that the model contradicts.
+pub fn check_interface(spec: &ModelSpec, interface: &SessionInterface) -> Result<(), Status> {
+    ModelSignature::new(spec, interface).map(drop)
+}
+
 impl ModelSignature {
     /// Compares a configuration with a loaded model.
     pub(crate) fn new(spec: &ModelSpec, interface: &SessionInterface) -> Result<Self, Status> {

@@ -188,6 +188,7 @@ fn check_model(
                 LoadProblem::Load(status) => report.add(at_version(files.as_ref(), &status)),
             }
         }
+        report.add_warnings(checked.warnings);
         if let Some(spec) = checked.spec {
             report.add_warnings(spec.ignored_setting_warnings());
             report.set_backend(&spec);
