@@ -1,4 +1,4 @@
-"""The OpenAI endpoint in front of models that stand in for language models."""
+"""The OpenAI endpoint with models that stand in for language models."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Door:
         return True
 
     def client(self, **options: Any) -> openai.OpenAI:
-        """The official client, which doesn't try again."""
+        """The official client, without retries."""
         url = f"http://127.0.0.1:{self.port}/v1"
         return openai.OpenAI(base_url=url, api_key="none", max_retries=0, **options)
 
     def send(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
-        """Sends one request. Underscores in the names of headers stand for hyphens."""
+        """Sends one request. Underscores in header names stand for hyphens."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.server.request(method, path, body, named, port=self.port)
 
@@ -58,13 +58,14 @@ class Door:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def seen(self, model: str = "vllm_model") -> list[Any]:
-        """The sampling parameters that a model has got, and whether it was cancelled."""
+        """The sampling parameters that a model received, and whether it was cancelled."""
         file = self.repository / model / "seen.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def write_models(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """A repository with a model of a backend called vllm and one of Python, and its backends."""
+    """A repository with a model for a backend called vllm and a Python model, and their
+    backends."""
     backends, repository = folder / "backends", folder / "models"
     shutil.copytree(MODELS / "vllm_words", backends / "vllm")
     for name, config in [
@@ -101,12 +102,12 @@ def open_door(
 
 
 def chat(text: str = "a b c", model: str = "vllm_model", **more: Any) -> dict[str, Any]:
-    """A chat of one message."""
+    """A chat with one message."""
     return {"model": model, "messages": [{"role": "user", "content": text}], **more}
 
 
 def events(body: bytes) -> list[Any]:
-    """The documents of a stream, and the word at its end."""
+    """The documents in a stream, and the word at its end."""
     lines = [event.removeprefix("data: ") for event in body.decode().split("\n\n") if event]
     return [line if line == "[DONE]" else json.loads(line) for line in lines]
 

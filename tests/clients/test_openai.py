@@ -1,4 +1,4 @@
-"""Clients of OpenAI: the official library, and the bytes that Triton's frontend sends."""
+"""Tests of OpenAI clients: the official library, and the bytes that Triton's frontend sends."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_exchange_is_that_of_triton(door: Door) -> None:
 
 
 def test_the_official_client_completes(door: Door) -> None:
-    """Chats and texts, as a whole."""
+    """Chats and texts that are sent as a whole."""
     client = door.client()
     reply = client.chat.completions.create(model="vllm_model", messages=[USER])
     assert reply.choices[0].message.content == "a b c"
@@ -80,7 +80,7 @@ def test_the_official_client_completes(door: Door) -> None:
 
 # row: OAI-03
 def test_the_official_client_streams(door: Door) -> None:
-    """Chunks, with the numbers of tokens at the end."""
+    """Chunks, with the token counts at the end."""
     client = door.client()
     options = {"include_usage": True}
     stream = client.chat.completions.create(
@@ -103,7 +103,7 @@ def test_the_official_client_streams(door: Door) -> None:
 
 
 def test_many_streams_at_once(door: Door) -> None:
-    """The asynchronous client, 32 streams."""
+    """The asynchronous client, with 32 streams."""
 
     async def stream(client: openai.AsyncOpenAI, number: int) -> str:
         words = " ".join([str(number)] * 20)
@@ -124,7 +124,7 @@ def test_many_streams_at_once(door: Door) -> None:
 
 # row: OAI-07
 def test_the_official_client_embeds(door: Door) -> None:
-    """The client asks for base64 by itself."""
+    """The client itself requests base64."""
     embedding = door.client().embeddings.create(model="vllm_model", input="x y")
     assert embedding.data[0].embedding == [0.5, -1.25]
     with pytest.raises(openai.BadRequestError) as refused:
@@ -133,7 +133,7 @@ def test_the_official_client_embeds(door: Door) -> None:
 
 
 def test_the_official_client_lists_models(door: Door) -> None:
-    """Models that are ready, and one by its name."""
+    """The models that are ready, and one by its name."""
     client = door.client()
     models = list(client.models.list())
     assert [model.id for model in models] == ["python_model", "vllm_model"]
@@ -149,7 +149,7 @@ def test_the_official_client_lists_models(door: Door) -> None:
 
 
 def test_a_model_gets_the_parameters(door: Door) -> None:
-    """vLLM's backend gets them as JSON, with Triton's defaults."""
+    """vLLM's backend receives them as JSON, with Triton's defaults."""
     more = {"max_completion_tokens": 5, "stop": ["x"], "seed": 7, "logprobs": True}
     door.post(CHAT, chat("parameters", **more, top_logprobs=3, min_tokens=1))
     assert door.seen()[-1] == {
@@ -170,7 +170,7 @@ def test_a_model_gets_the_parameters(door: Door) -> None:
 
 
 def test_an_engine_that_fails(door: Door) -> None:
-    """Before the first token, the status is 500, as in Triton. Later it is an event."""
+    """Before the first token, the status is 500, as in Triton. After that, it is an event."""
     for stream in (False, True):
         reply = door.post(CHAT, chat("!fail", stream=stream))
         assert (reply.status, reply.json()) == (500, {"detail": "the engine failed"})
@@ -192,7 +192,7 @@ def test_an_engine_that_fails(door: Door) -> None:
 
 
 def test_a_client_that_leaves_cancels(door: Door) -> None:
-    """In the middle of a stream, and while it waits for a document."""
+    """In the middle of a stream, and while the client waits for a document."""
     for stream in (True, False):
         before = len(door.seen())
         body = json.dumps(chat("!wait", stream=stream)).encode()
@@ -241,7 +241,7 @@ def test_bounds_of_requests(door: Door) -> None:
 
 
 def test_an_explanation(door: Door) -> None:
-    """The header of the inference endpoint."""
+    """It has the same header as on the inference endpoint."""
     for stream in (False, True):
         reply = door.post(CHAT, chat(stream=stream), triton_explain="1")
         assert "triton-explain" in reply.headers
@@ -249,7 +249,7 @@ def test_an_explanation(door: Door) -> None:
 
 # row: OAI-01
 def test_the_other_endpoints(door: Door) -> None:
-    """Health, metrics, and the paths that don't exist."""
+    """Health, metrics, and nonexistent paths."""
     ready = door.send("GET", "/health/ready")
     assert (ready.status, ready.body, ready.headers["Content-Type"]) == (200, b"", None)
     door.post(CHAT, chat("one two three", stream=True))

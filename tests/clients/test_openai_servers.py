@@ -1,5 +1,5 @@
-"""Servers with other settings of the OpenAI endpoint: restricted APIs, model control, templates, and
-models that name their inputs and outputs."""
+"""Tests of servers with other settings of the OpenAI endpoint: restricted APIs, model control,
+templates, and models that name their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Start = Callable[..., Any]
 
 # row: OAI-06
 def test_apis_are_restricted(start_server: Start, tmp_path: pathlib.Path) -> None:
-    """Each group has its own header; the refusal has Triton's form."""
+    """Each group has its own header, and the refusal has Triton's form."""
     flags = (
         *("--openai-restricted-api", "inference,model-repository", "infer-key", "infer-value"),
         "--openai-restricted-api=metrics:other=secret",
@@ -55,7 +55,7 @@ def test_apis_are_restricted(start_server: Start, tmp_path: pathlib.Path) -> Non
 
 # row: OAI-04
 def test_models_are_loaded_and_unloaded(start_server: Start, tmp_path: pathlib.Path) -> None:
-    """Only in the explicit mode, with Triton's responses."""
+    """This works only in explicit mode, with Triton's responses."""
     flags = ("--model-control-mode=explicit", "--load-model=vllm_model")
     with open_door(start_server, tmp_path, *flags) as door:
         names = lambda: [model.id for model in door.client().models.list()]  # noqa: E731
@@ -98,7 +98,7 @@ class TritonPythonModel:
 
 
 def test_any_model_by_its_configuration(start_server: Start, tmp_path: pathlib.Path) -> None:
-    """Parameters name the input of the prompt and the output of the text."""
+    """Parameters name the prompt's input and the text's output."""
     with open_door(
         start_server, tmp_path, "--model-control-mode=explicit", "--load-model=vllm_model"
     ) as door:
@@ -123,13 +123,14 @@ def test_any_model_by_its_configuration(start_server: Start, tmp_path: pathlib.P
             ("HELLO", "stop"),
         ]
         assert stream[-1] == "[DONE]"
-        # A deadline that can't be kept is refused, as at the inference endpoint.
+        # A deadline that can't be met is refused, as on the inference endpoint.
         late = door.post(CHAT, chat("hello", model="upper"), request_timeout="0.000001")
         assert (late.status, list(late.json())) == (503, ["detail"])
 
 
 def test_templates_of_a_tokenizer(start_server: Start, tmp_path: pathlib.Path) -> None:
-    """From the tokenizer's configuration; one that loops is refused, one that refuses says why."""
+    """The template comes from the tokenizer's configuration. One that loops is refused, and one
+    that refuses gives the reason."""
     tokenizer = tmp_path / "tokenizer"
     tokenizer.mkdir()
     template = (
@@ -154,7 +155,7 @@ def test_templates_of_a_tokenizer(start_server: Start, tmp_path: pathlib.Path) -
 
 
 def test_a_server_without_a_template(start_server: Start, tmp_path: pathlib.Path) -> None:
-    """Chats need one, texts don't."""
+    """Chats need a template, texts don't."""
     flags = ("--chat-template=", "--default-max-tokens=3")
     with open_door(start_server, tmp_path, *flags) as door:
         reply = door.post(CHAT, chat())

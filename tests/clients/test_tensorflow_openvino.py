@@ -1,4 +1,5 @@
-"""Models of TensorFlow that OpenVINO executes: alone, and beside TensorFlow's own library."""
+"""Tests of TensorFlow models that OpenVINO executes, with and without TensorFlow's own
+library."""
 
 from __future__ import annotations
 
@@ -63,12 +64,12 @@ MISSING = "because TensorFlow is not installed"
 
 
 def runtime(name: str) -> str:
-    """The parameter with which a configuration chooses."""
+    """The parameter with which a configuration chooses the runtime."""
     return f'parameters {{ key: "RUNTIME" value {{ string_value: "{name}" }} }}'
 
 
 def reasons(server: Server) -> dict[str, str]:
-    """Why models were not loaded; empty for those that were."""
+    """The reasons why models weren't loaded; empty for those that were."""
     index = server.request("POST", "/v2/repository/index", b"").json()
     return {model["name"]: model.get("reason", "") for model in index}
 
@@ -82,7 +83,7 @@ def maps(server: Server) -> str:
 def alone(
     start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server with all models, and without TensorFlow."""
+    """A server with all models, without TensorFlow."""
     folder = tmp_path_factory.mktemp("alone")
     repository = shutil.copytree(MODELS, folder / "models")
     (folder / "temporary").mkdir()
@@ -97,7 +98,7 @@ def alone(
 @pytest.mark.parametrize("model", EXECUTED)
 # row: BE-05
 def test_answers_are_those_of_tensorflow(alone: Server, model: str, transport: str) -> None:
-    """For each model and each request, with full precision."""
+    """This is done for each model and each request, with full precision."""
     for exchange in ANSWERS[model]:
         check_equal(ask(alone, transport, model, exchange["inputs"]), exchange["outputs"])
     assert f"model '{model}' is executed by OpenVINO, {MISSING}" in alone.log()
@@ -120,7 +121,7 @@ def test_sequences_and_ragged_batches_work(alone: Server) -> None:
 
 # row: BE-05
 def test_other_models_say_what_to_install(alone: Server) -> None:
-    """The error names what OpenVINO lacks, and how to get TensorFlow."""
+    """The error names what OpenVINO lacks, and how to install TensorFlow."""
     found = reasons(alone)
     for model, expected in REFUSED_BY_OPENVINO.items():
         assert expected in found[model] and ADVICE in found[model], (model, found[model])
@@ -143,8 +144,8 @@ def test_configurations_are_completed_by_tensorflows_rules(alone: Server) -> Non
 def test_wrong_configurations_are_refused_in_the_same_words(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Each model says what is wrong with it."""
-    # These need TensorFlow's library to be refused by it.
+    """Each model's error says what is wrong."""
+    # These need TensorFlow's library, which refuses them.
     refused = {name: REFUSED[name] for name in REFUSED if name not in ("tag", "operators")}
     for name, (config, _) in refused.items():
         config_of(tmp_path / "models", name, config)
@@ -163,7 +164,7 @@ def test_wrong_configurations_are_refused_in_the_same_words(
 def test_a_configuration_chooses_the_runtime(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """Beside each other, and without one in memory that no model needs."""
+    """Both are used at the same time, and a library that no model needs isn't in memory."""
     models = tmp_path / "models"
     for name in ("tensorflow", "openvino", "auto"):
         config_of(models, name, f"mlp\n{SAVED}{runtime(name)}")
@@ -205,7 +206,7 @@ def test_a_configuration_chooses_the_runtime(
 def test_all_types_are_executed_if_the_configuration_says_so(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
-    """The log tells which are less precise."""
+    """The log says which results are less precise."""
     config_of(tmp_path / "models", "types", f"types\n{SAVED}{runtime('openvino')}")
     with start_server(tmp_path / "models", FLAG, environment=nowhere(tmp_path)) as running:
         running.wait_until_ready()
@@ -218,7 +219,7 @@ def test_all_types_are_executed_if_the_configuration_says_so(
 
 # row: BE-05
 def test_requests_that_do_not_fit_are_refused(alone: Server) -> None:
-    """A model goes on after a failed execution."""
+    """A model continues after a failed execution."""
     exchange = ANSWERS["dynamic"][0]
     wrong = {"x": {"datatype": "FP32", "shape": [1, 3], "data": [1.0] * 3}}
     with pytest.raises(InferenceServerException):

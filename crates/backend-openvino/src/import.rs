@@ -1,4 +1,4 @@
-//! Models of other frameworks, which their own backends hand over.
+//! Models of other frameworks, which those frameworks' backends hand over.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -42,8 +42,7 @@ impl ModelImporter for OpenVinoBackend {
     }
 }
 
-/// The parameters of an imported model. Other frameworks compute with the precision of the
-/// tensors.
+/// The parameters of an imported model. Other frameworks compute with the tensors' own precision.
 fn parameters(thread_count: u32) -> Result<ModelParameters, Status> {
     let mut values = BTreeMap::from([(PRECISION_HINT.to_owned(), String::from("F32"))]);
     if thread_count > 0 {
@@ -83,8 +82,8 @@ impl SessionSource for ImportedSource {
 }
 
 impl ImportedSource {
-    /// The tensors that the other backend describes, in the order of the model's own. Inputs without
-    /// a rank, which OpenVINO can't execute, get the sizes of the description.
+    /// The tensors that the other backend describes, in the model's own order. Inputs of unknown
+    /// rank, which OpenVINO can't execute, get the sizes in the description.
     fn interface(&self, model: &mut Model) -> Result<SessionInterface, Status> {
         let (inputs, outputs) = (model.inputs()?, model.outputs()?);
         let input_tensors =
@@ -112,11 +111,11 @@ impl ImportedSource {
     }
 }
 
-/// The tensor that each port of the model exchanges; `None` for a port that nothing needs.
+/// The tensor for each port of the model; `None` for a port that isn't needed.
 ///
 /// # Errors
 ///
-/// A tensor has no port, or one of another type.
+/// An error if a tensor has no port, or a port of a different type.
 fn assign<'a>(
     ports: &[Port],
     tensors: &'a [ImportedTensor],
@@ -128,7 +127,7 @@ fn assign<'a>(
         // A frozen graph has names such as `x:0`.
         let names = [&tensor.name, &tensor.graph_name, &format!("{}:0", tensor.graph_name)];
         let alias = names.into_iter().find_map(|name| alias(name));
-        // Outputs that are the same tensor have the same names, and a port each.
+        // Outputs that are the same tensor have the same names, but separate ports.
         let mut free = assigned.iter_mut().zip(ports).filter(|(place, _)| place.is_none());
         let found = free.find(|(_, port)| alias.as_ref() == Some(&port.name));
         let (place, port) = found.ok_or_else(|| {
@@ -146,16 +145,16 @@ fn assign<'a>(
     Ok(assigned)
 }
 
-/// The model's tensors by the description.
+/// The model's tensors, according to the description.
 fn described(ports: &[Port], tensors: &[Option<&ImportedTensor>]) -> Vec<TensorInfo> {
     let describe = |(port, tensor): (&Port, &Option<&ImportedTensor>)| match tensor {
         Some(tensor) => TensorInfo {
             name: tensor.name.clone(),
             element: ElementKind::Known(tensor.datatype),
-            // A description may not tell a scalar from a tensor of any shape.
+            // A description may not distinguish a scalar from a tensor of any shape.
             dims: if port.is_scalar() { Vec::new() } else { tensor.dims.clone() },
         },
-        // No configuration lists it.
+        // No configuration lists this tensor.
         None => TensorInfo {
             name: String::new(),
             element: ElementKind::Unknown(String::from("an output that is not described")),
@@ -165,8 +164,8 @@ fn described(ports: &[Port], tensors: &[Option<&ImportedTensor>]) -> Vec<TensorI
     ports.iter().zip(tensors).map(describe).collect()
 }
 
-/// The failure of a load without the places in OpenVINO's sources: the summary of what was not
-/// converted, if there is one.
+/// Shortens the error of a load to the summary of what wasn't converted, if there is one, without
+/// the locations in OpenVINO's sources.
 fn brief(status: &Status) -> Status {
     let lines = status.message().lines().map(str::trim);
     let summary = lines.skip_while(|line| *line != "Summary:").skip(1);

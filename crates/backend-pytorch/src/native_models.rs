@@ -25,7 +25,7 @@ pub struct WithoutNativeModels {
     refusal: NativeModelRefusal,
 }
 
-/// The reason for refusing compiled models.
+/// The reason why compiled models are refused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum NativeModelRefusal {
     /// The operator refuses all of them.

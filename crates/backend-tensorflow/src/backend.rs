@@ -30,17 +30,17 @@ use crate::{
 /// Receives log messages about models that have not been loaded yet.
 pub type LogFunction = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
 
-/// The runtimes that execute models of TensorFlow.
+/// The runtimes that execute TensorFlow models.
 pub struct GraphRuntimes {
     /// TensorFlow's library.
     pub tensorflow: Arc<RuntimeOnDemand<Library>>,
-    /// `OpenVINO`, which executes many of them with less memory.
+    /// `OpenVINO`, which executes many of these models with less memory.
     pub openvino: RuntimeOnDemand<dyn ModelImporter>,
 }
 
 /// The backend's options.
 pub struct BackendOptions {
-    /// The folder for copies of graphs while they are loaded.
+    /// The directory for copies of graphs while they are loaded.
     pub temporary_folder: PathBuf,
     /// The backend's command-line settings: `allow-soft-placement`, `default-max-batch-size`,
     /// `gpu-memory-fraction`, which is checked but has no effect without GPUs, and `version`. Other
@@ -92,7 +92,7 @@ impl TensorFlowBackend {
         }
     }
 
-    /// Opens the operator libraries of a model, which only TensorFlow's library can use.
+    /// Opens a model's operator libraries, which only TensorFlow's library can use.
     fn open_operators(&self, names: &[String], files: &dyn ModelFiles) -> Result<(), Status> {
         if names.is_empty() {
             return Ok(());
@@ -209,7 +209,7 @@ impl Backend for TensorFlowBackend {
     }
 }
 
-/// A model and its configuration, whose parameters were read.
+/// A model and its configuration, with the parsed parameters.
 struct DescribedModel {
     spec: Arc<ModelSpec>,
     format: ModelFormat,

@@ -1,20 +1,20 @@
-//! The choice of the runtime that executes a model: TensorFlow's library or another that reads its
-//! graphs, which is `OpenVINO`.
+//! The choice of the runtime that executes a model: TensorFlow's library, or another runtime that
+//! reads its graphs, which is `OpenVINO`.
 
 use galatea_infer::Status;
 
-/// The parameter with which a configuration chooses. Triton has none.
+/// The parameter with which a configuration chooses the runtime. Triton has no such parameter.
 pub(crate) const RUNTIME: &str = "RUNTIME";
 
 /// The choice in a configuration.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RuntimeParameter {
-    /// There is none: TensorFlow if it is installed, so that responses are the same to the bit as
-    /// without `OpenVINO`.
+    /// No choice: TensorFlow is used if it is installed, so that responses are the same to the
+    /// last bit as without `OpenVINO`.
     Unstated,
     TensorFlow,
     OpenVino,
-    /// `OpenVINO` for the models that it can execute, which needs less memory.
+    /// `OpenVINO` is used for the models that it can execute, because it needs less memory.
     Auto,
 }
 
@@ -25,7 +25,8 @@ pub(crate) enum Runtime {
     OpenVino,
 }
 
-/// The runtimes whose libraries are installed; otherwise, the errors that say how to install them.
+/// The runtimes whose libraries are installed; for the others, the errors that say how to install
+/// them.
 pub(crate) struct InstalledRuntimes {
     pub(crate) tensorflow: Result<(), Status>,
     pub(crate) openvino: Result<(), Status>,
@@ -39,7 +40,7 @@ pub(crate) struct Candidate {
 }
 
 impl RuntimeParameter {
-    /// The choice that a parameter states; empty if there is none.
+    /// The choice that a parameter specifies; empty if it specifies none.
     pub(crate) fn parse(text: &str, model: &str) -> Result<Self, Status> {
         match text.to_ascii_lowercase().as_str() {
             "" => Ok(Self::Unstated),
@@ -75,7 +76,7 @@ impl RuntimeParameter {
         }
     }
 
-    /// The error of a model that no candidate has loaded. `failure` is that of `OpenVINO`.
+    /// The error for a model that no candidate has loaded. `failure` is `OpenVINO`'s error.
     pub(crate) fn refusal(
         self,
         model: &str,

@@ -1,4 +1,4 @@
-//! Models that another runtime executes than TensorFlow's library.
+//! Models that are executed by a runtime other than TensorFlow's library.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -25,27 +25,27 @@ use crate::saved_model::{self, Signature, SignatureTensor};
 use crate::source::{configured_signature, read_graph, unused_name, used_signature};
 use crate::{element, validation};
 
-/// A load by another runtime.
+/// A load with another runtime.
 pub(crate) struct ModelImport<'a> {
     pub(crate) spec: &'a Arc<ModelSpec>,
     pub(crate) parameters: &'a ModelParameters,
     pub(crate) format: ModelFormat,
     /// The model's directory or file.
     pub(crate) path: &'a Path,
-    /// The folder for a copy of a graph.
+    /// The directory for a copy of a graph.
     pub(crate) temporary_folder: &'a Path,
     pub(crate) host: &'a Arc<dyn ModelHost>,
 }
 
 /// The reason why the other runtime doesn't execute a model.
 pub(crate) enum ImportError {
-    /// The configuration contradicts the model, which no runtime executes.
+    /// The configuration contradicts the model, so no runtime executes it.
     Refused(Status),
     /// TensorFlow's library may execute the model.
     Impossible(Status),
 }
 
-/// The tensors of a model, and the file that the other runtime reads, if it isn't the model's own.
+/// A model's tensors, and the file that the other runtime reads if it isn't the model's own file.
 type Described = (Signature, Option<TemporaryFile>);
 
 impl From<Status> for ImportError {
@@ -59,7 +59,7 @@ fn impossible(reason: impl Into<String>) -> ImportError {
 }
 
 impl ModelImport<'_> {
-    /// Compares the model with its configuration in Triton's words, and loads it.
+    /// Compares the model with its configuration, with Triton's error texts, and loads it.
     pub(crate) fn load(
         &self,
         importer: &RuntimeOnDemand<dyn ModelImporter>,
@@ -89,7 +89,7 @@ impl ModelImport<'_> {
         Ok(loaded)
     }
 
-    /// Tells which settings only TensorFlow's library follows, and which results may differ.
+    /// Logs which settings are followed only by TensorFlow's library, and which results may differ.
     fn log(&self, runtime: &str, narrowed: &[DataType]) {
         for datatype in narrowed {
             let line =
@@ -123,9 +123,9 @@ impl ModelImport<'_> {
         Ok((signature, None))
     }
 
-    /// A graph, with a copy whose only outputs are those of the configuration: the other runtime
-    /// takes for outputs all nodes that no node reads, and no others. The copy also has the ending
-    /// by which the other runtime knows the format.
+    /// A graph, with a copy whose only outputs are the configured ones, because the other runtime
+    /// treats exactly those nodes as outputs that no other node reads. The copy also has the
+    /// extension by which the other runtime recognizes the format.
     fn graph(&self) -> Result<Described, ImportError> {
         let (mut bytes, graph) = read_graph(self.path, &self.spec.name)?;
         validation::check_graph(self.spec, &NodeNames::of(&graph))?;
@@ -166,7 +166,7 @@ fn add_outputs(bytes: &mut Vec<u8>, graph: &GraphDef, outputs: &mut [SignatureTe
             ..NodeDef::default()
         });
     }
-    // A message followed by another is the union of both.
+    // A message followed by another is the union of the two.
     bytes.extend(GraphDef { nodes, library: None }.encode_to_vec());
 }
 
@@ -195,7 +195,7 @@ impl TemporaryFile {
 
 impl Drop for TemporaryFile {
     fn drop(&mut self) {
-        // If this fails, the system cleans up its temporary files.
+        // If this fails, the file is left to the system, which cleans up temporary files.
         let _ = fs::remove_file(&self.0);
     }
 }

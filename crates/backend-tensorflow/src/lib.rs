@@ -9,9 +9,9 @@
 //! - `messages` and `saved_model` read a model's files without the library: the signatures of a
 //!   `SavedModel` and the nodes of a graph. `validation` and `completion` compare and complete
 //!   configurations by Triton's rules, with Triton's error texts.
-//! - `choice` chooses the runtime that executes a model: the library, or another that reads graphs.
-//!   `portability` finds what only the library executes, in a configuration and in the part of a
-//!   graph that `reach` finds; `imported` hands the other models over.
+//! - `choice` chooses the runtime that executes a model: the library, or another runtime that reads
+//!   graphs. `portability` finds what only the library can execute, in a configuration and in the
+//!   part of a graph that `reach` finds. `imported` hands the other models over.
 //! - `session` executes a model for an instance. The crate `runtime` implements the parts that all
 //!   runtimes share.
 //!

@@ -90,7 +90,7 @@ pub(crate) struct NodeDef {
     pub(crate) attributes: BTreeMap<String, AttrValue>,
 }
 
-/// An attribute of a node: a type of elements, or names of functions.
+/// An attribute of a node: an element type, or function names.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct AttrValue {
     #[prost(message, optional, tag = "1")]

@@ -32,7 +32,7 @@ pub(crate) struct ModelParameters {
     pub(crate) signature: String,
     /// The file that lists the nodes to run after loading; empty if there is none.
     pub(crate) init_ops_file: String,
-    /// The runtime that is to execute the model.
+    /// The runtime that should execute the model.
     pub(crate) runtime: RuntimeParameter,
 }
 

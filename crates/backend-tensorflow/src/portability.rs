@@ -1,5 +1,5 @@
-//! The models that only TensorFlow's library executes, although another runtime may read their
-//! graphs.
+//! The models that only TensorFlow's library can execute, although another runtime may be able to
+//! read their graphs.
 
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_tensor::DataType;
@@ -9,9 +9,9 @@ use crate::parameters::ModelParameters;
 use crate::reach::operators_behind;
 use crate::saved_model::{self, Signature};
 
-/// Parts of the names of operators that another runtime leaves out or executes in another way: they
-/// change variables, keep something from run to run, refuse a run, draw numbers, or reach beyond
-/// the graph.
+/// Parts of the names of operators that another runtime omits or executes differently: they change
+/// variables, keep something between runs, refuse a run, draw random numbers, or reach beyond the
+/// graph.
 const OWN_OPERATORS: [&str; 24] = [
     "Accumulator",
     "Assert",
@@ -39,7 +39,7 @@ const OWN_OPERATORS: [&str; 24] = [
     "WriteFile",
 ];
 
-/// The reason in a configuration why only TensorFlow's library can execute a model.
+/// The reason why only TensorFlow's library can execute a model, if it is in the configuration.
 pub(crate) fn obstacle_in_configuration(
     spec: &ModelSpec,
     parameters: &ModelParameters,
@@ -63,7 +63,7 @@ pub(crate) fn obstacle_in_configuration(
     Some(format!("it needs all inputs, and '{}' is optional", optional.name))
 }
 
-/// The reason in a graph. The outputs of the signature are those that runs may compute.
+/// The reason, if it is in the graph. The signature's outputs are those that runs may compute.
 pub(crate) fn obstacle_in_graph(graph: &GraphDef, signature: &Signature) -> Option<String> {
     let mut tensors = signature.inputs.iter().chain(&signature.outputs);
     if let Some(tensor) = tensors.find(|tensor| tensor.datatype == DataType::Bytes) {
@@ -72,7 +72,7 @@ pub(crate) fn obstacle_in_graph(graph: &GraphDef, signature: &Signature) -> Opti
     let outputs = signature.outputs.iter().map(|tensor| tensor.graph_name.as_str());
     let operators = operators_behind(graph, outputs).into_iter();
     let is_own = |name: &&str| OWN_OPERATORS.iter().any(|part| name.contains(part));
-    // A list in which a loop collects its results has such a name, too.
+    // A list in which a loop collects its results also has such a name.
     let own: Vec<&str> =
         operators.filter(|name| !name.starts_with("TensorList")).filter(is_own).collect();
     if own.is_empty() {
@@ -81,14 +81,14 @@ pub(crate) fn obstacle_in_graph(graph: &GraphDef, signature: &Signature) -> Opti
     Some(format!("it doesn't execute these operators as TensorFlow does: {}", own.join(", ")))
 }
 
-/// The types of a signature's tensors that another runtime computes with 32 bits.
+/// The types in a signature that another runtime computes with 32 bits.
 pub(crate) fn narrowed_types(signature: &Signature) -> Vec<DataType> {
     let wide = [DataType::Int64, DataType::Uint64, DataType::Fp64].into_iter();
     let tensors = signature.inputs.iter().chain(&signature.outputs);
     wide.filter(|wide| tensors.clone().any(|tensor| tensor.datatype == *wide)).collect()
 }
 
-/// The settings that change nothing when another runtime executes the model.
+/// The settings that have no effect when another runtime executes the model.
 pub(crate) fn without_effect(spec: &ModelSpec, parameters: &ModelParameters) -> Vec<&'static str> {
     let settings = [
         ("TF_NUM_INTER_THREADS", parameters.inter_threads != 0),

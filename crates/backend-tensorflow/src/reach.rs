@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::messages::{AttrValue, GraphDef, NodeDef};
 
-/// The operators on which tensors of a graph depend. A `SavedModel` also contains operators that
-/// save and restore it.
+/// The operators that a graph's tensors depend on. A `SavedModel` also contains operators that save
+/// and restore it.
 pub(crate) fn operators_behind<'graph>(
     graph: &'graph GraphDef,
     tensors: impl Iterator<Item = &'graph str>,
@@ -16,7 +16,7 @@ pub(crate) fn operators_behind<'graph>(
     let mut operators = BTreeSet::new();
     let mut named: Vec<&str> = tensors.map(node_name).collect();
     let mut seen: BTreeSet<&str> = named.iter().copied().collect();
-    // The bodies of functions refer to nodes of their own, all of which count.
+    // The bodies of functions refer to their own nodes, all of which count.
     let mut reached: Vec<&NodeDef> = Vec::new();
     loop {
         if let Some(node) = named.pop().and_then(|name| nodes.get(name)) {
@@ -35,7 +35,7 @@ pub(crate) fn operators_behind<'graph>(
     }
 }
 
-/// The nodes of functions by the functions' names.
+/// The nodes of functions, by function name.
 fn functions(graph: &GraphDef) -> BTreeMap<&str, &[NodeDef]> {
     let all = graph.library.iter().flat_map(|library| &library.functions);
     let named = all.filter_map(|function| {
@@ -44,7 +44,7 @@ fn functions(graph: &GraphDef) -> BTreeMap<&str, &[NodeDef]> {
     named.collect()
 }
 
-/// The functions that a node calls. The operator of an old graph may be a function.
+/// The functions that a node calls. In an old graph, the operator may be a function.
 fn called_functions(node: &NodeDef) -> impl Iterator<Item = &str> {
     let named = node.attributes.values().flat_map(|value: &AttrValue| {
         let list = value.list.iter().flat_map(|list| &list.functions);

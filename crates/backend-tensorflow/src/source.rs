@@ -215,7 +215,7 @@ impl TensorFlowSource {
     }
 }
 
-/// Reads a graph. Returns its encoded form, too.
+/// Reads a graph. Also returns its encoded form.
 pub(crate) fn read_graph(path: &Path, model: &str) -> Result<(Vec<u8>, GraphDef), Status> {
     let bytes = std::fs::read(path).map_err(|error| {
         Status::internal(format!("failed to open/read file '{}': {error}", path.display()))
@@ -231,7 +231,7 @@ fn unreadable(path: &Path) -> Status {
     Status::internal(format!("Can't parse {} as binary proto", path.display()))
 }
 
-/// A name for new nodes, with which no name of the graph begins.
+/// A name for new nodes, which no name in the graph begins with.
 pub(crate) fn unused_name(graph: &GraphDef, name: &str) -> String {
     let mut name = name.to_owned();
     while graph.nodes.iter().any(|node| node.name.starts_with(&name)) {
@@ -240,7 +240,7 @@ pub(crate) fn unused_name(graph: &GraphDef, name: &str) -> String {
     name
 }
 
-/// Adds a node without an effect to an encoded graph, and returns its name.
+/// Adds a node without effect to an encoded graph, and returns its name.
 fn with_probe(bytes: &mut Vec<u8>, graph: &GraphDef) -> String {
     let name = unused_name(graph, "galatea_probe");
     let operator = String::from("NoOp");
@@ -250,8 +250,8 @@ fn with_probe(bytes: &mut Vec<u8>, graph: &GraphDef) -> String {
     name
 }
 
-/// The tensors of a signature that runs exchange, with the dimensions of the configuration where
-/// the model gives none. The inputs that requests may omit are the last ones.
+/// The tensors of a signature that runs exchange, with the configuration's dimensions where the
+/// model specifies none. The inputs that requests may omit come last.
 pub(crate) fn used_signature(signature: Signature, spec: &ModelSpec) -> Signature {
     let signature = signature.with_outputs(|name| is_used_output(spec, name));
     required_first(with_configured_dims(signature, spec), spec)

@@ -1,4 +1,4 @@
-//! The endpoint for clients of OpenAI.
+//! The endpoint for OpenAI clients.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,11 +20,11 @@ use crate::flags::tls;
 
 const NAME: &str = "OpenAI service";
 
-/// The longest file of a tokenizer that is read.
+/// The maximum length of a tokenizer file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 impl DoorSetup<'_> {
-    /// Opens the endpoint, if it is enabled. It has the certificates of the HTTP endpoint.
+    /// Opens the endpoint, if it is enabled. It uses the certificates of the HTTP endpoint.
     pub(crate) fn openai(
         &self,
         connections: DoorOptions,
@@ -57,7 +57,7 @@ impl DoorSetup<'_> {
     }
 }
 
-/// Reads the chat template: that of the file, or that of the tokenizer.
+/// Reads the chat template from its own file or from the tokenizer.
 fn template(
     tokenizer: Option<&Path>,
     template: Option<&Path>,

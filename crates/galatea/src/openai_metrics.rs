@@ -1,10 +1,10 @@
-//! The metrics of the OpenAI endpoint.
+//! Metrics of the OpenAI endpoint.
 
 use galatea_control::HistogramReading;
 use galatea_http::{ModelSpeed, OpenAiMeters};
 use galatea_telemetry::{CustomFamilySnapshot, MetricKind, SeriesValue};
 
-/// The metrics of the endpoint.
+/// Returns the metrics of the endpoint.
 pub(crate) fn families(meters: &OpenAiMeters) -> Vec<CustomFamilySnapshot> {
     let speeds = meters.read();
     if speeds.is_empty() {
@@ -37,7 +37,7 @@ pub(crate) fn families(meters: &OpenAiMeters) -> Vec<CustomFamilySnapshot> {
             "galatea_openai_tokens_total",
             "Tokens that were generated, or responses of models that don't count tokens",
             MetricKind::Counter,
-            // Exact below 2^53 tokens.
+            // This is exact below 2^53 tokens.
             &|speed| SeriesValue::Number(speed.tokens as f64),
         ),
     ]

@@ -17,7 +17,7 @@ pub(crate) enum Dialect {
     SageMaker,
     /// In the content type for requests. Responses are those of KServe and never compressed.
     VertexAi,
-    /// OpenAI's: all bodies are JSON. Codings are not read.
+    /// OpenAI's form, in which all bodies are JSON. Codings are not read.
     OpenAi,
 }
 

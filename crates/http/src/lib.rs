@@ -17,8 +17,8 @@
 //! don't continue with a request lose their connection.
 //!
 //! Start with `server.rs` and `connection.rs`. `api/` contains the endpoints, and `clouds/` the
-//! cloud endpoints, which lead to the same handlers. `openai/` contains the endpoint for clients of
-//! OpenAI.
+//! cloud endpoints, which lead to the same handlers. `openai/` contains the endpoint for OpenAI
+//! clients.
 //!
 //! ```no_run
 //! # use std::sync::Arc;

@@ -90,11 +90,11 @@ pub fn start_vertex_ai(
     door.listen(workers, listener, Http1::new(VertexAi::new(api, options)))
 }
 
-/// Opens the door for clients of OpenAI.
+/// Opens the door for OpenAI clients.
 ///
 /// # Errors
 ///
-/// As [`start_inference_endpoint`].
+/// Returns the same errors as [`start_inference_endpoint`].
 pub fn start_openai(
     workers: &[Handle],
     listener: TcpListener,

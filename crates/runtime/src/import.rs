@@ -1,4 +1,4 @@
-//! Models that another runtime executes than that of their framework.
+//! Models that are executed by a runtime other than their framework's.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,36 +17,36 @@ pub struct ImportedModel {
     pub inputs: Vec<ImportedTensor>,
     /// The outputs that requests and states need.
     pub outputs: Vec<ImportedTensor>,
-    /// The number of threads that execute an operator; 0 leaves it to the runtime.
+    /// The number of threads that execute an operator; if it is 0, the runtime decides.
     pub thread_count: u32,
 }
 
 /// An input or output of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportedTensor {
-    /// The name for clients.
+    /// The name that clients see.
     pub name: String,
     /// The name in the framework's graph.
     pub graph_name: String,
-    /// The type of the elements.
+    /// The element type.
     pub datatype: DataType,
-    /// The sizes, including the batch's; -1 is variable. If the file gives none, they are those of
-    /// the configuration.
+    /// The sizes, including the batch size; -1 means variable. If the file doesn't specify the
+    /// sizes, they are the configuration's.
     pub dims: Vec<i64>,
 }
 
-/// A runtime that reads models of other frameworks.
+/// A runtime that can read other frameworks' models.
 pub trait ModelImporter: Send + Sync {
     /// The runtime's name and version, for log messages.
     fn description(&self) -> String;
 
-    /// Loads a model, with the precision of its framework.
+    /// Loads a model, using the precision of its framework.
     ///
     /// [`Model::underlying`] of the result is an [`ImportingLibrary`].
     ///
     /// # Errors
     ///
-    /// The reason why the runtime can't execute the model, such as an operator that it lacks.
+    /// The reason why the runtime can't execute the model, such as a missing operator.
     fn load_imported(
         &self,
         model: ImportedModel,

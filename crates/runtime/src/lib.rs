@@ -19,12 +19,11 @@
 //! - [`RuntimeModel`] loads a model once for all of its CPU instances, and once for each GPU
 //!   instance.
 //! - [`ModelImporter`] is implemented by a runtime that executes models of other frameworks.
-//! - [`LibrarySearchSpec`] finds the library by flag, environment variable and Python package,
-//!   [`RuntimeOnDemand`] opens it when a model needs it;
-//!   [`auto_complete`] completes a configuration, [`configured`] describes a configuration's
-//!   tensors as the model sees them, [`ModelFilesByProcessor`] finds a model's files,
-//!   [`parameters`] reads settings as Triton does, [`threads`] divides the processors among
-//!   sessions.
+//! - [`LibrarySearchSpec`] finds the library by flag, environment variable and Python package, and
+//!   [`RuntimeOnDemand`] opens it when a model needs it. [`auto_complete`] completes a
+//!   configuration, [`configured`] describes a configuration's tensors as the model sees them,
+//!   [`ModelFilesByProcessor`] finds a model's files, [`parameters`] reads settings as Triton does,
+//!   and [`threads`] divides the processors among sessions.
 //!
 //! The session is a type parameter, so executing a batch involves no virtual calls, and the
 //! compiler optimizes a backend as if this crate were part of it.

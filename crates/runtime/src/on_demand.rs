@@ -6,11 +6,11 @@ use std::sync::Arc;
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 
-/// Makes a runtime of the library at a path.
+/// Creates a runtime from the library at a path.
 type OpenRuntime<T> = dyn Fn(&Path) -> Result<Arc<T>, Status> + Send + Sync;
 
 /// A runtime whose library is searched for and opened when the first model needs it. Failures are
-/// not remembered, because the library may be installed while the server runs.
+/// not cached, because the library may be installed while the server is running.
 pub struct RuntimeOnDemand<T: ?Sized> {
     find: Box<dyn Fn() -> Result<PathBuf, Status> + Send + Sync>,
     open: Box<OpenRuntime<T>>,
@@ -18,7 +18,7 @@ pub struct RuntimeOnDemand<T: ?Sized> {
 }
 
 impl<T: ?Sized> RuntimeOnDemand<T> {
-    /// Describes how the library is found, and how the runtime is made of it.
+    /// Describes how the library is found, and how the runtime is created from it.
     #[must_use]
     pub fn new(
         find: impl Fn() -> Result<PathBuf, Status> + Send + Sync + 'static,
@@ -40,9 +40,9 @@ impl<T: ?Sized> RuntimeOnDemand<T> {
     ///
     /// # Errors
     ///
-    /// The library is not found, or can't be opened.
+    /// An error if the library isn't found, or can't be opened.
     pub fn get(&self) -> Result<Arc<T>, Status> {
-        // The lock is held meanwhile, so that the library is opened once.
+        // The lock is held during this time, so that the library is opened only once.
         let mut opened = self.opened.lock("find or open a runtime");
         if let Some((_, runtime)) = &*opened {
             return Ok(runtime.clone());

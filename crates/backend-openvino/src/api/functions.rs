@@ -58,7 +58,7 @@ pub(super) struct OvVersion {
     pub(super) description: *const c_char,
 }
 
-/// Stores the port of a model that has a name.
+/// Stores the model's port with this name.
 pub(super) type PortByName =
     unsafe extern "C" fn(*const RawModel, *const c_char, *mut *mut RawPort) -> OvStatus;
 

@@ -31,7 +31,7 @@ pub(crate) struct Port {
     pub(super) number: c_int,
     /// The bounds of the sizes; `None` if the number of dimensions is variable.
     pub(crate) bounds: Option<Vec<OvDimension>>,
-    /// The input that an output is, without any operator between them.
+    /// The input that an output is identical to, if there is no operator between them.
     pub(super) source: Option<usize>,
 }
 
@@ -41,7 +41,7 @@ impl Port {
         self.bounds.iter().flatten().map(|bounds| bounds.size()).collect()
     }
 
-    /// The type of its elements, if requests may have it.
+    /// The element type, if requests may have it.
     pub(crate) fn datatype(&self) -> Option<DataType> {
         element::datatype(self.number)
     }
@@ -104,7 +104,7 @@ impl Model {
         })?;
         let inputs = self.inputs()?;
         for output in &mut outputs {
-            // A name belongs to one tensor.
+            // A name belongs to only one tensor.
             let alias = self.input_alias(&output.name);
             let is_same =
                 |input: &Port| alias.as_ref() == Some(&input.name) && input.number == output.number;
@@ -114,7 +114,7 @@ impl Model {
     }
 
     /// The name in [`Self::inputs`] of an input, which may have several names; `None` if no input
-    /// has this one.
+    /// has this name.
     pub(crate) fn input_alias(&self, name: &str) -> Option<String> {
         self.alias(self.library.api().functions().ov_model_const_input_by_name, name)
     }
@@ -240,8 +240,8 @@ impl Model {
         let indices: Vec<usize> = shapes.iter().map(|(index, _)| *index).collect();
         let shapes: Vec<OvPartialShape> =
             shapes.iter().map(|(_, bounds)| OvPartialShape::borrowed(bounds)).collect();
-        // SAFETY: the model is alive and borrowed exclusively; indices and shapes are arrays of this
-        // length, which are only read.
+        // SAFETY: the model is alive and borrowed exclusively; indices and shapes are arrays of
+        // this length, which are only read.
         let set = || unsafe {
             let reshape = api.functions().ov_model_reshape_by_port_indexes;
             reshape(self.as_ptr(), indices.as_ptr(), shapes.as_ptr(), shapes.len())

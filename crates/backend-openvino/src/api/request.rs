@@ -48,7 +48,7 @@ unsafe impl Sync for RequestHandle {}
 /// An output, and its memory while no run needs it.
 struct BoundOutput {
     number: c_int,
-    /// The input that the output is, if there is no operator between them.
+    /// The input that the output is identical to, if there is no operator between them.
     source: Option<usize>,
     /// The shape for which memory is allocated; variable sizes are 0 at first, and grow.
     dims: Vec<i64>,
@@ -159,8 +159,8 @@ impl InferRequest {
         Ok(made)
     }
 
-    /// A copy of the input that an output is; `None` for other outputs. The library would take memory
-    /// for such an output for the memory of the input.
+    /// A copy of the input that an output is identical to; `None` for other outputs. The library
+    /// would mistake the memory of such an output for the input's memory.
     fn copied_input(
         &self,
         output: &BoundOutput,

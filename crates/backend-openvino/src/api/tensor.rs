@@ -95,7 +95,7 @@ impl<'data> OvTensor<'data> {
         if size > 0 {
             let address = copy.address(library.api())?.cast_mut();
             // SAFETY: the new tensor has the shape and the type of this one, so as many bytes, in
-            // memory of its own. The caller's memory lives during the call.
+            // memory of its own. The caller's memory stays valid during the call.
             unsafe { ptr::copy_nonoverlapping(self.memory.start(), address, size) };
         }
         Ok(copy)
@@ -185,7 +185,7 @@ impl OwnedTensor {
             let status = (functions.ov_tensor_get_element_type)(self.as_ptr(), &raw mut number);
             api.check(status, "reading an output's type")?;
             let status = (functions.ov_tensor_get_shape)(self.as_ptr(), &raw mut shape);
-            // The library refuses to make a shape without sizes, which is that of a scalar.
+            // The library refuses to create a shape without sizes, which is a scalar's shape.
             if status != INVALID_PARAMETER {
                 api.check(status, "reading an output's shape")?;
             }

@@ -47,12 +47,11 @@ pub(crate) enum ArgumentKind {
     Other,
 }
 
-/// An input for a run.
-/// The permission for a model to read and write files of the server's user.
+/// An input for a run. Specifies whether a model may read and write files as the server's user.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileAccess {
     Allowed,
-    /// A model whose code names an operator for files or other computers is refused.
+    /// A model is refused if its code names an operator for files or other computers.
     Refused,
 }
 

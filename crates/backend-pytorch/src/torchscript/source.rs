@@ -23,7 +23,7 @@ pub(crate) struct TorchScriptSource {
     pub(crate) path: PathBuf,
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) parameters: ModelParameters,
-    /// The permission for the model to read and write files.
+    /// Specifies whether the model may read and write files.
     pub(crate) files: FileAccess,
     pub(crate) host: Arc<dyn ModelHost>,
     /// The processors that the process may use.

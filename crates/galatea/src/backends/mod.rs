@@ -82,7 +82,7 @@ pub(crate) struct Backends {
     log: LogSink,
     /// Keyed by name and by whether a script creates the backend. The same name may have both.
     built_in: Lock<BTreeMap<(String, bool), BuiltInBackend>>,
-    /// `OpenVINO`, which executes models of its own backend and of TensorFlow's.
+    /// `OpenVINO`, which executes models for its own backend and TensorFlow models.
     openvino: OnceLock<Arc<RuntimeOnDemand<OpenVinoBackend>>>,
     /// The replaced backends that have already been logged.
     replaced: Lock<BTreeSet<String>>,

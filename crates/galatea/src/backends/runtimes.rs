@@ -140,7 +140,8 @@ impl Backends {
         self.library_search(name, flag, variable)()
     }
 
-    /// A search for the library of a runtime by its flag, its variable, or in the usual places.
+    /// A search for a runtime's library by its flag, by its environment variable, or in the usual
+    /// places.
     fn library_search(
         &self,
         name: LibrarySearchSpec,

@@ -1,4 +1,4 @@
-//! Flags for the OpenAI endpoint: those of Triton's frontend for clients of OpenAI.
+//! Flags for the OpenAI endpoint, which are the same as those of Triton's OpenAI frontend.
 
 use galatea_gate::access::{AccessRuleError, AccessRules};
 use galatea_http::RequestFormat;
@@ -128,7 +128,7 @@ fn unsupported(reason: &str) -> InvalidValue {
     InvalidValue(format!("the option is not supported: {reason}"))
 }
 
-/// Adds the rules of a group. The messages are those of Triton's frontend.
+/// Adds the rules for a group. The messages are the same as those of Triton's frontend.
 fn restrict(rules: &mut AccessRules, group: &str) -> Result<(), InvalidValue> {
     const APIS: [(&str, &str); 4] = [
         ("inference", "inference"),
@@ -160,7 +160,7 @@ fn restrict(rules: &mut AccessRules, group: &str) -> Result<(), InvalidValue> {
     Ok(())
 }
 
-/// Returns the value of the flag from its first argument and those that follow.
+/// Returns the value of the flag, from its first argument and the following ones.
 pub(super) fn restriction_of(first: String, mut rest: impl Iterator<Item = String>) -> String {
     if first.contains(':') {
         return first;

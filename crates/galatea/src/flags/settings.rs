@@ -199,15 +199,15 @@ impl Default for CloudSettings {
 pub(crate) struct OpenAiSettings {
     /// The endpoint.
     pub(crate) door: DoorSettings,
-    /// The folder of the tokenizer.
+    /// The tokenizer's directory.
     pub(crate) tokenizer: Option<PathBuf>,
-    /// The file of the chat template.
+    /// The chat template's file.
     pub(crate) chat_template: Option<PathBuf>,
     /// The convention for the inputs and outputs of all models.
     pub(crate) format: Option<RequestFormat>,
-    /// The most tokens for a client that states no limit.
+    /// The maximum number of tokens for a client that doesn't state a limit.
     pub(crate) tokens_default: u32,
-    /// The restricted APIs. The metrics are the category `statistics`.
+    /// The restricted APIs. The metrics belong to the category `statistics`.
     pub(crate) rules: AccessRules,
 }
 

@@ -1,4 +1,4 @@
-//! Requests for texts and embeddings, from the connection to the model and back.
+//! Requests for texts and embeddings, on their way from the connection to the model and back.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl OpenAi {
         Ok(respond(events, delivery, explanation).await)
     }
 
-    /// Reads a body and finds its model. A long body, or a long conversation, is read on another
+    /// Reads a body and finds its model. A long body or a long conversation is processed on another
     /// thread.
     async fn prepare(
         &self,
@@ -97,7 +97,7 @@ impl OpenAi {
         if is_long { self.api.text_threads.elsewhere(prepare).await? } else { guarded(prepare)? }
     }
 
-    /// Hands a request to its model.
+    /// Hands a request over to its model.
     fn submit(
         &self,
         pass: AccessPass<api::Inference>,

@@ -1,4 +1,4 @@
-//! The endpoint: which request is for whom, and who may make it.
+//! The endpoint, which determines the handler for each request and who may make it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -26,7 +26,7 @@ use crate::request_head::RequestHead;
 /// The content type of the metrics.
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The endpoint for clients of OpenAI.
+/// The endpoint for OpenAI clients.
 pub(crate) struct OpenAi {
     pub(super) api: Api,
     pub(super) options: OpenAiOptions,

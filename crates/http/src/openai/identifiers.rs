@@ -4,10 +4,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The number of 100 ns between the start of the Gregorian calendar and 1970.
+/// The time between the start of the Gregorian calendar and 1970, in units of 100 ns.
 const TICKS_TO_1970: u64 = 0x01b2_1dd2_1381_4000;
 
-/// Makes identifiers that differ from each other, and very likely from those of other servers.
+/// Creates identifiers that differ from each other and, very probably, from those of other servers.
 pub(super) struct IdentifierSource {
     node: u64,
     last: AtomicU64,
@@ -15,11 +15,11 @@ pub(super) struct IdentifierSource {
 
 impl IdentifierSource {
     pub(super) fn new() -> Self {
-        // The standard library's hashes begin with random keys.
+        // The hashes of the standard library start from random keys.
         Self { node: RandomState::new().hash_one(0), last: AtomicU64::new(0) }
     }
 
-    /// Returns an identifier that is made at this time since 1970.
+    /// Returns an identifier that is created at this time since 1970.
     pub(super) fn next(&self, since_1970: Duration) -> String {
         let ticks = u64::try_from(since_1970.as_nanos() / 100).unwrap_or(u64::MAX);
         let now = ticks.saturating_add(TICKS_TO_1970);

@@ -1,4 +1,4 @@
-//! The speed of generation, for each model.
+//! The generation speed of each model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use galatea_control::HistogramReading;
 use galatea_measure::Histogram;
 use galatea_stdx::Lock;
 
-/// The bounds of the histogram of first tokens, in microseconds.
+/// The bounds of the histogram of times to the first token, in microseconds.
 const FIRST_BOUNDS: [u64; 14] = [
     1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 30_000_000, 60_000_000,
@@ -20,7 +20,7 @@ const BETWEEN_BOUNDS: [u64; 12] = [
     5_000_000,
 ];
 
-/// The measurements of all models that have generated.
+/// The measurements of all models that have generated text.
 #[derive(Debug, Default)]
 pub struct OpenAiMeters {
     models: Lock<BTreeMap<String, Arc<ModelMeter>>>,
@@ -34,7 +34,7 @@ pub(super) struct ModelMeter {
     tokens: AtomicU64,
 }
 
-/// Times and their sum.
+/// The times and their sum.
 #[derive(Debug)]
 struct Timing {
     histogram: Histogram<u64>,
@@ -76,7 +76,7 @@ pub struct ModelSpeed {
 }
 
 impl OpenAiMeters {
-    /// Returns the meter of a model that exists.
+    /// Returns the meter of an existing model.
     pub(super) fn of(&self, model: &str) -> Arc<ModelMeter> {
         let mut models = self.models.lock("find the meter of a model");
         if let Some(meter) = models.get(model) {
@@ -117,8 +117,8 @@ impl TextMeter {
         Self { model, arrived, last: None }
     }
 
-    /// Counts the tokens of a response to a client that streams. Several tokens in a response share
-    /// the time before it.
+    /// Counts the tokens in a response to a client that streams. If a response contains several
+    /// tokens, they share the time before it.
     pub(super) fn stream(&mut self, tokens: u64, now: Instant) {
         if tokens == 0 {
             return;

@@ -1,8 +1,8 @@
-//! The OpenAI endpoint: chats, completions, embeddings and models over OpenAI's API, as Triton's
-//! frontend serves it.
+//! The OpenAI endpoint: chats, completions, embeddings and models over OpenAI's API, served in the
+//! same way as by Triton's frontend.
 //!
-//! `galatea-openai` reads the bodies and writes the documents and events. This module connects it to
-//! the connection, the gate, the server and the clock.
+//! `galatea-openai` reads the bodies and writes the documents and events. This module connects it
+//! to the connection, the gate, the server and the clock.
 
 mod begin;
 mod endpoint;

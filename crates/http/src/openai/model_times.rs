@@ -1,17 +1,18 @@
-//! The times since which models are known.
+//! The times since which models have been known.
 
 use std::collections::BTreeMap;
 
 use galatea_openai::ModelEntry;
 use galatea_stdx::Lock;
 
-/// The times since which models are known, in seconds since 1970. Triton's frontend notes them when
-/// it starts and when it loads a model.
+/// The times since which models have been known, in seconds since 1970. Triton's frontend records
+/// them when it starts and when it loads a model.
 #[derive(Debug, Default)]
 pub(super) struct ModelTimes(Lock<BTreeMap<String, u64>>);
 
 impl ModelTimes {
-    /// Returns the entries of these models. Others are forgotten, and new ones begin now.
+    /// Returns the entries of these models. Other models are forgotten, and the times of new ones
+    /// begin now.
     pub(super) fn entries(&self, names: Vec<String>, now_secs: u64) -> Vec<ModelEntry> {
         let mut times = self.0.lock("list the models");
         times.retain(|known, _| names.contains(known));

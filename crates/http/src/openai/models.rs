@@ -1,4 +1,4 @@
-//! The endpoints about models.
+//! The endpoints for models.
 
 use galatea_control::{LoadParameters, ModelState};
 use galatea_infer::{AccessPass, Code, Status, api};
@@ -10,7 +10,7 @@ use super::responses::{detail, refused};
 use crate::http_response::{self, HttpResponse};
 
 impl OpenAi {
-    /// Lists the models that are ready. As in Triton, models for other purposes are among them.
+    /// Lists the models that are ready. As in Triton, this includes models for other purposes.
     async fn ready_models(
         &self,
         pass: AccessPass<api::ModelRepository>,

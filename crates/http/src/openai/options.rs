@@ -11,12 +11,13 @@ use crate::HttpOptions;
 /// The settings of the OpenAI endpoint.
 #[derive(Clone)]
 pub struct OpenAiOptions {
-    /// The options shared with the inference door. The gate's category `statistics` is for the
+    /// The options shared with the inference door. The gate's category `statistics` covers the
     /// metrics. Headers don't become parameters.
     pub http: HttpOptions,
-    /// The chat template; `None` if the server has none, and so no chats.
+    /// The chat template; `None` if the server has none, in which case it doesn't support chats.
     pub template: Option<Arc<ChatTemplate>>,
-    /// The convention for the inputs and outputs of all models; `None` for that of each backend.
+    /// The convention for the inputs and outputs of all models; `None` for each backend's own
+    /// convention.
     pub format: Option<RequestFormat>,
     /// The maximum number of tokens for a client that doesn't state one.
     pub tokens_default: i64,

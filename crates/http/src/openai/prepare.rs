@@ -1,4 +1,4 @@
-//! From the body of a request to the inputs of its model, on any thread.
+//! Converts the body of a request to the inputs of its model, on any thread.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::responses::{failed, refused};
 use super::sink::TextDelivery;
 use crate::http_response::HttpResponse;
 
-/// Turns bodies into requests, on any thread.
+/// Converts bodies to requests, on any thread.
 pub(super) struct Beginner {
     pub(super) control: Arc<dyn ServerControl>,
     pub(super) template: Option<Arc<ChatTemplate>>,
@@ -30,7 +30,7 @@ pub(super) enum BodyKind {
     Embedding,
 }
 
-/// A body, and its facts.
+/// A body, along with the facts about it.
 pub(super) struct ReceivedText {
     pub(super) bytes: Bytes,
     pub(super) content_type: ContentType,
@@ -40,7 +40,7 @@ pub(super) struct ReceivedText {
     pub(super) created_secs: u64,
 }
 
-/// A request that is about to be handed to its model.
+/// A request that is about to be handed over to its model.
 pub(super) struct Prepared {
     pub(super) model: Arc<dyn ServedModel>,
     pub(super) name: String,

@@ -1,4 +1,4 @@
-//! Responses in the forms of Triton's frontend.
+//! Responses in the same forms as those of Triton's frontend.
 
 use galatea_gate::access::AccessRefusal;
 use galatea_infer::{Code, Status};
@@ -22,8 +22,8 @@ pub(super) fn failed(failure: Failure) -> HttpResponse {
 }
 
 /// Creates the response to a request that the server or the model refused. As in Triton, the code
-/// is 500 whatever the reason. What Triton lacks, limits of memory and deadlines, has the code and
-/// the headers of the inference door.
+/// is 500, whatever the reason. Refusals that Triton doesn't have, because of the memory limit or a
+/// deadline, have the same code and headers as on the inference door.
 pub(super) fn refused(status: &Status) -> HttpResponse {
     let mut response = http_response::failure(status);
     if !matches!(status.code(), Code::Exhausted | Code::DeadlineExceeded) {
@@ -44,7 +44,7 @@ pub(super) fn wrong_method(route: &OpenAiRoute<'_>) -> HttpResponse {
 
 const ALLOW_NAME: &str = "Allow";
 
-/// Refuses a caller without the key of an API.
+/// Refuses a caller that lacks the key for an API.
 pub(super) fn restricted(refusal: AccessRefusal<'_>) -> HttpResponse {
     let header = refusal.required_header();
     let text = format!("This API is restricted, expecting header '{header}' with valid value");

@@ -45,7 +45,7 @@ impl<'a> OpenAiRoute<'a> {
         })
     }
 
-    /// The method of the endpoint.
+    /// Returns the endpoint's method.
     pub(super) const fn method(&self) -> Method {
         match self {
             Self::Chat | Self::Completion | Self::Embedding | Self::Load(_) | Self::Unload(_) => {
@@ -56,7 +56,7 @@ impl<'a> OpenAiRoute<'a> {
     }
 
     /// The category by which the gate knows the group of APIs that the endpoint belongs to. The
-    /// metrics have none of their own.
+    /// metrics have no category of their own.
     pub(super) const fn category(&self) -> ApiCategory {
         match self {
             Self::Chat | Self::Completion | Self::Embedding => ApiCategory::Inference,
@@ -69,7 +69,7 @@ impl<'a> OpenAiRoute<'a> {
     }
 }
 
-/// Returns a name without its percent-encoding; `None` if it is no UTF-8, or has a slash.
+/// Decodes a percent-encoded name; `None` if it isn't UTF-8, or contains a slash.
 fn decoded(name: &str) -> Option<Cow<'_, str>> {
     if !name.contains('%') {
         return Some(Cow::Borrowed(name));

@@ -1,4 +1,4 @@
-//! The replies of a model on their way to a document or a stream of events.
+//! Converts a model's replies to a document or a stream of events.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ pub(super) enum TextDelivery {
     Document,
 }
 
-/// The replies that a request gets.
+/// The replies to a request.
 pub(super) enum ReplyKind {
     Text { completion: Box<CompletionReply>, delivery: TextDelivery, meter: TextMeter },
     Embedding { embedding: Box<Embedding>, document: Option<Vec<u8>>, responses: u64 },
@@ -29,7 +29,7 @@ pub(super) enum ReplyKind {
 pub(super) struct CompletionSink {
     queue: Arc<EventQueue>,
     kind: ReplyKind,
-    /// The text that is collected.
+    /// The text collected so far.
     collected: MemoryCharge,
     has_begun: bool,
     trace: Option<Arc<dyn DoorTraceSink>>,
@@ -46,7 +46,7 @@ impl CompletionSink {
         Self { queue, kind, collected, has_begun: false, trace }
     }
 
-    /// Takes a response, or an end without one.
+    /// Processes a response, or an end without a response.
     fn take(
         &mut self,
         response: Option<&InferenceResponse>,
@@ -110,7 +110,8 @@ impl CompletionSink {
         }
     }
 
-    /// Ends the request with an error: instead of a response if nothing was sent, or as an event.
+    /// Ends the request with an error, which is sent as the response if nothing was sent, otherwise
+    /// as an event.
     fn fail(&mut self, status: &Status) {
         let has_sent = self.queue.has_responses();
         if !has_sent {

@@ -1,7 +1,9 @@
-"""A backend that takes and returns what vLLM's does, and whose model repeats the words of its prompt.
+"""A backend with the same inputs and outputs as vLLM's, whose model repeats the words of its
+prompt.
 
-With `stream`, each word is a response; otherwise the text is one. Words of the prompt are orders:
-`!fail` ends with an error, `!wait` waits until the request is cancelled, `!pair` sends two texts.
+With `stream`, each word is a response; otherwise, there is one text. Some words in the prompt are
+commands: `!fail` ends with an error, `!wait` waits until the request is cancelled, and `!pair`
+sends two texts.
 """
 
 import json
@@ -12,7 +14,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-# How long a request waits to be cancelled.
+# The time for which a request waits to be cancelled.
 SECONDS_MAX = 60
 
 INPUTS = [
