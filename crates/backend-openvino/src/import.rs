@@ -189,7 +189,7 @@ mod tests {
         Port::of(name, DataType::Fp32, Some(vec![OvDimension::of(-1)]))
     }
 
-    /// The names that are assigned to ports; a port is found by each of its names.
+    /// The names assigned to ports; a port can be found by any of its names.
     fn assigned(
         ports: &[&[&str]],
         tensors: &[ImportedTensor],

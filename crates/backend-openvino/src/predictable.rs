@@ -166,7 +166,7 @@ pub(crate) fn is_predictable(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A network of layers with the identifiers 0, 1, 2 and so on; each lists its inputs.
+    /// A network of layers with the identifiers 0, 1, 2 and so on, each of which lists its inputs.
     fn network(layers: &[(&str, &[usize])]) -> String {
         let mut text = String::new();
         let mut edges = String::new();

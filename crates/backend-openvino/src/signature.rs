@@ -173,7 +173,7 @@ mod tests {
         SessionInterface { inputs, required_inputs: 1, outputs }
     }
 
-    /// The dimensions that the server's part sees, or the refusal.
+    /// The dimensions that the server's code sees, or the refusal.
     fn compared(batch: u32, dims: [&str; 2], model: [&[i64]; 2]) -> Result<[Vec<i64>; 2], String> {
         let spec = spec(&format!(
             "max_batch_size: {batch} \

@@ -96,7 +96,7 @@ mod tests {
         let cpu = "cpu_execution_accelerator [ { name: 'openvino' } ]";
         let refused = "CPU Execution Accelerator is not supported in TensorFlow backend";
         assert_eq!(found(cpu, InstanceKind::Cpu), Err(refused.to_owned()));
-        // An instance on the CPU looks at no accelerator for GPUs.
+        // An instance on the CPU doesn't consider GPU accelerators.
         assert_eq!(found(&gpu("nonsense", ""), InstanceKind::Cpu), Ok(1));
         assert_eq!(found("", InstanceKind::Cpu), Ok(0));
         for (name, parameter, expected) in [

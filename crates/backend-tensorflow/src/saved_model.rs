@@ -247,7 +247,7 @@ mod tests {
         std::fs::write(directory.join(FILE), &bytes).unwrap();
         assert_eq!(read_meta_graph(&directory, tag("")), Some(wanted));
         assert_eq!(read_meta_graph(&directory, "tpu"), None);
-        // A file that is cut short is no message, or lacks the graph.
+        // A file that is cut short isn't a valid message, or lacks the graph.
         for length in 0..bytes.len() {
             std::fs::write(directory.join(FILE), &bytes[..length]).unwrap();
             assert_eq!(read_meta_graph(&directory, "serve"), None, "{length}");
@@ -255,7 +255,7 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
-    /// Damages a message: cuts it, or changes some of its bytes.
+    /// Damages a message: shortens it, or changes some of its bytes.
     fn mutate(bytes: &mut Vec<u8>, next: &mut impl FnMut(usize) -> usize) {
         if next(4) == 0 {
             bytes.truncate(next(bytes.len()));

@@ -140,7 +140,7 @@ mod tests {
         let combinations = Combinations::default();
         for output in 0..COMBINATIONS_MAX {
             let one = combination(&[0], &[output]);
-            // One that failed, or is executed at the same time, takes no place.
+            // A session that failed, or is executed at the same time, doesn't occupy a place.
             assert_eq!(combinations.choose(&one), ComputedOutputs::Wanted);
             combinations.remember(one.clone());
             combinations.remember(one);

@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn the_dialect_is_that_of_hugging_face() {
-        // Blocks leave no lines, strings have Python's methods.
+        // Blocks leave no lines, and strings have Python's methods.
         let template = "{% for m in messages %}\n    {% if m.role == 'user' %}\n{{ m.content.strip() \
             }}{% endif %}\n{% endfor %}";
         let body = r#"{"model":"m","messages":[{"role":"user","content":" hi "}]}"#;

@@ -5,7 +5,7 @@ use zip::write::SimpleFileOptions;
 
 use super::*;
 
-/// A package in a temporary directory that is removed with the value.
+/// A package in a temporary directory, which is removed together with the value.
 struct TestPackage(PathBuf);
 
 impl TestPackage {

@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(holds(3, ",\n true"), Some(true));
         assert_eq!(holds(3, ",\n false"), Some(false));
         assert_eq!(holds(0, ",\n false"), Some(true));
-        // Before PyTorch 2.6, the source doesn't say it.
+        // Before PyTorch 2.6, the source doesn't specify this.
         assert_eq!(holds(3, ""), None);
         assert_eq!(library_holds_weights("int main() {"), None);
     }

@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(found.as_deref(), Ok("x__0 start__1 n__2 -> o"));
         let found = names_in(&config("a", "c"), &arguments);
         assert_eq!(found.as_deref(), Ok("a start__1 c -> o"));
-        // By its position, the batch input is the second, which the control is already.
+        // By its position, the batch input would be the second input, but the control already is.
         let error = names_in(&config("x", "n"), &arguments).unwrap_err();
         assert!(error.contains("input 'n' is none of the model's inputs"), "{error}");
         let later = config("x", "n").replace("start__1", "start__2");

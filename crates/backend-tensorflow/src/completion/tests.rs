@@ -1,4 +1,4 @@
-//! Completed configurations.
+//! Tests of completed configurations.
 
 use galatea_config::ConfigDraft;
 use galatea_pbtxt::parse_config_draft;

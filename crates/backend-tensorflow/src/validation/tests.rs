@@ -1,4 +1,4 @@
-//! Configurations that contradict their model.
+//! Tests of configurations that contradict their model.
 
 use galatea_config::SupportedFeatures;
 use galatea_infer::Code;
@@ -40,7 +40,7 @@ fn fitting_configurations_pass() {
     assert_eq!(checked(TENSORS, &[("a", &[3])], &[2]), Ok(()));
     assert_eq!(checked(TENSORS, &[("a", &[-1])], &[2]), Ok(()));
     assert_eq!(checked(&format!("{BATCHED} {TENSORS}"), &[("a", &[-1, 3])], &[-1, 2]), Ok(()));
-    // The model doesn't say how many dimensions there are.
+    // The model doesn't specify the number of dimensions.
     assert_eq!(checked(&format!("{BATCHED} {TENSORS}"), &[("a", &[])], &[]), Ok(()));
 }
 

@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(object.iter().count(), 20);
     }
 
-    /// The texts and places are those of Python 3.12.
+    /// The texts and positions are those of Python 3.12.
     #[test]
     fn mistakes_have_the_texts_of_python() {
         for (document, expected) in [

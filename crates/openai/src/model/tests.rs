@@ -33,7 +33,7 @@ fn generation(body: &str) -> Generation {
     request.generation(Capabilities { is_vllm: true, has_tool_parser: false }).unwrap()
 }
 
-/// Shows the inputs: name, type, shape and bytes, with the lengths of texts left out.
+/// Shows the inputs: name, type, shape and bytes, without the lengths of texts.
 fn shown(tensors: &[InputTensor]) -> Vec<String> {
     let text = |tensor: &InputTensor| {
         let data = tensor.data.host_bytes().unwrap();

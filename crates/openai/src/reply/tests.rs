@@ -1,4 +1,4 @@
-//! Tests of documents and events. Their form is that of Triton's frontend.
+//! Tests of documents and events. Their form is the same as that of Triton's frontend.
 
 use galatea_infer::{InferenceResponse, OutputTensor};
 use galatea_protocol::inference::{ModelConfig, ModelInput};
