@@ -18,7 +18,7 @@ use galatea_control::{
     TraceSettingsChange,
 };
 use galatea_gate::access::AccessPass;
-use galatea_infer::{ExecutionTimes, Status, Trace, TraceSubject};
+use galatea_infer::{ExecutionReadings, ExecutionTimes, Status, Trace, TraceSubject};
 use galatea_protocol::inference::TraceSettingRequest;
 use galatea_trace::{
     CollectorAddress, CollectorClient, CollectorOptions, CollectorSettings, SpanBatchLimits,
@@ -125,12 +125,12 @@ fn begin(tracer: &Tracer, model: &str, line: &[u8]) {
     let subject =
         TraceSubject { model_name: "m", model_version: 1, request_id: &line, deadline: None };
     trace.request.begin(&subject, now);
-    trace.request.record_execution(&ExecutionTimes {
+    trace.request.record_execution(&ExecutionTimes::from(ExecutionReadings {
         start: now,
         compute_start: now,
         compute_end: now,
         end: now,
-    });
+    }));
     trace.request.record_custom(parent, 1);
     check_context(&trace.request, parent, tracer.reads_headers());
     trace.request.end();

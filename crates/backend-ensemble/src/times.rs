@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use galatea_infer::{ExecutionSummary, ExecutionTimes, StepExecutionObserver};
+use galatea_infer::{ExecutionReadings, ExecutionSummary, ExecutionTimes, StepExecutionObserver};
 
 /// Totals over all calls of a run. As in Triton, concurrent steps each count in full, and a batch
 /// counts in full for each of its requests.
@@ -46,5 +46,10 @@ pub(crate) fn batch_times(execution: &ExecutionSummary) -> ExecutionTimes {
     let compute_start = execution.start + execution.input;
     let compute_end = compute_start + execution.infer;
     let end = compute_end + execution.output;
-    ExecutionTimes { start: execution.start, compute_start, compute_end, end }
+    ExecutionTimes::from(ExecutionReadings {
+        start: execution.start,
+        compute_start,
+        compute_end,
+        end,
+    })
 }

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use galatea_backend::{ExecutionPredictability, Instance, ModelHost, RefusedBatch};
-use galatea_infer::{ExecutionTimes, InferenceResponse, OutputTensor, PendingRequest, Status};
+use galatea_infer::{
+    ExecutionReadings, ExecutionTimes, InferenceResponse, OutputTensor, PendingRequest, Status,
+};
 use galatea_stdx::WakeBatch;
 use galatea_tensor::{Buffer, DataType};
 
@@ -41,17 +43,17 @@ impl FilInstance {
         Self { loaded, host_policy, host, rows: Vec::new() }
     }
 
-    /// Predicts the rows of all requests. Sets the times of the steps that it reaches.
+    /// Predicts the rows of all requests. Sets the readings of the steps that it reaches.
     fn run(
         &mut self,
         requests: &[PendingRequest],
-        times: &mut ExecutionTimes,
+        readings: &mut ExecutionReadings,
     ) -> Result<Vec<Result<InferenceResponse, Status>>, Status> {
         let parts = self.gather(requests)?;
         let total = parts.last().map_or(0, |part| part.end);
-        times.compute_start = Instant::now();
+        readings.compute_start = Instant::now();
         let computed = self.compute(requests, total);
-        times.compute_end = Instant::now();
+        readings.compute_end = Instant::now();
         let computed = computed?;
         let responses = requests.iter().zip(parts);
         Ok(responses.map(|(pending, part)| self.response(pending, &part, &computed)).collect())
@@ -163,10 +165,11 @@ impl BatchValues<'_> {
 impl Instance for FilInstance {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         let start = Instant::now();
-        let mut times =
-            ExecutionTimes { start, compute_start: start, compute_end: start, end: start };
-        let responses = self.run(&requests, &mut times);
-        times.end = Instant::now();
+        let mut readings =
+            ExecutionReadings { start, compute_start: start, compute_end: start, end: start };
+        let responses = self.run(&requests, &mut readings);
+        readings.end = Instant::now();
+        let times = ExecutionTimes::from(readings);
         match responses {
             Ok(responses) => {
                 let total = requests.iter().map(|pending| u64::from(pending.batch_size())).sum();

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use galatea_infer::ExecutionTimes;
+use galatea_infer::{ExecutionReadings, ExecutionTimes};
 
 /// A reference point that was read from both clocks.
 #[derive(Copy, Clone, Debug)]
@@ -53,7 +53,7 @@ impl ClockConverter {
     #[must_use]
     pub fn to_execution_times(&self, times: [u64; 4]) -> ExecutionTimes {
         let [start, compute_start, compute_end, end] = times.map(|ns| self.instant(ns));
-        ExecutionTimes { start, compute_start, compute_end, end }
+        ExecutionTimes::from(ExecutionReadings { start, compute_start, compute_end, end })
     }
 }
 
@@ -70,6 +70,6 @@ mod tests {
         assert_eq!(clock.instant.duration_since(earlier), Duration::from_nanos(7));
         assert_eq!((clock.ns(later), clock.ns(earlier)), (clock.ns + 5_000, clock.ns - 7));
         let times = clock.to_execution_times([0, u64::MAX, clock.ns, clock.ns]);
-        assert_eq!(times.compute_end, clock.instant);
+        assert_eq!(times.readings().compute_end, clock.instant);
     }
 }

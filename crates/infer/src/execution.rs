@@ -13,9 +13,9 @@ pub struct AdmissionTimes {
     pub queued: Instant,
 }
 
-/// The times at which a backend passed the stages of one execution.
+/// The readings of the clock at which a backend passed the stages of one execution.
 #[derive(Copy, Clone, Debug)]
-pub struct ExecutionTimes {
+pub struct ExecutionReadings {
     /// The backend received the batch.
     pub start: Instant,
     /// The inputs were in place and computing began.
@@ -26,23 +26,47 @@ pub struct ExecutionTimes {
     pub end: Instant,
 }
 
+/// The readings of one execution and the durations of its stages, which are counted for the batch
+/// and for each of its requests.
+#[derive(Copy, Clone, Debug)]
+pub struct ExecutionTimes {
+    readings: ExecutionReadings,
+    input: Duration,
+    infer: Duration,
+    output: Duration,
+}
+
 impl ExecutionTimes {
+    /// The readings from which the durations were computed.
+    #[must_use]
+    pub const fn readings(&self) -> &ExecutionReadings {
+        &self.readings
+    }
+
     /// The time spent on gathering inputs.
     #[must_use]
-    pub fn input_time(&self) -> Duration {
-        between(self.start, self.compute_start)
+    pub const fn input_time(&self) -> Duration {
+        self.input
     }
 
     /// The time spent on computing.
     #[must_use]
-    pub fn infer_time(&self) -> Duration {
-        between(self.compute_start, self.compute_end)
+    pub const fn infer_time(&self) -> Duration {
+        self.infer
     }
 
     /// The time spent on collecting outputs.
     #[must_use]
-    pub fn output_time(&self) -> Duration {
-        between(self.compute_end, self.end)
+    pub const fn output_time(&self) -> Duration {
+        self.output
+    }
+}
+
+impl From<ExecutionReadings> for ExecutionTimes {
+    fn from(readings: ExecutionReadings) -> Self {
+        let ExecutionReadings { start, compute_start, compute_end, end } = readings;
+        let (input, infer) = (between(start, compute_start), between(compute_start, compute_end));
+        Self { readings, input, infer, output: between(compute_end, end) }
     }
 }
 
@@ -73,11 +97,11 @@ pub struct ExecutionSummary {
 impl From<&ExecutionTimes> for ExecutionSummary {
     fn from(times: &ExecutionTimes) -> Self {
         Self {
-            start: times.start,
-            end: times.end,
-            input: times.input_time(),
-            infer: times.infer_time(),
-            output: times.output_time(),
+            start: times.readings.start,
+            end: times.readings.end,
+            input: times.input,
+            infer: times.infer,
+            output: times.output,
             gpu: None,
         }
     }
@@ -110,7 +134,8 @@ mod tests {
         let at = |nanoseconds| start + Duration::from_nanos(nanoseconds);
         let check = |readings: [u64; 3], expected: [u64; 3]| {
             let [compute_start, compute_end, end] = readings.map(at);
-            let times = ExecutionTimes { start, compute_start, compute_end, end };
+            let readings = ExecutionReadings { start, compute_start, compute_end, end };
+            let times = ExecutionTimes::from(readings);
             let summary = ExecutionSummary::from(&times);
             let stages = [summary.input, summary.infer, summary.output];
             assert_eq!(stages, expected.map(Duration::from_nanos), "{readings:?}");

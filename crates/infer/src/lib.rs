@@ -53,7 +53,8 @@ pub use cancel::CancelToken;
 pub use classes::{ClassLabels, ClassificationInfo, ClassificationInfoOnce};
 pub use deadline::{Deadline, TimeoutHeaders};
 pub use execution::{
-    AdmissionTimes, ExecutionSummary, ExecutionTimes, RequestObserver, StepExecutionObserver,
+    AdmissionTimes, ExecutionReadings, ExecutionSummary, ExecutionTimes, RequestObserver,
+    StepExecutionObserver,
 };
 pub use galatea_gate::access::{AccessPass, api};
 pub use held_bytes::{ModelRequestBytes, RequestBytesGuard};

@@ -9,7 +9,8 @@ use galatea_tensor::{Buffer, DataType};
 use galatea_stdx::sync::atomic::{AtomicU8, Ordering};
 
 use crate::{
-    ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender, ResponseSink, Status,
+    ExecutionReadings, ExecutionTimes, InferenceResponse, InputTensor, Reply, ResponseSender,
+    ResponseSink, Status,
 };
 
 /// A trace point of a request. [`TraceSink::end`] reports the request's end.
@@ -239,10 +240,11 @@ impl Trace {
 
     /// Records an execution, with or without an error.
     pub fn record_execution(&self, times: &ExecutionTimes) {
-        self.record(TracePoint::ComputeStart, times.start);
-        self.record(TracePoint::ComputeInputEnd, times.compute_start);
-        self.record(TracePoint::ComputeOutputStart, times.compute_end);
-        self.record(TracePoint::ComputeEnd, times.end);
+        let ExecutionReadings { start, compute_start, compute_end, end } = *times.readings();
+        self.record(TracePoint::ComputeStart, start);
+        self.record(TracePoint::ComputeInputEnd, compute_start);
+        self.record(TracePoint::ComputeOutputStart, compute_end);
+        self.record(TracePoint::ComputeEnd, end);
     }
 
     /// Records a response's outputs. As in Triton, responses after the release of the request are

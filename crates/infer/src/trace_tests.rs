@@ -6,8 +6,8 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use super::*;
 use crate::{
-    AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
-    OutputTensor, PendingRequest, RequestObserver, Status,
+    AdmissionTimes, ExecutionReadings, ExecutionSummary, ExecutionTimes, FailureReason,
+    InferenceRequest, OutputTensor, PendingRequest, RequestObserver, Status,
 };
 
 type Log = Arc<Mutex<Vec<String>>>;
@@ -93,7 +93,12 @@ fn response() -> InferenceResponse {
 fn times() -> ExecutionTimes {
     let start = Instant::now();
     let after = |milliseconds| start + Duration::from_millis(milliseconds);
-    ExecutionTimes { start, compute_start: after(1), compute_end: after(2), end: after(3) }
+    ExecutionTimes::from(ExecutionReadings {
+        start,
+        compute_start: after(1),
+        compute_end: after(2),
+        end: after(3),
+    })
 }
 
 /// Checks the calls and replies after `end` ends a request.

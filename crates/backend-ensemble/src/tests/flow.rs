@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use galatea_infer::{
-    CorrelationId, ExecutionTimes, InferenceRequest, Parameter, ParameterValue, SequenceFlags,
+    CorrelationId, ExecutionReadings, ExecutionTimes, InferenceRequest, Parameter, ParameterValue,
+    SequenceFlags,
 };
 use galatea_tensor::Buffer;
 
@@ -292,7 +293,12 @@ fn durations_are_the_sums_of_the_steps() {
     let start = Instant::now();
     let times = |ms: u64| {
         let at = |n| start + Duration::from_millis(ms * n);
-        ExecutionTimes { start: at(0), compute_start: at(1), compute_end: at(3), end: at(6) }
+        ExecutionTimes::from(ExecutionReadings {
+            start: at(0),
+            compute_start: at(1),
+            compute_end: at(3),
+            end: at(6),
+        })
     };
     for (model, ms) in [("net", 10), ("head", 100)] {
         let call = ensemble.take(model);

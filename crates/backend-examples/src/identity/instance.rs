@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{Instance, ModelHost, RefusedBatch};
 use galatea_infer::{
-    CorrelationId, ExecutionTimes, InferenceResponse, OutputTensor, Parameter, ParameterValue,
-    PendingRequest, ResponseParameters, Status,
+    CorrelationId, ExecutionReadings, ExecutionTimes, InferenceResponse, OutputTensor, Parameter,
+    ParameterValue, PendingRequest, ResponseParameters, Status,
 };
 use galatea_tensor::{Buffer, Shape};
 
@@ -52,7 +52,12 @@ impl Instance for IdentityInstance {
         let batch_size = self.batch_size(&requests);
         let responses: Vec<_> = requests.iter().map(|request| self.respond(request)).collect();
         let end = Instant::now();
-        let times = ExecutionTimes { start, compute_start: start, compute_end: end, end };
+        let times = ExecutionTimes::from(ExecutionReadings {
+            start,
+            compute_start: start,
+            compute_end: end,
+            end,
+        });
         self.host.record_batch(batch_size, &times);
         for (request, response) in requests.into_iter().zip(responses) {
             request.complete(response, &times);

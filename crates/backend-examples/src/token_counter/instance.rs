@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use galatea_backend::{Instance, ModelHost, RefusedBatch};
 use galatea_infer::{
-    ExecutionTimes, FailureReason, InferenceResponse, OutputTensor, PendingRequest, Status,
+    ExecutionReadings, ExecutionTimes, FailureReason, InferenceResponse, OutputTensor,
+    PendingRequest, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -38,7 +39,12 @@ impl Instance for TokenCounterInstance {
         let rows: Vec<_> = requests.into_iter().filter(|request| !request.is_padding()).collect();
         let live = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         let end = Instant::now();
-        let times = ExecutionTimes { start, compute_start: start, compute_end: end, end };
+        let times = ExecutionTimes::from(ExecutionReadings {
+            start,
+            compute_start: start,
+            compute_end: end,
+            end,
+        });
         self.host.record_batch(live.into(), &times);
         for request in rows {
             self.produce_token(request, live, &times);

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{LogLevel, RefusedBatch};
 use galatea_infer::{
-    CorrelationId, ExecutionTimes, FailureReason, PendingRequest, SequenceFlags, Status,
+    CorrelationId, ExecutionReadings, ExecutionTimes, FailureReason, PendingRequest, SequenceFlags,
+    Status,
 };
 use galatea_stdx::InlineBudget;
 
@@ -279,7 +280,12 @@ impl Worker {
         })?;
         // Released after the responses are read, because outputs may be in the released blocks.
         let are_known = released.iter().all(|offset| self.arenas.inputs.release(*offset));
-        let times = ExecutionTimes { start, compute_start, compute_end, end: Instant::now() };
+        let times = ExecutionTimes::from(ExecutionReadings {
+            start,
+            compute_start,
+            compute_end,
+            end: Instant::now(),
+        });
         if let Some(host) = &self.model.host {
             match self.gpu {
                 Some(gpu) => host.record_gpu_batch(gpu, batch_size, &times),

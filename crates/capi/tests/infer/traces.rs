@@ -133,12 +133,12 @@ fn run(trace: &Trace, request: &InferenceRequest) {
     trace.begin(&subject, start);
     trace.record_queued(&request.inputs, at(1));
     let (compute_start, compute_end) = (at(3), at(4));
-    trace.record_execution(&ExecutionTimes {
+    trace.record_execution(&ExecutionTimes::from(ExecutionReadings {
         start: at(2),
         compute_start,
         compute_end,
         end: at(5),
-    });
+    }));
     trace.record_response(&echo(request.clone()));
     trace.end();
 }

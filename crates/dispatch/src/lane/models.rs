@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use galatea_backend::{BeginResult, ExecutionPolicy, Instance, RefusedBatch, ResumableInstance};
 use galatea_infer::{
-    AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceRequest,
-    InferenceResponse, PendingRequest, Reply, RequestObserver, ResponseSender,
+    AdmissionTimes, ExecutionReadings, ExecutionSummary, ExecutionTimes, FailureReason,
+    InferenceRequest, InferenceResponse, PendingRequest, Reply, RequestObserver, ResponseSender,
 };
 use galatea_policy::{InstanceId, SchedulingMode, SchedulingSpec};
 use galatea_stdx::IoThreadGuard;
@@ -75,7 +75,12 @@ impl LeavingInstance {
             parameters: Default::default(),
             outputs: Vec::new(),
         };
-        let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
+        let times = ExecutionTimes::from(ExecutionReadings {
+            start: now,
+            compute_start: now,
+            compute_end: now,
+            end: now,
+        });
         request.complete(Ok(response), &times);
     }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use galatea_config::SupportedFeatures;
 use galatea_gate::ledger::MemoryLedger;
 use galatea_infer::{
-    AdmissionTimes, ExecutionSummary, ExecutionTimes, FailureReason, InferenceResponse,
-    OutputTensor, Reply, RequestObserver, ResponseSender, ResponseSink, Status,
+    AdmissionTimes, ExecutionReadings, ExecutionSummary, ExecutionTimes, FailureReason,
+    InferenceResponse, OutputTensor, Reply, RequestObserver, ResponseSender, ResponseSink, Status,
 };
 use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::DataType;
@@ -272,7 +272,12 @@ fn replies(lengths: [i64; 2], dims: &[i64]) -> Vec<Result<InferenceResponse, Sta
         let times = AdmissionTimes { arrival: now, queued: now };
         PendingRequest::new(admitted.request, sender, 1, times, counted.clone())
     });
-    let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
+    let times = ExecutionTimes::from(ExecutionReadings {
+        start: now,
+        compute_start: now,
+        compute_end: now,
+        end: now,
+    });
     for pending in together(requests.into()) {
         let output = |name: &str, dims: &[i64]| {
             let shape = Shape::new(dims).unwrap();
@@ -329,7 +334,12 @@ fn an_output_of_another_size_is_an_error_and_never_a_wrong_answer() {
 fn a_response_that_can_not_be_cut_counts_as_a_failure_in_any_order() {
     let now = std::time::Instant::now();
     let times = AdmissionTimes { arrival: now, queued: now };
-    let execution = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
+    let execution = ExecutionTimes::from(ExecutionReadings {
+        start: now,
+        compute_start: now,
+        compute_end: now,
+        end: now,
+    });
     let execution = ExecutionSummary::from(&execution);
     for (is_cut, expected) in [(true, [1, 0]), (false, [0, 1])] {
         for is_cut_first in [true, false] {

@@ -17,8 +17,8 @@ use galatea_backend::{
 };
 use galatea_config::{ConfigDraft, ModelSpec};
 use galatea_infer::{
-    AccessPass, ExecutionTimes, InferenceRequest, InferenceResponse, InferenceService, InputTensor,
-    OutputTensor, PendingRequest, Reply, ResponseSender, Status,
+    AccessPass, ExecutionReadings, ExecutionTimes, InferenceRequest, InferenceResponse,
+    InferenceService, InputTensor, OutputTensor, PendingRequest, Reply, ResponseSender, Status,
 };
 use galatea_pbtxt::parse_config_draft;
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -147,7 +147,12 @@ impl Model for FakeModel {
 impl Instance for FakeModel {
     fn execute(&mut self, requests: Vec<PendingRequest>) -> Result<(), RefusedBatch> {
         let now = Instant::now();
-        let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
+        let times = ExecutionTimes::from(ExecutionReadings {
+            start: now,
+            compute_start: now,
+            compute_end: now,
+            end: now,
+        });
         let batch_size: u32 = requests.iter().map(PendingRequest::batch_size).sum();
         self.batches.lock().unwrap().push(batch_size);
         if let Err(status) = (self.act)(&requests) {

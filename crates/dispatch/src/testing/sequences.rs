@@ -9,8 +9,8 @@ use galatea_backend::{
 };
 use galatea_config::ModelSpec;
 use galatea_infer::{
-    CorrelationId, ExecutionTimes, InferenceRequest, InferenceResponse, InputTensor, OutputTensor,
-    PendingRequest, SequenceFlags, Status,
+    CorrelationId, ExecutionReadings, ExecutionTimes, InferenceRequest, InferenceResponse,
+    InputTensor, OutputTensor, PendingRequest, SequenceFlags, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
 
@@ -201,7 +201,12 @@ pub(crate) fn response(request: &PendingRequest, value: i32) -> InferenceRespons
 
 pub(crate) fn zero_times() -> ExecutionTimes {
     let now = Instant::now();
-    ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now }
+    ExecutionTimes::from(ExecutionReadings {
+        start: now,
+        compute_start: now,
+        compute_end: now,
+        end: now,
+    })
 }
 
 pub(crate) fn bytes(value: i32) -> Buffer {

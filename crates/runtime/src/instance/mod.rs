@@ -16,7 +16,9 @@ use galatea_backend::{
     ExecutionPredictability, ExecutionTerminator, Instance, ModelHost, RefusedBatch,
 };
 use galatea_devices::CudaStream;
-use galatea_infer::{ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status};
+use galatea_infer::{
+    ExecutionReadings, ExecutionTimes, FailureReason, InferenceResponse, PendingRequest, Status,
+};
 use galatea_stdx::WakeBatch;
 use smallvec::SmallVec;
 
@@ -81,10 +83,11 @@ impl<S: Session> RuntimeInstance<S> {
     /// Executes a group of requests in one run.
     fn execute_group(&mut self, requests: Vec<PendingRequest>) {
         let start = Instant::now();
-        let mut times =
-            ExecutionTimes { start, compute_start: start, compute_end: start, end: start };
-        let results = self.run(&requests, &mut times);
-        times.end = Instant::now();
+        let mut readings =
+            ExecutionReadings { start, compute_start: start, compute_end: start, end: start };
+        let results = self.run(&requests, &mut readings);
+        readings.end = Instant::now();
+        let times = ExecutionTimes::from(readings);
         match results {
             Ok(results) => {
                 let total = requests.iter().map(|pending| u64::from(pending.batch_size())).sum();
@@ -111,11 +114,11 @@ impl<S: Session> RuntimeInstance<S> {
     }
 
     /// Joins the inputs, runs the session, and splits the outputs that are states or that a request
-    /// wants. Sets the times of the steps that it reaches.
+    /// wants. Sets the readings of the steps that it reaches.
     fn run(
         &mut self,
         requests: &[PendingRequest],
-        times: &mut ExecutionTimes,
+        readings: &mut ExecutionReadings,
     ) -> Result<Vec<RequestResult>, Status> {
         let Self { session, parts, arenas, state_memory } = self;
         let signature = &parts.signature;
@@ -131,9 +134,9 @@ impl<S: Session> RuntimeInstance<S> {
             signature.outputs.iter().filter(is_needed).collect();
         let places: SmallVec<[(usize, OutputPlace); 8]> =
             plans.iter().map(|plan| (plan.index, outputs::place(plan, requests, copier))).collect();
-        times.compute_start = Instant::now();
+        readings.compute_start = Instant::now();
         let outputs = session.run(&values, &places);
-        times.compute_end = Instant::now();
+        readings.compute_end = Instant::now();
         let outputs = outputs?;
         strings.add_outputs(&outputs)?;
         // An output may share memory with an input, so it is read before the inputs are dropped.

@@ -38,7 +38,8 @@ pub(crate) struct RecordingHost {
 
 impl ModelHost for RecordingHost {
     fn record_batch(&self, batch_size: u64, times: &ExecutionTimes) {
-        assert!(times.start <= times.compute_start && times.compute_end <= times.end);
+        let readings = times.readings();
+        assert!(readings.start <= readings.compute_start && readings.compute_end <= readings.end);
         self.batches.lock().unwrap().push(batch_size);
     }
 

@@ -25,8 +25,8 @@ use galatea_dispatch::{
     HostPolicies, LogSink, ModelDefinition, ModelMetricOptions, RateLimiterMode,
 };
 use galatea_infer::{
-    AccessPass, Code, ExecutionTimes, InferenceRequest, InferenceResponse, PendingRequest, Reply,
-    ResponseSender, Status,
+    AccessPass, Code, ExecutionReadings, ExecutionTimes, InferenceRequest, InferenceResponse,
+    PendingRequest, Reply, ResponseSender, Status,
 };
 use galatea_pbtxt::parse_config_draft;
 use galatea_policy::ModificationTimes;
@@ -239,7 +239,12 @@ impl Instance for TagInstance {
         }
         self.controls.executing.pass();
         let now = std::time::Instant::now();
-        let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
+        let times = ExecutionTimes::from(ExecutionReadings {
+            start: now,
+            compute_start: now,
+            compute_end: now,
+            end: now,
+        });
         self.host.record_batch(1, &times);
         for pending in requests {
             let response = InferenceResponse {
@@ -262,7 +267,12 @@ fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
     let pending = Mutex::new(Some(pending));
     let sender = ResponseSender::new(Box::new(move |reply: Reply| {
         let now = std::time::Instant::now();
-        let times = ExecutionTimes { start: now, compute_start: now, compute_end: now, end: now };
+        let times = ExecutionTimes::from(ExecutionReadings {
+            start: now,
+            compute_start: now,
+            compute_end: now,
+            end: now,
+        });
         if let (Reply::Response { result, .. }, Some(pending)) =
             (reply, pending.lock().unwrap().take())
         {
