@@ -519,7 +519,7 @@ pub struct Accelerator {
 /// The policy that selects the versions to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionPolicy {
-    /// This number of the newest versions.
+    /// The newest versions, up to this number.
     Latest(u32),
     /// All versions.
     All,

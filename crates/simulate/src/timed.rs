@@ -45,7 +45,8 @@ impl SchedulerSimulation {
         }
     }
 
-    /// The next event. An execution ends before the scheduler wakes at the same time.
+    /// The next event. If an execution ends at the time at which the scheduler wakes, its end comes
+    /// first.
     pub fn peek_next_event(&self) -> Option<(Time, SimulationEvent)> {
         let ends = self.lanes.iter().filter_map(|(id, end)| Some(((*end)?, *id)));
         let end = ends.min().map(|(end, id)| (end, SimulationEvent::End(id)));

@@ -201,8 +201,8 @@ impl StepEffects {
         self.effects.retain(|effect| !matches!(effect, Effect::ReportBlocked(..)));
     }
 
-    /// Keeps only the last reason why each model is blocked. The plan's knowledge improves with
-    /// each further desired model.
+    /// Keeps only the last reason why each model is blocked, because the plan knows more with each
+    /// further desired model.
     pub(super) fn keep_last_block_reasons(&mut self) {
         let mut reported = BTreeSet::new();
         self.effects.reverse();

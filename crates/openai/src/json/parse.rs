@@ -9,7 +9,7 @@ use super::{JsonValue, Object};
 const DEPTH_MAX: usize = 256;
 /// The number of digits from which Python refuses an integer.
 const DIGITS_MAX: usize = 4300;
-/// The number of members from which names are looked up in a tree.
+/// In an object with at least this many members, names are looked up in a tree.
 const FEW_MEMBERS: usize = 8;
 
 /// The limits of a document.

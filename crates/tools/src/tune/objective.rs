@@ -5,11 +5,11 @@ use std::time::Duration;
 /// The metric by which configurations are compared.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Objective {
-    /// The most requests per second, regardless of latency.
+    /// The maximum request rate, regardless of latency.
     Throughput,
-    /// The most requests per second at which this share gets a response within this time.
+    /// The maximum request rate at which this share of requests gets a response within this time.
     Latency { share: f64, limit: Duration },
-    /// The most responses per second within this time, under overload.
+    /// The maximum rate of responses within this time, under overload.
     Goodput { limit: Duration },
 }
 
