@@ -17,10 +17,10 @@ const RESERVED: [&str; 7] = [
 /// The form in which header values arrive.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum HeaderWhitespace {
-    /// As a line of an HTTP head. As in Triton, only the spaces before the value are removed, while
-    /// all other whitespace is kept, and an empty value is read as a space.
+    /// The value is part of a line in an HTTP head. As in Triton, only the spaces before the value
+    /// are removed, while all other whitespace is kept, and an empty value is read as a space.
     HttpLine,
-    /// Unchanged, as in gRPC metadata.
+    /// The value is kept unchanged, as in gRPC metadata.
     Exact,
 }
 

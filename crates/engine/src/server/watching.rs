@@ -47,7 +47,7 @@ impl std::fmt::Debug for Server {
 /// Reads the recordings of the versions in service, and ends them on drop.
 ///
 /// A draining version is not read: the reaper will destroy it, and must hold the only reference to
-/// it. Its recording ends with it.
+/// it. Its recording ends when the version ends.
 struct ServerRecording {
     registry: Arc<Registry>,
     start: Instant,

@@ -249,7 +249,7 @@ pub(crate) enum CacheFlag {
 /// `--backend-config BACKEND,KEY=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackendSetting {
-    /// The backend; empty for all of them.
+    /// The backend's name; empty if the setting applies to all backends.
     pub(crate) backend: String,
     /// The setting's name.
     pub(crate) key: String,

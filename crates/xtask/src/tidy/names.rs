@@ -8,7 +8,7 @@ use super::files::File;
 /// The maximum number of crates that may define a type with the same name.
 const CRATES_MAX: usize = 3;
 
-/// Names that may occur in more crates, each with the reason.
+/// Names of types that may occur in any number of crates, each with the reason.
 const ALLOWED: [(&str, &str); 1] =
     [("Error", "each crate has errors of its own, and the crate is part of the path")];
 
