@@ -3,7 +3,10 @@ library."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pathlib
+import random
 import shutil
 from collections.abc import Iterator
 
@@ -25,6 +28,7 @@ from test_tensorflow import (
     ask,
     check_equal,
     config_of,
+    mutated,
 )
 from test_tensorflow_absent import ADVICE, nowhere
 
@@ -225,3 +229,27 @@ def test_requests_that_do_not_fit_are_refused(alone: Server) -> None:
     with pytest.raises(InferenceServerException):
         ask(alone, "http", "fixed", wrong)
     check_equal(ask(alone, "http", "dynamic", exchange["inputs"]), exchange["outputs"])
+
+
+# row: BE-05
+def test_damaged_files_end_nothing_else(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Each damaged model is loaded or refused, executed or not, and the others are served."""
+    numbers = random.Random(os.environ.get("GALATEA_TEST_SEED", "27"))
+    models = tmp_path / "models"
+    shutil.copytree(MODELS / "mlp", models / "whole")
+    originals = {}
+    for number in range(int(os.environ.get("GALATEA_TEST_MUTATIONS", "40"))):
+        model = numbers.choice(["mlp", "convolution", "graph", "embedding"])
+        originals[f"damaged_{number}"] = model
+        shutil.copytree(MODELS / model, folder := models / f"damaged_{number}")
+        files = [path for path in sorted((folder / "1").rglob("*")) if path.is_file()]
+        mutated(numbers.choice(files), numbers)
+    with start_server(models, FLAG, *UNSTRICT, environment=nowhere(tmp_path)) as running:
+        found = reasons(running.wait_until_ready())
+        for name in (name for name, reason in found.items() if not reason):
+            with contextlib.suppress(InferenceServerException, KeyError):
+                ask(running, "http", name, ANSWERS[originals[name]][0]["inputs"])
+        exchange = ANSWERS["mlp"][0]
+        check_equal(ask(running, "http", "whole", exchange["inputs"]), exchange["outputs"])

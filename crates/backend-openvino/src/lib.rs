@@ -13,6 +13,7 @@
 //! - `import` executes models that the backends of other frameworks hand over.
 //! - `network` reads a model's file: `layouts` finds batch dimensions in it, and `predictable`
 //!   decides whether the server may execute it inline.
+//! - `variables_index` checks a file of a `SavedModel` that could end the process.
 //!
 //! # What it is not
 //!
@@ -35,6 +36,7 @@ mod predictable;
 mod session;
 mod signature;
 mod source;
+mod variables_index;
 
 pub use api::Library;
 pub use backend::{BackendOptions, OpenVinoBackend};

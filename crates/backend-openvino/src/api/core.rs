@@ -10,6 +10,7 @@ use super::functions::{RawCompiledModel, RawCore};
 use super::handle::Handle;
 use super::library::{Library, c_string, path_string, text};
 use super::model::Model;
+use crate::variables_index;
 
 /// The object that reads and compiles models. Each model has its own, so that one model's
 /// properties don't affect another.
@@ -120,6 +121,10 @@ impl Core {
 
     /// Reads the model at `path`.
     pub(crate) fn read_model(&self, path: &Path) -> Result<Model, Status> {
+        if !variables_index::is_sound(path) {
+            let text = "openvino error in reading model : the file variables.index is damaged";
+            return Err(Status::internal(text));
+        }
         let api = self.library.api();
         let functions = api.functions();
         let path = path_string(path)?;
