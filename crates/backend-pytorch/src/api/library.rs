@@ -16,6 +16,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::functions::TorchFunctions;
 
+/// The first release whose library has all functions.
+const OLDEST_RELEASE: &str = "PyTorch 2.7";
+
 /// The maximum number of libraries that may be missing.
 const MISSING_MAX: usize = 32;
 
@@ -71,7 +74,9 @@ impl Library {
         provide("libtorch.so").map_err(unusable)?;
         // SAFETY: the library is PyTorch's if it has these functions. It is never closed.
         let functions = unsafe { TorchFunctions::of(&library) };
-        let functions = functions.map_err(|error| unusable(with_causes(&error)))?;
+        let functions = functions.map_err(|error| {
+            unusable(format!("{OLDEST_RELEASE} or later is needed ({})", with_causes(&error)))
+        })?;
         std::mem::forget(library);
         let version = installed_version(path).unwrap_or_default();
         let (path, intra_op_threads) = (path.to_path_buf(), OnceLock::new());
