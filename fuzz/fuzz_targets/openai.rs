@@ -1,0 +1,78 @@
+//! The body of a request of OpenAI's clients: the first byte selects the endpoint. A request that is
+//! accepted becomes a prompt and inputs; the refusal of any other is JSON.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use galatea_openai::{
+    Capabilities, ChatRequest, ChatTemplate, CompletionRequest, ContentType, EmbeddingRequest,
+    Failure, ModelDescription, read_body,
+};
+use galatea_protocol::inference::{ModelConfig, ModelInput};
+use libfuzzer_sys::fuzz_target;
+use prost::Message;
+
+const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}{{ m.content }}{{ m.tool_calls | tojson }}\
+    {% endfor %}{{ tools | tojson(indent=2) }}";
+
+/// The inputs: name and number of the type.
+const INPUTS: [(&str, i32); 6] = [
+    ("text_input", 13),
+    ("stream", 1),
+    ("sampling_parameters", 13),
+    ("max_tokens", 8),
+    ("seed", 5),
+    ("embedding_request", 13),
+];
+
+static CHAT: LazyLock<ChatTemplate> =
+    LazyLock::new(|| ChatTemplate::new(None, Some(TEMPLATE)).expect("a template"));
+
+static MODELS: LazyLock<[ModelDescription; 2]> = LazyLock::new(|| {
+    ["vllm", "python"].map(|backend| {
+        let input = |(name, data_type): (&str, i32)| ModelInput {
+            name: name.into(),
+            data_type,
+            dims: vec![-1],
+            ..ModelInput::default()
+        };
+        let input = INPUTS.into_iter().map(input).collect();
+        let config = ModelConfig { backend: backend.into(), input, ..ModelConfig::default() };
+        ModelDescription::new(&config.encode_to_vec(), None).expect("a model")
+    })
+});
+
+fn serve(endpoint: u8, body: &[u8]) -> Result<(), Failure> {
+    let body = read_body(body, ContentType::Json)?;
+    let is_vllm = endpoint % 2 == 0;
+    let capabilities = Capabilities { is_vllm, has_tool_parser: endpoint % 4 < 2 };
+    let model = &MODELS[usize::from(!is_vllm)];
+    match endpoint / 4 % 3 {
+        0 => {
+            let request = ChatRequest::check(&body)?;
+            let generation = request.generation(capabilities)?;
+            let prompt = CHAT.render(&request, 0)?;
+            model.generation_inputs(&prompt, &generation, 16).map(drop)
+        }
+        1 => {
+            let request = CompletionRequest::check(&body)?;
+            let generation = request.generation(capabilities)?;
+            model.generation_inputs(request.prompt(), &generation, 16).map(drop)
+        }
+        _ => model.embedding_inputs(&EmbeddingRequest::check(&body)?).map(drop),
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((endpoint, body)) = data.split_first() else { return };
+    if let Err(failure) = serve(*endpoint, body) {
+        let (code, document) = failure.into_document();
+        assert!(matches!(code, 400 | 422 | 500));
+        // Numbers that JSON lacks are repeated as they were sent.
+        if !document.windows(3).any(|part| part == b"NaN" || part == b"Inf") {
+            let read: serde_json::Value = serde_json::from_slice(&document).expect("JSON");
+            assert!(read.get("detail").is_some());
+        }
+    }
+});
