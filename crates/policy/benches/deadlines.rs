@@ -20,7 +20,7 @@ use galatea_policy::{
     ShapeClassId, Time,
 };
 
-/// Number of events timed at each size.
+/// The number of events timed at each size.
 const EVENTS: u64 = 1_000_000;
 const SAMPLES: usize = 3;
 const SIZES: [u32; 3] = [1, 100, 10_000];
@@ -181,7 +181,7 @@ impl Driver {
     }
 }
 
-/// A busy scheduler with `size` requests waiting.
+/// Creates a busy scheduler with `size` requests waiting.
 fn fill(name: &str, size: u32) -> Driver {
     let queue = DynamicBatcherSpec::default();
     let padding = Some(PaddingSpec { budget: 4096 });
@@ -204,7 +204,7 @@ fn fill(name: &str, size: u32) -> Driver {
     driver
 }
 
-/// Nanoseconds per event, per arrival and per end of an execution.
+/// Measures the nanoseconds per event, per arrival and per end of an execution.
 fn nanoseconds(name: &str, size: u32) -> [f64; 3] {
     let mut samples: Vec<[f64; 3]> = (0..SAMPLES)
         .map(|_| {

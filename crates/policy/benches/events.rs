@@ -20,7 +20,7 @@ use galatea_policy::{
     SequenceStep, SequenceStrategy, ShapeClassId, Time,
 };
 
-/// Number of events timed at each size.
+/// The number of events timed at each size.
 const EVENTS: u64 = 2_000_000;
 const SAMPLES: usize = 3;
 const SIZES: [u32; 4] = [1, 1_000, 100_000, 1_000_000];
@@ -193,7 +193,7 @@ fn direct() -> SequenceStrategy {
     SequenceStrategy::Direct { max_queue_delay_ns: 1_000, minimum_ready_slots: BATCH / 2 }
 }
 
-/// The strategy with every live sequence as a candidate.
+/// Returns the strategy with every live sequence as a candidate.
 fn oldest(live: u32) -> SequenceStrategy {
     SequenceStrategy::Oldest {
         max_candidate_sequences: live.div_ceil(INSTANCES),
@@ -202,7 +202,7 @@ fn oldest(live: u32) -> SequenceStrategy {
     }
 }
 
-/// A busy scheduler with `size` requests or sequences.
+/// Creates a busy scheduler with `size` requests or sequences.
 fn fill(name: &str, size: u32) -> Driver {
     let mut driver = Driver::new(match name {
         "dynamic" => dynamic(),
@@ -265,7 +265,7 @@ impl Driver {
     }
 }
 
-/// Resident memory of this process.
+/// Returns the resident memory of this process.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages = statm.split(' ').nth(1).expect("the resident pages");

@@ -10,7 +10,7 @@ pub struct Batch {
     close_reason: CloseReason,
 }
 
-/// The reason why a batch was closed at that moment.
+/// The reason why a batch was closed.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum CloseReason {
     /// The batch has reached the maximum batch size, or the next request would exceed it.
@@ -56,7 +56,7 @@ impl CloseReason {
         CloseReason::Unbatched,
     ];
 
-    /// The stable, machine-readable name.
+    /// Returns the stable, machine-readable name.
     pub const fn name(self) -> &'static str {
         match self {
             CloseReason::MaxSize => "max_size",
@@ -82,8 +82,8 @@ pub enum BatchEntry {
     Request(RequestKey),
     /// The next request of a sequence, which occupies one row.
     Step(SequenceStep),
-    /// An empty row. The slot of a direct sequence batch has no request, but the rows behind it
-    /// must line up with their slots.
+    /// An empty row. A slot of a direct sequence batch has no request, but the rows after it must
+    /// line up with their slots.
     Padding,
 }
 
@@ -104,7 +104,7 @@ pub struct SequenceStep {
 }
 
 impl BatchEntry {
-    /// The request, or `None` for padding.
+    /// Returns the request, or `None` for padding.
     pub fn request(&self) -> Option<RequestKey> {
         match self {
             BatchEntry::Request(key) | BatchEntry::Step(SequenceStep { key, .. }) => Some(*key),
@@ -123,23 +123,23 @@ impl Batch {
         Batch { entries, batch_size, close_reason }
     }
 
-    /// The reason why the batch was closed.
+    /// Returns the reason why the batch was closed.
     pub fn close_reason(&self) -> CloseReason {
         self.close_reason
     }
 
-    /// The entries in row order.
+    /// Returns the entries in row order.
     pub fn entries(&self) -> &[BatchEntry] {
         &self.entries
     }
 
-    /// The entries, by value.
+    /// Converts the batch into its entries.
     pub fn into_entries(self) -> Vec<BatchEntry> {
         self.entries
     }
 
-    /// The total number of rows of all entries. Padding and requests without rows count as one row
-    /// each.
+    /// Returns the total number of rows of all entries. Padding and requests without rows count as
+    /// one row each.
     pub fn batch_size(&self) -> u32 {
         self.batch_size
     }
@@ -149,7 +149,7 @@ impl Batch {
 mod tests {
     use super::*;
 
-    /// The compiler can't notice that a reason is missing from these pages.
+    /// The compiler can't detect that a reason is missing from these pages.
     #[test]
     fn every_close_reason_is_on_the_pages() {
         let metrics = include_str!("../../../docs/metrics.md");

@@ -23,13 +23,13 @@ pub enum BatchInclusion {
 pub trait BatchStrategy: Send + Debug {
     /// Opens a batch.
     fn open(&mut self);
-    /// Decides about a queued request.
+    /// Decides whether a queued request joins the batch.
     fn include(&mut self, request: RequestKey) -> BatchInclusion;
     /// Closes the batch.
     fn close(&mut self);
 }
 
-/// The strategy of models without custom batching: an uninhabited type.
+/// The strategy type for models without custom batching. It is uninhabited.
 #[derive(Copy, Clone, Debug)]
 pub enum NoBatchStrategy {}
 

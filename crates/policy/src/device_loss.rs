@@ -6,8 +6,8 @@
 //! ready.
 //!
 //! The plan depends only on the instances and the lost devices. Losing a device twice, losing two
-//! devices in either order, and losing a device while instances change are therefore a single case.
-//! The surrounding protocol is described in `dispatch/version/gpu_loss.rs`.
+//! devices in either order, and losing a device while instances change are therefore all handled in
+//! the same way. The surrounding protocol is described in `dispatch/version/gpu_loss.rs`.
 
 use std::collections::BTreeSet;
 
@@ -25,8 +25,8 @@ pub struct DeviceLossPlan {
 }
 
 impl DeviceLossPlan {
-    /// The plan after the loss of these devices, for instances listed with their device numbers, if
-    /// any.
+    /// Creates the plan for the loss of these devices. Each instance is listed with its device
+    /// number, if it has one.
     #[must_use]
     pub fn new(instances: &[(InstanceId, Option<u32>)], lost: &BTreeSet<u32>) -> Self {
         let is_lost = |device: &Option<u32>| device.is_some_and(|device| lost.contains(&device));
@@ -65,8 +65,9 @@ mod tests {
         check("", &[0], &[], &[], true);
     }
 
-    /// Covers every placement of up to four instances on two devices and none, and every order of
-    /// losses: a waiting request is either served or refused, and only healthy instances serve.
+    /// Covers every placement of up to four instances on two devices or on no device, and every
+    /// order of losses: a waiting request is either served or refused, and only healthy instances
+    /// serve.
     #[test]
     fn a_request_never_waits_for_a_lost_device() {
         for count in 1..=4 {

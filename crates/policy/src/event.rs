@@ -8,12 +8,11 @@ use crate::ids::{InstanceId, RequestInfo, RequestKey, SequenceKey};
 pub enum SchedulerEvent {
     /// A request arrived. Its key must not already be queued.
     ///
-    /// With sequences, the driver looks up the key of the request's sequence, and the passage of
-    /// time may end that sequence. So if [`next_wakeup`](crate::Scheduler::next_wakeup) is due, the
-    /// driver first steps a `Tick` with the same `now` and under the same lock, and deletes the
-    /// keys that this tick closes. Otherwise the sequence would end in the step of this event,
-    /// after the lookup, and the request would begin a new sequence under a key that has just
-    /// ended.
+    /// With sequences, the driver looks up the key of the request's sequence, but that sequence may
+    /// end as time passes. If [`next_wakeup`](crate::Scheduler::next_wakeup) is due, the driver
+    /// therefore first steps a `Tick` with the same `now` under the same lock, and deletes the keys
+    /// that the tick closes. Otherwise the sequence would end during the step of this event, after
+    /// the lookup, and the request would begin a new sequence under a key that has just ended.
     Enqueue(RequestInfo),
     /// The request was cancelled. Ignored unless the request is queued or iterative, because a
     /// cancellation may arrive after a dispatch or a failure.
@@ -23,18 +22,18 @@ pub enum SchedulerEvent {
     Released {
         /// The request.
         key: RequestKey,
-        /// The kind of release: the request ends, or it runs again.
+        /// The kind of release: the request either ends or runs again.
         release: RequestRelease,
     },
     /// The instance has finished its batch.
     LaneFree(InstanceId),
     /// The instance is ready for batches.
     AddInstance(InstanceId),
-    /// The instance gets no further batches.
+    /// The instance must get no further batches.
     RemoveInstance(InstanceId),
-    /// The rate limiter grants the instance the permit that it requested, for one batch. Only with
-    /// [`Scheduler::with_permits`](crate::Scheduler::with_permits). `ReturnPermit` follows, in the
-    /// same step if no batch is dispatched.
+    /// The rate limiter grants the instance the permit that it requested, for one batch. Sent only
+    /// to schedulers created with [`Scheduler::with_permits`](crate::Scheduler::with_permits).
+    /// `ReturnPermit` follows, in the same step if no batch is dispatched.
     PermitGranted(InstanceId),
     /// The rate limiter has no permit for the instance that has just requested one, and will grant
     /// it later. Sent immediately, under the driver's lock, so that another instance can be tried.
@@ -51,14 +50,14 @@ pub enum SchedulerEvent {
 pub enum RequestRelease {
     /// The request is done, and its key is free.
     Done,
-    /// The request runs again. Only with iterative sequences.
+    /// The request runs again. Valid only for iterative sequences.
     Reschedule,
 }
 
 /// The measured duration of a warmup execution, for which no request was waiting.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct WarmupMeasurement {
-    /// Number of rows in the batch.
+    /// The number of rows in the batch.
     pub rows: u32,
     /// The length of the requests, as in [`RequestInfo::length`].
     pub length: u32,
@@ -77,7 +76,7 @@ pub enum SchedulerAction {
         batch: Batch,
     },
     /// Request a permit from the rate limiter: the instance is free, and a batch could close. The
-    /// instance requests another one only after the grant or a withdrawal.
+    /// instance requests another permit only after the grant or a withdrawal.
     RequestPermit(InstanceId),
     /// Return the instance's permit to the rate limiter.
     ReturnPermit {
@@ -86,9 +85,9 @@ pub enum SchedulerAction {
         /// True if a batch was executed under the permit.
         used: bool,
     },
-    /// Withdraw the instance's permit request: the instance has no batch any more, or was removed.
-    /// If the permit has already been granted, the driver still delivers it, and it is used or
-    /// returned by `ReturnPermit`.
+    /// Withdraw the instance's permit request, because the instance no longer has a batch or was
+    /// removed. If the permit has already been granted, the driver still delivers it, and it is
+    /// used or returned by `ReturnPermit`.
     WithdrawPermit(InstanceId),
     /// Reply to the request with an error. The request has left the queue.
     Fail {
@@ -103,7 +102,7 @@ pub enum SchedulerAction {
     /// No request of the sequence is queued, and its slot is free. Its last request may still be
     /// executing, but no other request uses the state that it leaves behind.
     SequenceEnded(SequenceKey),
-    /// The instance has no batch and will get none: the driver may destroy it.
+    /// The instance has no batch and won't get one, so the driver may destroy it.
     InstanceRemoved(InstanceId),
     /// No request is queued or executing. Sent once, after `Drain`.
     Drained,
@@ -136,7 +135,7 @@ pub enum FailReason {
 }
 
 impl FailReason {
-    /// The stable, machine-readable name.
+    /// Returns the stable, machine-readable name.
     pub const fn name(self) -> &'static str {
         match self {
             FailReason::QueueFull => "queue_full",
@@ -173,7 +172,7 @@ impl SchedulerActions {
         self.0.is_empty()
     }
 
-    /// The actions in order.
+    /// Returns the actions in order.
     pub fn as_slice(&self) -> &[SchedulerAction] {
         &self.0
     }

@@ -1,9 +1,9 @@
 //! Termination of executions that no client is waiting for any more.
 //!
-//! Clients may leave during a long execution. Short executions must pay nothing for that case, so
-//! nothing tracks the cancellation of their requests. Instead, an alarm occasionally checks the
+//! Clients may leave during a long execution. Short executions must not pay for that case, so
+//! cancellations of their requests aren't tracked. Instead, an alarm occasionally checks the
 //! execution of an instance and terminates it if all of its requests are cancelled. The alarm
-//! repeats as long as there are executions to check, so that few executions have to set one.
+//! repeats as long as there are executions to check, so few executions have to set one.
 
 use crate::time::Time;
 

@@ -30,7 +30,7 @@ impl DispatchHold {
         self == DispatchHold::Released
     }
 
-    /// The reason why requests wait, if the hook causes the wait.
+    /// Returns the reason why requests wait, if the hook causes the wait.
     pub(crate) fn wait_reason(self) -> Option<QueueWaitReason> {
         match self {
             DispatchHold::Released => None,

@@ -31,7 +31,8 @@ pub struct SequenceKey(pub u64);
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SequencePosition {
     /// The sequence. A key that the scheduler doesn't know begins a new one. The driver looks up
-    /// the key after a `Tick` for due deadlines; see [`SchedulerEvent::Enqueue`](crate::SchedulerEvent::Enqueue).
+    /// the key after a `Tick` for due deadlines; see
+    /// [`SchedulerEvent::Enqueue`](crate::SchedulerEvent::Enqueue).
     pub sequence: SequenceKey,
     /// True for the first request of its sequence.
     pub start: bool,
@@ -44,7 +45,7 @@ pub struct SequencePosition {
 pub struct RequestInfo {
     /// The request's key.
     pub key: RequestKey,
-    /// Number of rows in the first dimension; 0 counts as 1.
+    /// The number of rows in the first dimension; 0 counts as 1.
     pub batch_size: u32,
     /// The shape class. Only requests of the same class share a batch.
     pub shape_class: ShapeClassId,
@@ -55,21 +56,22 @@ pub struct RequestInfo {
     pub timeout_ns: u64,
     /// The deadline for the response, used by the deadline batcher; [`Time::MAX`] means no limit.
     pub deadline: Time,
-    /// The cost of the execution apart from its rows. For padded batches, this is the size of the
-    /// padded dimension. With only the deadline batcher, it is the number of elements per row of
-    /// the inputs with variable dimensions. 0 if there is no such dimension.
+    /// The property that, together with the rows, determines the cost of the execution. For padded
+    /// batches, this is the size of the padded dimension. With the deadline batcher and no padding,
+    /// it is the number of elements per row of the inputs with variable dimensions. 0 if there is
+    /// no such dimension.
     pub length: u32,
     /// The request's sequence: required with a sequence batcher, and unused without one.
     pub sequence: Option<SequencePosition>,
 }
 
 impl RequestInfo {
-    /// Number of rows that the request takes up in a batch.
+    /// Returns the number of rows that the request takes up in a batch.
     pub(crate) fn rows(&self) -> Rows {
         Rows(u64::from(self.batch_size.max(1)))
     }
 
-    /// Number of elements in each row of the request.
+    /// Returns the number of elements in each row of the request.
     pub(crate) fn row_length(&self) -> Length {
         Length(self.length)
     }

@@ -48,13 +48,14 @@ enum Chooser<S> {
 }
 
 impl<S: BatchStrategy> IndependentRequests<S> {
-    /// A scheduler in which each request is a batch of its own, first come, first served.
+    /// Creates a scheduler that executes each request in a batch of its own, first come, first
+    /// served.
     pub(crate) fn unbatched(hold: DispatchHold) -> Self {
         let chooser = Chooser::Rows(DynamicBatcher::one_request_per_batch());
         Self::new(PolicyQueue::unlimited(), chooser, hold)
     }
 
-    /// A scheduler that batches requests in arrival order, padded or not.
+    /// Creates a scheduler that batches requests in arrival order, padded or not.
     pub(crate) fn dynamic(
         max_batch_size: u32,
         spec: &DynamicBatcherSpec,
@@ -72,7 +73,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         Self::new(PolicyQueue::new(spec), chooser, hold)
     }
 
-    /// A scheduler that batches requests in deadline order, padded or not.
+    /// Creates a scheduler that batches requests in deadline order, padded or not.
     pub(crate) fn by_deadlines(
         max_batch_size: u32,
         spec: &DeadlineBatcherSpec,
@@ -90,8 +91,8 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         self.queue.len()
     }
 
-    /// The time at which the next step is due: a timeout, a request that becomes hopeless, or the
-    /// end of a wait.
+    /// Returns the time at which the next step is due: a timeout, a request that becomes hopeless,
+    /// or the end of a wait.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
         let rejection = self.queue.next_rejection();
         let rejection = match &self.chooser {
@@ -296,13 +297,13 @@ impl<S: BatchStrategy> IndependentRequests<S> {
         }
     }
 
-    /// The waiting requests by level.
+    /// Returns the waiting requests by level.
     pub(crate) fn status(&self) -> Vec<PriorityLevelStatus> {
         self.queue.statuses(self.wait_reason()).take(SchedulerStatus::ROWS_MAX).collect()
     }
 
-    /// The reason why queued requests wait. It is the same for all of them, because a batch that
-    /// waits to grow contains all of them.
+    /// Returns the reason why queued requests wait. It is the same for all of them, because a batch
+    /// that waits to grow contains all of them.
     pub(crate) fn wait_reason(&self) -> QueueWaitReason {
         if let Some(hold) = self.hold.wait_reason() {
             return hold;

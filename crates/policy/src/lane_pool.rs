@@ -29,7 +29,7 @@ pub(crate) struct LanePool {
 struct PooledLane {
     state: LaneState,
     since: Time,
-    /// Number of batches that the instance has taken.
+    /// The number of batches that the instance has taken.
     batches: u64,
 }
 

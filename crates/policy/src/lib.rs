@@ -28,12 +28,13 @@
 //! | `batcher` | where a batch ends, and whether it waits to grow |
 //! | `lane_pool` | the instance of the batch, and whether it has its permit |
 //!
-//! For requests without sequences, `independent` has the queue and one of three choosers instead of
-//! `batcher`:
+//! For requests without sequences, `independent` contains the queue and one of three choosers
+//! instead of `batcher`:
 //!
 //! - `batcher` itself takes requests from the front of the queue, by rows.
-//! - `padding`, with [`DynamicBatcherSpec::padding`], lets requests of different lengths share a batch, as
-//!   long as the batch is faster than its requests one by one and no request waits without a gain.
+//! - `padding`, with [`DynamicBatcherSpec::padding`], lets requests of different lengths share a
+//!   batch, as long as the batch is faster than executing its requests one by one and no request
+//!   waits without a gain.
 //! - `deadline`, with [`SchedulingMode::Deadline`], orders requests by deadline, refuses those that
 //!   would complete too late, and closes batches as deadlines allow. With padding, it also chooses
 //!   among requests of different lengths by the rules of `padding`.
@@ -46,14 +47,14 @@
 //!
 //! This crate has no clock, threads, locks, files, environment access, random numbers, randomly
 //! ordered maps or tensors. Whether two requests may share a batch is determined by a
-//! [`ShapeClassId`] that admission computes. The scheduler doesn't hold requests; it identifies
+//! [`ShapeClassId`] that admission computes. The scheduler doesn't store requests; it identifies
 //! them by [`RequestKey`].
 //!
 //! # Bounds
 //!
 //! A queue is bounded by its policy's `max_queue_size`. A size of 0 means unlimited, as the
-//! configuration promises, and then the doors' limits on open requests are the bound. A step costs
-//! O(log n) in queued requests; forming a batch also costs O(requests in the batch).
+//! configuration promises; in that case, the doors' limits on open requests bound the queue. A step
+//! costs O(log n) in queued requests; forming a batch also costs O(requests in the batch).
 //!
 //! # Example
 //!

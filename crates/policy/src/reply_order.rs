@@ -1,14 +1,14 @@
 //! Reply ordering: replies are sent in the order in which their requests arrived.
 //!
-//! The scheduler decides when requests run; [`ReplyReorderBuffer`], which is independent of it, decides
-//! when their replies may be sent. The driver numbers requests as they arrive, reports which of
-//! them will certainly run, and passes every reply through.
+//! The scheduler decides when requests run; [`ReplyReorderBuffer`], which is independent of it,
+//! decides when their replies may be sent. The driver numbers requests as they arrive, reports
+//! which of them will certainly run, and passes every reply through.
 //!
 //! # Bounds
 //!
-//! There is one entry for each started request without a final reply, so the number of entries is
-//! that of running and waiting requests. At most one reply is held for a request with a single
-//! response. The held responses of a decoupled request are bounded by its backend.
+//! There is one entry for each started request without a final reply, so there are as many entries
+//! as running and waiting requests. At most one reply is held for a request with a single response.
+//! The held responses of a decoupled request are bounded by its backend.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -72,7 +72,7 @@ impl<T> Default for ReplyReorderBuffer<T> {
 
 impl<T> ReplyReorderBuffer<T> {
     /// Records that the request will certainly run and reply, even if clients cancel it: from now
-    /// on, replies with higher numbers wait for its last one.
+    /// on, replies to requests with higher numbers wait for its last reply.
     ///
     /// # Panics
     ///
@@ -112,7 +112,7 @@ impl<T> ReplyReorderBuffer<T> {
         None
     }
 
-    /// The next reply that may be sent, if any.
+    /// Returns the next reply that may be sent, if any.
     pub fn next_reply(&mut self) -> Option<T> {
         while let Some(mut first) = self.started.first_entry() {
             if let Some(reply) = first.get_mut().held.pop_front() {
@@ -133,7 +133,7 @@ impl<T> ReplyReorderBuffer<T> {
         started.into_values().flat_map(|replies| replies.held).collect()
     }
 
-    /// Number of started requests whose last reply hasn't been returned.
+    /// Returns the number of started requests whose last reply hasn't been returned.
     pub fn unfinished_request_count(&self) -> usize {
         self.started.len()
     }

@@ -86,20 +86,21 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// Makes instances need a permit from the rate limiter for each batch.
+    /// Requires instances to have a permit from the rate limiter for each batch.
     #[must_use]
     pub fn with_permits(mut self) -> Self {
         self.require_permits();
         self
     }
 
-    /// Same as [`with_permits`](Self::with_permits), by reference. Must be called before any event.
+    /// Does the same as [`with_permits`](Self::with_permits) by reference. Must be called before
+    /// the first event.
     pub fn require_permits(&mut self) {
         self.lanes.require_permits();
     }
 
     /// Learns the cost of an execution before any request has executed, if decisions depend on it.
-    /// Later executions count just as much.
+    /// Later executions have the same weight.
     pub fn learn(&mut self, execution: &WarmupMeasurement) {
         if let RequestQueue::Independent(independent) = &mut self.queue {
             independent.learn(execution);
@@ -115,8 +116,8 @@ impl<S: BatchStrategy> Scheduler<S> {
     ///
     /// Panics if the driver breaks the rules of the events: a key is queued twice; an instance is
     /// unknown, added twice, or freed while free; a request belongs to a closed sequence (see
-    /// [`SchedulerEvent::Enqueue`] for how to avoid this); a released request isn't executing; or a permit
-    /// is granted without a request.
+    /// [`SchedulerEvent::Enqueue`] for how to avoid this); a released request isn't executing; or a
+    /// permit is granted without a request.
     pub fn step(&mut self, now: Time, event: SchedulerEvent, out: &mut SchedulerActions) {
         self.now = self.now.max(now);
         match &mut self.queue {
@@ -150,8 +151,8 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// The time of the next step if no event arrives earlier. It is later than the last step, and
-    /// the step at that time has an effect.
+    /// Returns the time of the next step if no event arrives earlier. It is later than the last
+    /// step, and the step at that time has an effect.
     pub fn next_wakeup(&self) -> Option<Time> {
         match &self.queue {
             RequestQueue::Independent(independent) => independent.next_wakeup(),
@@ -159,7 +160,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// Number of waiting requests.
+    /// Returns the number of waiting requests.
     pub fn queued(&self) -> usize {
         match &self.queue {
             RequestQueue::Independent(independent) => independent.queued(),
@@ -167,7 +168,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// The waiting requests and what they are waiting for. Not for the hot path.
+    /// Returns the waiting requests and what they are waiting for. Not intended for the hot path.
     pub fn status(&self) -> SchedulerStatus {
         let (queues, sequences) = match &self.queue {
             RequestQueue::Independent(independent) => (independent.status(), None),
@@ -181,8 +182,8 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// The reason why a queued request is waiting. Without a sequence batcher, it is the same for
-    /// all requests.
+    /// Returns the reason why a queued request is waiting. Without a sequence batcher, it is the
+    /// same for all requests.
     pub fn wait_reason_of(&self, key: RequestKey) -> RequestWaitReason {
         match &self.queue {
             RequestQueue::Independent(independent) => independent.wait_reason().into(),
@@ -190,7 +191,7 @@ impl<S: BatchStrategy> Scheduler<S> {
         }
     }
 
-    /// Counts of the instances by state. The cost is O(instances).
+    /// Returns the number of instances in each state. The cost is O(instances).
     pub fn instance_state_counts(&self) -> InstanceStateCounts {
         self.lanes.counts()
     }

@@ -1,4 +1,4 @@
-//! Textual form of a scheduler's events and actions, for tests.
+//! The textual form of a scheduler's events and actions, for tests.
 
 use crate::*;
 

@@ -127,7 +127,7 @@ pub struct QueuePolicy {
 }
 
 impl QueuePolicy {
-    /// The time for which a request with its own timeout may wait; 0 means unlimited.
+    /// Returns the time for which a request with its own timeout may wait; 0 means unlimited.
     pub(crate) fn timeout_ns(&self, own_timeout_ns: u64) -> u64 {
         if self.allow_timeout_override && own_timeout_ns != 0 {
             self.default_timeout_ns.min(own_timeout_ns)

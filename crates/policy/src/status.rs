@@ -29,9 +29,9 @@ impl SchedulerStatus {
 pub struct PriorityLevelStatus {
     /// The level; 0 if the model has no levels.
     pub priority: u64,
-    /// Number of waiting requests, including the delayed ones.
+    /// The number of waiting requests, including the delayed ones.
     pub waiting: usize,
-    /// Number of requests that were moved behind the others when their timeouts expired.
+    /// The number of requests that were moved behind the others when their timeouts expired.
     pub delayed: usize,
     /// The arrival time of the request that has waited longest.
     pub oldest: Time,
@@ -46,7 +46,7 @@ pub enum QueueWaitReason {
     Lane,
     /// The batch must grow, or its delay must end.
     BatchDelay {
-        /// Number of waiting rows.
+        /// The number of waiting rows.
         pending_batch_size: u32,
         /// The next preferred size, at which the batch would be dispatched immediately.
         next_preferred_batch_size: u32,
@@ -57,7 +57,7 @@ pub enum QueueWaitReason {
     Permit,
     /// For tests: more requests must be queued first.
     Hold {
-        /// Number of missing requests.
+        /// The number of missing requests.
         missing: u32,
     },
 }
@@ -82,9 +82,9 @@ pub enum RequestWaitReason {
 /// Counts of the instances by state.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct InstanceStateCounts {
-    /// Total number of instances.
+    /// The total number of instances.
     pub total: usize,
-    /// Number of instances that are executing a batch.
+    /// The number of instances that are executing a batch.
     pub busy: usize,
     /// The start time of the batch that has been executing longest.
     pub busy_since: Option<Time>,
@@ -135,14 +135,14 @@ pub struct SequenceBatcherStatus {
     /// Slots that are occupied by a sequence, ordered by instance and number, limited to the first
     /// [`SchedulerStatus::ROWS_MAX`].
     pub slots: Vec<SequenceSlotStatus>,
-    /// Number of slots that are occupied by a sequence.
+    /// The number of slots that are occupied by a sequence.
     pub taken_slots: u64,
-    /// Number of free slots.
+    /// The number of free slots.
     pub free_slots: u64,
     /// Sequences that wait for a slot, in order, limited to the first
     /// [`SchedulerStatus::ROWS_MAX`].
     pub backlog: Vec<WaitingSequenceStatus>,
-    /// Number of sequences in the backlog.
+    /// The number of sequences in the backlog.
     pub backlogged: usize,
 }
 
@@ -155,7 +155,7 @@ pub struct SequenceSlotStatus {
     pub slot: u32,
     /// The sequence in the slot.
     pub sequence: SequenceKey,
-    /// Number of the sequence's waiting requests.
+    /// The number of the sequence's waiting requests.
     pub waiting: usize,
     /// The reason why the sequence waits.
     pub waits_for: SequenceSlotWaitReason,
@@ -189,7 +189,7 @@ pub enum SequenceSlotWaitReason {
 pub struct WaitingSequenceStatus {
     /// The sequence.
     pub sequence: SequenceKey,
-    /// Number of the sequence's requests so far.
+    /// The number of the sequence's requests so far.
     pub waiting: usize,
     /// The time at which the sequence fails; `None` means never.
     pub fails_at: Option<Time>,

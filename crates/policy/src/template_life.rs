@@ -1,7 +1,9 @@
-//! The life of a template: a process that forks workers so that they start almost instantly.
+//! The lifecycle of a template, which is a process that forks workers so that they start almost
+//! instantly.
 //!
-//! Workers can always be started without a template, but that takes longer. [`ForkTemplateLifecycle`]
-//! decides when a template is worth another try; its driver owns the process.
+//! Workers can always be started without a template, but that takes longer.
+//! [`ForkTemplateLifecycle`] decides when a template is worth another try; its driver owns the
+//! process.
 //!
 //! - A template is started when the first worker needs it. A template that ends or hangs, or that
 //!   forks a worker that doesn't respond, is given up. Workers then start without a template for a
@@ -21,7 +23,7 @@ const TEMPLATE_PAUSE_MIN_NS: u64 = 1_000_000_000;
 /// The maximum pause.
 const TEMPLATE_PAUSE_MAX_NS: u64 = 300_000_000_000;
 
-/// An event in the life of a template.
+/// An event in a template's lifecycle.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ForkTemplateEvent {
     /// A worker forked by the template responds.
@@ -32,7 +34,7 @@ pub enum ForkTemplateEvent {
     Unsuitable,
 }
 
-/// The life of the successive templates of one environment.
+/// The lifecycle of the successive templates of one environment.
 #[derive(Clone, Debug, Default)]
 pub struct ForkTemplateLifecycle {
     failures_in_a_row: u32,

@@ -8,19 +8,19 @@ impl Time {
     /// The end of time, which is never reached: a deadline that saturates here is no deadline.
     pub const MAX: Time = Time(u64::MAX);
 
-    /// This time plus `nanoseconds`, at most [`Time::MAX`].
+    /// Returns this time plus `nanoseconds`, at most [`Time::MAX`].
     #[must_use]
     pub fn saturating_add(self, nanoseconds: u64) -> Time {
         Time(self.0.saturating_add(nanoseconds))
     }
 
-    /// The nanoseconds from `earlier` to this time, or 0 if `earlier` is later.
+    /// Returns the nanoseconds from `earlier` to this time, or 0 if `earlier` is later.
     #[must_use]
     pub fn saturating_since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// This time plus `nanoseconds`, or `None` if that time is never reached.
+    /// Returns this time plus `nanoseconds`, or `None` if that time is never reached.
     pub(crate) fn deadline_after(self, nanoseconds: u64) -> Option<Time> {
         let deadline = self.saturating_add(nanoseconds);
         (deadline != Time::MAX).then_some(deadline)

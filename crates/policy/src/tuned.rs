@@ -1,5 +1,5 @@
 //! All constants of the schedulers that learn execution costs, each with its trade-off and, if
-//! there is a record of it, the experiment that determined it.
+//! recorded, the experiment that determined it.
 //!
 //! The constants are the same for every model, so that models need no tuning. Table sizes that
 //! affect no decision stay next to their tables.
@@ -12,8 +12,8 @@ use crate::units::Speed;
 
 // # What is learned
 
-/// The number of latest durations kept for each size or class. With more of them, estimates follow
-/// changes of the machine later; with fewer, a single slow execution moves them.
+/// The number of latest durations kept for each size or class. With more durations, estimates take
+/// longer to follow changes of the machine; with fewer, a single slow execution distorts them.
 pub(crate) const SAMPLES: usize = 16;
 
 /// The number of durations from which a size or class counts as known.
@@ -39,7 +39,7 @@ pub(crate) const LATEST_SHARE: f64 = 1.0 / 16.0;
 pub(crate) const MARGINAL: std::ops::RangeInclusive<f64> = 0.5..=1.5;
 
 /// The number of executions per block. The largest excess over the estimate is kept for each block,
-/// and the second largest of these is what executions rarely exceed.
+/// and executions rarely exceed the second largest of these values.
 pub(crate) const BLOCK_EXECUTIONS: u32 = 32;
 /// The number of blocks.
 pub(crate) const BLOCKS: usize = 8;
@@ -61,12 +61,12 @@ pub(crate) const LOOK_AHEAD_PADDED: usize = 64;
 /// determined by measurements.
 pub(crate) const PASSED_OVER_MAX: u32 = 16;
 
-/// The minimum speedup of an instance for which a batch grows, passes over requests or is waited
-/// for. Smaller differences are noise.
+/// The minimum instance speedup that justifies growing a batch, passing over requests or waiting
+/// for a batch. Smaller differences are noise.
 pub(crate) const WORTH_IT: f64 = 1.01;
 
-/// The minimum speedup of a padded batch with several requests over executing them one by one,
-/// because estimates are off by a few per cent.
+/// The minimum speedup of a padded batch with several requests over executing them one by one. A
+/// smaller gain could be an error, because estimates are off by a few per cent.
 pub(crate) const GAIN_MIN: Speed = Speed(1.04);
 
 /// The maximum ratio of a padded batch's elements to those of its requests, whose memory is
@@ -77,27 +77,29 @@ pub(crate) const PADDED_MAX: f64 = 8.0;
 pub(crate) const TRIES: usize = 3;
 
 /// The share of its wait by which a request may be delayed for any padded batch. Estimates are off
-/// by as much, and without it no batch would ever be tried if all requests arrive at once.
+/// by about this share, and without it no batch would ever be tried if all requests arrived at
+/// once.
 pub(crate) const GRACE: f64 = 0.03;
 
 /// The additional delay allowed for a padded batch that is faster than its requests one by one, as
 /// a multiple of the share by which it is faster.
 pub(crate) const GRACE_FOR_GAIN: f64 = 2.0;
 
-/// The speedup from which a padded batch may delay its own requests.
+/// The minimum speedup with which a padded batch may delay its own requests.
 pub(crate) const PAYS: Speed = Speed(1.10);
 
 // # Deadlines and the load
 
-/// The number of latest arrivals that determine the rate. A burst shows after some of them.
+/// The number of latest arrivals that determine the rate. A burst becomes visible after some of
+/// them.
 pub(crate) const ARRIVALS: usize = 64;
 
 /// The factor by which batches are larger than the arrivals demand, so that a queue that has grown
 /// shrinks again.
 pub(crate) const CATCH_UP: f64 = 1.05;
 
-/// The decision to wait is reconsidered after the expected time until the missing requests arrive,
-/// multiplied by this factor. If none arrived, the rate has fallen by then.
+/// A decision to wait is reconsidered after the expected time until the missing requests arrive,
+/// multiplied by this factor. If none have arrived by then, the rate has fallen.
 pub(crate) const PATIENCE: f64 = 2.0;
 
 /// The initial number of refusals per probe. This limits the cost of a wrong estimate; it wasn't

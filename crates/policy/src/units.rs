@@ -32,25 +32,26 @@ const NS_PER_SECOND: f64 = 1e9;
 pub(crate) struct Rows(pub(crate) u64);
 
 impl Rows {
-    /// The product of rows and their length. Without elements, the product counts as one element.
+    /// Returns the product of rows and their length. Without elements, the product counts as one
+    /// element.
     #[inline]
     pub(crate) fn of_length(self, length: Length) -> Elements {
         Elements(self.0.saturating_mul(u64::from(length.0)).max(1))
     }
 
-    /// The rate of instances that execute this many rows in this time.
+    /// Returns the rate of instances that execute this many rows in this time.
     #[inline]
     pub(crate) fn per_ns(self, duration_ns: f64) -> RowRate {
         RowRate { per_second: self.as_f64() * NS_PER_SECOND / duration_ns }
     }
 
-    /// The same rows on each of `count` instances.
+    /// Returns the total if each of `count` instances has this many rows.
     #[inline]
     pub(crate) fn on_each_of(self, count: usize) -> Rows {
         Rows(self.0.saturating_mul(count as u64))
     }
 
-    /// The number of full batches of these rows, and the remaining rows.
+    /// Returns the number of full batches of these rows, and the remaining rows.
     #[inline]
     pub(crate) fn in_batches_of(self, full: Rows) -> (u64, Rows) {
         (self.0 / full.0, Rows(self.0 % full.0))
@@ -61,7 +62,7 @@ impl Rows {
         Rows(self.0.saturating_sub(other.0))
     }
 
-    /// The rows as a plain number, for actions and tables.
+    /// Returns the rows as a plain number, for actions and tables.
     #[inline]
     pub(crate) fn as_u32(self) -> u32 {
         u32::try_from(self.0).unwrap_or(u32::MAX)
@@ -111,19 +112,19 @@ pub(crate) struct Length(pub(crate) u32);
 pub(crate) struct Elements(pub(crate) u64);
 
 impl Elements {
-    /// The maximum number of rows of this length that have at most this many elements.
+    /// Returns the maximum number of rows of this length that have at most this many elements.
     #[inline]
     pub(crate) fn rows_of(self, length: Length) -> Rows {
         Rows(self.0 / u64::from(length.0.max(1)))
     }
 
-    /// The mean number of elements per row.
+    /// Returns the mean number of elements per row.
     #[inline]
     pub(crate) fn per_row(self, rows: Rows) -> f64 {
         self.as_f64() / rows.0.max(1) as f64
     }
 
-    /// The ratio of these elements to others.
+    /// Returns the ratio of these elements to the others.
     #[inline]
     pub(crate) fn ratio_to(self, others: Elements) -> f64 {
         self.as_f64() / others.0.max(1) as f64
@@ -176,25 +177,25 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// The work of a request that takes this long when executed alone.
+    /// Returns the work of a request that takes this long when executed alone.
     #[inline]
     pub(crate) fn alone(duration_ns: f64) -> Work {
         Work { ns: duration_ns }
     }
 
-    /// The speed of a batch that completes this work in this time.
+    /// Returns the speed of a batch that completes this work in this time.
     #[inline]
     pub(crate) fn over(self, duration_ns: f64) -> Speed {
         Speed(self.ns / duration_ns.max(1.0))
     }
 
-    /// The time that the work takes at this speed.
+    /// Returns the time that the work takes at this speed.
     #[inline]
     pub(crate) fn ns_at(self, speed: Speed) -> f64 {
         self.ns / speed.0
     }
 
-    /// The time that the work takes if it is executed one by one.
+    /// Returns the time that the work takes if it is executed one by one.
     #[inline]
     pub(crate) fn one_by_one_ns(self) -> f64 {
         self.ns
@@ -229,25 +230,25 @@ impl Speed {
     /// The speed of executing requests one by one.
     pub(crate) const ONE: Speed = Speed(1.0);
 
-    /// The speed that each of `count` instances must have.
+    /// Returns the speed that each of `count` instances must have.
     #[inline]
     pub(crate) fn on_each_of(self, count: usize) -> Speed {
         Speed(self.0 / count.max(1) as f64)
     }
 
-    /// The lower of two speeds.
+    /// Returns the lower of two speeds.
     #[inline]
     pub(crate) fn min(self, other: Speed) -> Speed {
         Speed(self.0.min(other.0))
     }
 
-    /// The time that a batch saves, as a share of its duration.
+    /// Returns the time that a batch saves, as a share of its duration.
     #[inline]
     pub(crate) fn gain(self) -> f64 {
         self.0 - 1.0
     }
 
-    /// The work completed at this speed in this time.
+    /// Returns the work completed at this speed in this time.
     #[inline]
     pub(crate) fn during(self, duration_ns: f64) -> Work {
         Work { ns: self.0 * duration_ns }
@@ -271,7 +272,7 @@ pub(crate) struct RowRate {
 }
 
 impl RowRate {
-    /// A rate of no rows.
+    /// Zero rows per second.
     pub(crate) const ZERO: RowRate = RowRate { per_second: 0.0 };
 
     #[inline]
@@ -279,7 +280,7 @@ impl RowRate {
         RowRate { per_second: rows }
     }
 
-    /// The time in which this many rows arrive.
+    /// Returns the time in which this many rows arrive.
     #[inline]
     pub(crate) fn ns_for(self, rows: Rows) -> f64 {
         rows.as_f64() * NS_PER_SECOND / self.per_second

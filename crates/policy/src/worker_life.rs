@@ -1,8 +1,8 @@
-//! The life of a worker process: when it is restarted, given up and ended.
+//! The lifecycle of a worker process: when it is restarted, given up and ended.
 //!
-//! A worker serves one instance of a model. [`WorkerProcessLifecycle`] decides what to do about the worker; its
-//! driver owns the process and performs the actions (`backend-python/supervisor.rs`, which
-//! describes the protocol of a worker's death).
+//! A worker serves one instance of a model. [`WorkerProcessLifecycle`] decides what to do about the
+//! worker; its driver owns the process and performs the actions (`backend-python/supervisor.rs`,
+//! which describes the protocol for a worker's death).
 //!
 //! - A lost worker is given up exactly once, and its requests fail. A worker that breaks the rules
 //!   or takes too long is killed immediately. A worker that closes its sockets gets a moment to end
@@ -30,10 +30,10 @@ pub const PAUSE_MIN_NS: u64 = 100_000_000;
 pub const PAUSE_MAX_NS: u64 = 30_000_000_000;
 /// The longest pause during which requests wait.
 pub const SHORT_PAUSE_NS: u64 = 1_000_000_000;
-/// The serving time with which a worker makes up for one earlier end.
+/// The serving time that makes up for one earlier end.
 pub const FORGIVENESS_NS: u64 = 250_000_000;
 
-/// An event in the life of a worker.
+/// An event in a worker's lifecycle.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerProcessEvent {
     /// The requested start succeeded.
@@ -91,17 +91,17 @@ pub enum WorkerProcessAwaits {
     Pause,
     /// The end of a start.
     Start,
-    /// Nothing, because the worker's life is over.
+    /// Nothing, because the worker's lifecycle is over.
     Over,
 }
 
-/// The life of the successive workers of one instance.
+/// The lifecycle of the successive workers of one instance.
 #[derive(Clone, Debug)]
 pub struct WorkerProcessLifecycle {
     state: WorkerState,
     /// The time that finalization may take.
     finalize_ns: u64,
-    /// Number of ends and failed starts that haven't been made up for.
+    /// The number of ends and failed starts that haven't been made up for.
     ended_in_a_row: u32,
     has_start_failed: bool,
     is_stopping: bool,
@@ -129,7 +129,7 @@ enum WorkerState {
     Over,
 }
 
-/// The extent to which a process was urged to end.
+/// The stage of ending a process.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum EndStage {
     /// The process may end by itself until this time.
@@ -144,7 +144,7 @@ enum EndStage {
 }
 
 impl WorkerProcessLifecycle {
-    /// Creates the life of a worker that serves from now on.
+    /// Creates the lifecycle of a worker that serves from now on.
     #[must_use]
     pub const fn new_serving(now: Time, finalize_ns: u64) -> Self {
         Self {
@@ -156,7 +156,7 @@ impl WorkerProcessLifecycle {
         }
     }
 
-    /// The worker's current state as seen by a request.
+    /// Returns the worker's current state as seen by a request.
     #[must_use]
     pub const fn status(&self) -> WorkerProcessStatus {
         match self.state {
@@ -170,7 +170,7 @@ impl WorkerProcessLifecycle {
         }
     }
 
-    /// The events that the driver waits for.
+    /// Returns the events that the driver waits for.
     #[must_use]
     pub const fn awaited_events(&self) -> WorkerProcessAwaits {
         match self.state {
@@ -184,7 +184,8 @@ impl WorkerProcessLifecycle {
         }
     }
 
-    /// The time of the next change that time alone causes: a [`WorkerProcessEvent::Tick`] is due then.
+    /// Returns the time of the next change that time alone causes: a [`WorkerProcessEvent::Tick`]
+    /// is due then.
     #[must_use]
     pub const fn next_wakeup(&self) -> Option<Time> {
         match self.state {
@@ -338,7 +339,7 @@ impl WorkerProcessLifecycle {
         self.state = WorkerState::Pausing { until, is_short: pause_ns <= SHORT_PAUSE_NS };
     }
 
-    /// The pause before the next start.
+    /// Returns the pause before the next start.
     fn pause_ns(&self) -> u64 {
         let Some(doublings) = self.ended_in_a_row.checked_sub(STARTS_AT_ONCE.saturating_add(1))
         else {
@@ -349,7 +350,7 @@ impl WorkerProcessLifecycle {
     }
 }
 
-/// Urges a process that has used up its time.
+/// Urges a process to end once it has used up its time.
 fn urge(now: Time, urgency: EndStage, actions: &mut Vec<WorkerProcessAction>) -> EndStage {
     match urgency {
         EndStage::Left { until } if now >= until => {
@@ -374,7 +375,7 @@ mod tests {
 
     const FINALIZE_NS: u64 = 30_000_000_000;
 
-    /// A worker life with a clock that advances only on request.
+    /// A worker lifecycle with a clock that advances only on request.
     struct Script {
         life: WorkerProcessLifecycle,
         now: Time,

@@ -1,4 +1,4 @@
-//! A batching decision, and the conditions other than the queue that it depends on.
+//! A batching decision, and the conditions apart from the queue that affect it.
 
 use crate::batch::CloseReason;
 use crate::time::Time;
@@ -10,25 +10,25 @@ pub(crate) enum BatchDecision {
     Empty,
     /// The first `requests` requests are dispatched now, with a total of `rows` rows.
     Close {
-        /// Number of requests.
+        /// The number of requests.
         requests: usize,
-        /// Total number of rows.
+        /// The total number of rows.
         rows: u32,
-        /// The reason why the batch ends here and now.
+        /// The reason why the batch ends at this point.
         reason: CloseReason,
     },
     /// The batch may grow until a deadline; `None` means no deadline.
     Wait {
         /// The time at which the batch is dispatched as is.
         until: Option<Time>,
-        /// Number of waiting rows.
+        /// The number of waiting rows.
         rows: u32,
         /// The next preferred size, at which the batch would be dispatched immediately.
         next_preferred: u32,
     },
 }
 
-/// The scheduler's intake: it either accepts further requests or not.
+/// The state of the scheduler's intake, which either accepts further requests or doesn't.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Intake {
     /// Requests may arrive, so waiting for them can pay off.

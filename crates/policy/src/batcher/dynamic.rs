@@ -32,8 +32,8 @@ pub(crate) struct DynamicBatcher<S = NoBatchStrategy> {
     max_batch_size: u64,
     /// Preferred sizes: ascending, unique, non-empty and at most `max_batch_size`.
     preferred_sizes: Vec<u64>,
-    /// The reason reported when a batch of a preferred size closes. Without preferred sizes, the
-    /// maximum is the only one.
+    /// The reason reported when a batch of a preferred size closes. If no preferred sizes are
+    /// configured, the maximum batch size is the only one.
     preferred_reason: CloseReason,
     max_queue_delay_ns: u64,
     candidate: BatchCandidate,
@@ -130,7 +130,7 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
         }
     }
 
-    /// A batcher that makes each request a batch of its own.
+    /// Creates a batcher that puts each request in a batch of its own.
     pub(crate) fn one_request_per_batch() -> Self {
         let mut batcher = Self::new(1, &DynamicBatcherSpec::default());
         batcher.preferred_reason = CloseReason::Unbatched;
@@ -182,8 +182,9 @@ impl<S: BatchStrategy> DynamicBatcher<S> {
         }
     }
 
-    /// The reason why a batch with this many rows is dispatched immediately: either it has a
-    /// preferred size, or its next request would exceed the largest one, which may be the maximum.
+    /// Returns the reason why a batch with this many rows is dispatched immediately: either it has
+    /// a preferred size, or its next request would exceed the largest one, which may be the
+    /// maximum.
     fn reason_for_size(&self, rows: u64) -> CloseReason {
         let is_preferred = self.preferred_sizes.binary_search(&rows).is_ok();
         let may_exceed = self.largest_preferred() < self.max_batch_size;
@@ -266,7 +267,7 @@ impl Prefix {
     }
 }
 
-/// Converts the row count of a batch, which is at most the maximum or that of one request.
+/// Converts a batch's row count, which is at most the maximum or the row count of a single request.
 fn rows_of_a_batch(rows: u64) -> u32 {
     u32::try_from(rows).expect("a candidate is bounded by the maximum or is one request")
 }
@@ -356,8 +357,8 @@ mod tests {
         settings.check("A4@0 A3@0 A4@0", 0, "2 requests, 7 rows: max_size");
     }
 
-    /// The largest preferred size reached is dispatched, even immediately. Sizes 4 and 8 are preferred,
-    /// and the maximum is 8.
+    /// The largest preferred size reached is dispatched, even immediately. Sizes 4 and 8 are
+    /// preferred, and the maximum is 8.
     #[test]
     // row: DYN-04
     fn a_preferred_size_is_dispatched_when_it_is_reached() {
@@ -411,8 +412,8 @@ mod tests {
         settings.check("A1@0 B1@0 B1@0", 0, "1 requests, 1 rows: shape");
     }
 
-    /// The next request would exceed the largest preferred size, so the batch before it is dispatched
-    /// although its own size isn't preferred.
+    /// The next request would exceed the largest preferred size, so the batch before it is
+    /// dispatched although its own size isn't preferred.
     #[test]
     fn a_request_that_exceeds_the_largest_preferred_size_closes_the_batch() {
         let settings = Settings { max: 8, preferred: &[4], delay: 100 };

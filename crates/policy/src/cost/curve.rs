@@ -64,7 +64,7 @@ impl SizeClass {
 }
 
 impl CostCurve {
-    /// A curve without any known execution.
+    /// Creates a curve without any known execution.
     pub(super) fn new(max_rows: Rows) -> Self {
         let max_rows = max_rows.max(Rows(1));
         let class = |index| {
@@ -90,14 +90,14 @@ impl CostCurve {
         self.estimate_all();
     }
 
-    /// The estimate for this many rows, or `None` until something has executed.
+    /// Returns the estimate for this many rows, or `None` until something has executed.
     pub(crate) fn estimate(&self, rows: Rows) -> Option<Estimate> {
         let typical_ns = *self.typical_ns.get(self.index_of(rows))?;
         Some(Estimate { typical_ns, cautious_ns: self.spread.cautious(typical_ns) })
     }
 
-    /// The largest number of rows whose execution probably ends within this time, at least one.
-    /// Returns `None` until something has executed.
+    /// Returns the largest number of rows whose execution probably ends within this time, at least
+    /// one. Returns `None` until something has executed.
     pub(crate) fn rows_within(&self, time_ns: u64) -> Option<Rows> {
         let fits = |typical: &u64| self.spread.cautious(*typical) <= time_ns;
         let fitting = self.typical_ns.partition_point(fits);
@@ -105,8 +105,8 @@ impl CostCurve {
         (!self.typical_ns.is_empty()).then_some(last.rows)
     }
 
-    /// The number of rows per batch with which `lanes` instances keep up with the arrivals. Returns
-    /// `None` until something has executed.
+    /// Returns the number of rows per batch with which `lanes` instances keep up with the arrivals.
+    /// Returns `None` until something has executed.
     pub(crate) fn rows_for_rate(&self, arriving: RowRate, lanes: usize) -> Option<RequiredRows> {
         let mut best: Option<(Rows, RowRate)> = None;
         for (size, typical_ns) in self.sizes.iter().zip(&self.typical_ns) {
@@ -165,8 +165,8 @@ impl CostCurve {
     }
 }
 
-/// The duration of a size, interpolated between known sizes in ascending order. With only one known
-/// size, half of its duration counts as fixed.
+/// Returns the duration of a size, interpolated between known sizes in ascending order. With only
+/// one known size, half of its duration is assumed to be fixed.
 fn on_line(known: &[(u32, u64)], rows: u32) -> Option<u64> {
     let (first, last) = (*known.first()?, *known.last()?);
     if rows <= first.0 {
@@ -182,12 +182,12 @@ fn on_line(known: &[(u32, u64)], rows: u32) -> Option<u64> {
     Some(from.1.saturating_add(scale(slope_ns, rows - from.0, to.0 - from.0)))
 }
 
-/// The largest number in the same class as this one.
+/// Returns the largest number in the same class as this one.
 pub(super) fn class_end(number: u32) -> u32 {
     end_of(index_of(number))
 }
 
-/// The class index of a row or element count.
+/// Returns the class index of a row or element count.
 fn index_of(number: u32) -> usize {
     let number = number.max(1);
     if number <= EXACT_MAX {
@@ -199,7 +199,7 @@ fn index_of(number: u32) -> usize {
     (EXACT_MAX + 4 * (octave - EXACT_MAX.ilog2()) + quarter) as usize
 }
 
-/// The largest number in a class.
+/// Returns the largest number in a class.
 fn end_of(index: usize) -> u32 {
     let index = u32::try_from(index).unwrap_or(u32::MAX);
     if index < EXACT_MAX {

@@ -3,8 +3,8 @@
 //! There are two learners. Both keep the latest values for each kind of execution (`samples`) and
 //! the extent to which executions exceed their estimates (`spread`), but they fit different models.
 //! Batches of equal lengths get one curve per length, by exact size. Padded batches are rarely
-//! alike, so they share a single curve by number of elements. ARCHITECTURE.md explains why neither
-//! learner can replace the other.
+//! alike, so they share a single curve, indexed by the number of elements. ARCHITECTURE.md explains
+//! why neither learner can replace the other.
 
 mod curve;
 mod padded;
@@ -19,8 +19,8 @@ use crate::units::{Length, Rows};
 
 /// The durations of a model's executions, by request length and batch size.
 ///
-/// All rows of a batch have one length: the number of elements that a row of its variable-size
-/// inputs has. Lengths are grouped as coarsely as sizes, so there are at most 140 curves,
+/// All rows of a batch have the same length, which is the number of elements per row of the
+/// variable-size inputs. Lengths are grouped as coarsely as sizes, so there are at most 140 curves,
 /// regardless of what clients send.
 #[derive(Clone, Debug)]
 pub(crate) struct CostModel {
@@ -30,7 +30,7 @@ pub(crate) struct CostModel {
 }
 
 impl CostModel {
-    /// A cost model without any known execution, for batches of at most this many rows.
+    /// Creates a cost model without any known execution, for batches of at most this many rows.
     pub(crate) fn new(max_rows: Rows) -> Self {
         CostModel { max_rows, curves: BTreeMap::new() }
     }
@@ -43,16 +43,16 @@ impl CostModel {
         curve.observe(rows, duration_ns);
     }
 
-    /// The curve for requests of this length: that of their class or of the next longer one, which
-    /// is at least as slow. If there is neither, it is the curve of the longest known class, which
-    /// may be faster. Returns `None` until something has executed.
+    /// Returns the curve for requests of this length. It belongs to their class or to the next
+    /// longer known class, which is at least as slow. Otherwise it belongs to the longest known
+    /// class, which may be faster. Returns `None` until something has executed.
     pub(crate) fn curve(&self, length: Length) -> Option<&CostCurve> {
         let longer = self.curves.range(longest_alike(length)..).next();
         longer.or_else(|| self.curves.last_key_value()).map(|(_, curve)| curve)
     }
 }
 
-/// The largest length of the class.
+/// Returns the largest length of the class.
 fn longest_alike(length: Length) -> Length {
     Length(curve::class_end(length.0))
 }

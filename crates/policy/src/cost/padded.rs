@@ -5,20 +5,20 @@
 //! interpolated between neighbours. Differences between shapes with equal element counts are
 //! learned as a factor by length and rows, in octaves.
 //!
-//! Nothing is known beyond the largest element count executed so far. There, half of a duration
-//! counts as fixed, so that somewhat larger batches look worth trying, and the limit is a batch
-//! with twice as many elements. Batches thus grow step by step, and a size that doesn't pay off
-//! costs only a few executions.
+//! Nothing is known beyond the largest element count executed so far. Half of a larger batch's
+//! duration is assumed to be fixed, which makes somewhat larger batches look worth trying. Batches
+//! are limited to twice as many elements. Batches thus grow step by step, and a size that doesn't
+//! pay off costs only a few executions.
 
 use super::samples::Samples;
 use super::spread::ExcessSpread;
 use crate::tuned::{FORGET_EXECUTIONS_PADDED, LATEST_SHARE, MARGINAL, SHAPE_PRIOR};
 use crate::units::{Elements, Length, Rows};
 
-/// Number of element-count classes, in half octaves.
+/// The number of element-count classes, in half octaves.
 const CLASSES: usize = 64;
 
-/// Number of octaves that lengths and rows are grouped into.
+/// The number of octaves that lengths and rows are grouped into.
 const OCTAVES: usize = 20;
 
 /// Execution durations by rows and padded length.
@@ -35,7 +35,7 @@ pub(crate) struct PaddedCosts {
     executions: u64,
 }
 
-/// The factor by which a shape takes longer than other shapes with as many elements.
+/// The factor by which a shape takes longer than other shapes with the same number of elements.
 #[derive(Copy, Clone, Debug)]
 struct ShapeFactor {
     factor: f64,
@@ -78,28 +78,28 @@ impl PaddedCosts {
         self.estimate_all();
     }
 
-    /// The typical duration of an execution, in nanoseconds. Returns `None` as long as nothing is
-    /// known.
+    /// Returns the typical duration of an execution, in nanoseconds. Returns `None` as long as
+    /// nothing is known.
     pub(crate) fn estimate(&self, rows: Rows, length: Length) -> Option<f64> {
         let shape = &self.shapes[shape_index(rows, length)];
         Some(self.by_elements(rows.of_length(length).as_f64())? * shape.at(self.executions))
     }
 
-    /// A lower bound on the duration of an execution, as far as it is known. Batches that are too
-    /// large to be judged count as the largest that can be.
+    /// Returns a lower bound on an execution's duration, as far as it is known. A batch that is too
+    /// large to be judged is treated as the largest batch that can be.
     pub(crate) fn least(&self, rows: Rows, length: Length) -> Option<f64> {
         let whole = self.estimate(rows, length)?;
         let judged = rows.of_length(length).as_f64().min(self.elements_max());
         Some(whole.min(self.by_elements(judged)?))
     }
 
-    /// A duration that is rarely exceeded by executions with this typical duration.
+    /// Returns a duration that executions with this typical duration rarely exceed.
     pub(crate) fn cautious(&self, typical_ns: f64) -> f64 {
         typical_ns * self.spread.factor()
     }
 
-    /// The fastest batch of requests of this length whose execution probably ends within this time:
-    /// its rows and its duration. Returns `None` as long as nothing is known.
+    /// Returns the fastest batch of requests of this length whose execution probably ends within
+    /// this time: its rows and its duration. Returns `None` as long as nothing is known.
     pub(crate) fn fastest(
         &self,
         length: Length,
@@ -122,7 +122,7 @@ impl PaddedCosts {
         Some(best)
     }
 
-    /// Returns true if executions with at most as many elements and executions with at least as
+    /// Returns true if executions with at most this many elements and executions with at least this
     /// many have been seen.
     pub(crate) fn knows(&self, rows: Rows, length: Length) -> bool {
         let class = class_of(rows.of_length(length).as_f64());
@@ -134,8 +134,8 @@ impl PaddedCosts {
         elements.as_f64() <= self.elements_max()
     }
 
-    /// The largest number of elements for which a batch can be judged: twice that of any known
-    /// class.
+    /// Returns the largest number of elements for which a batch can be judged: twice that of any
+    /// known class.
     fn elements_max(&self) -> f64 {
         self.known.map_or(0.0, |(_, last)| 2.0 * end_of(last))
     }
@@ -157,8 +157,8 @@ impl PaddedCosts {
         Some((from + (to - from) * share) * elements)
     }
 
-    /// The time per element beyond the last known class, as a share of the time per element within
-    /// it. The share is extrapolated from the preceding octave, or is half if that octave is
+    /// Returns the time per element beyond the last known class, as a share of the time per element
+    /// within it. The share is extrapolated from the preceding octave, or is half if that octave is
     /// unknown.
     fn marginal(&self, last: usize) -> f64 {
         let from = last
@@ -187,7 +187,7 @@ impl PaddedCosts {
         }
     }
 
-    /// The nanoseconds per element of a class, if known.
+    /// Returns the nanoseconds per element of a class, if known.
     fn median(&self, class: usize) -> Option<f64> {
         let samples = &self.classes[class];
         let is_known = samples.are_known(self.executions, FORGET_EXECUTIONS_PADDED);
@@ -214,8 +214,8 @@ impl ShapeFactor {
     }
 }
 
-/// The position of a number on a scale with two steps per octave, whose midpoints lie between the
-/// steps.
+/// Returns the position of a number on a scale with two steps per octave, whose midpoints lie
+/// between the steps.
 fn place_of(elements: f64) -> f64 {
     2.0 * elements.log2()
 }

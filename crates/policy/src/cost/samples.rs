@@ -9,7 +9,7 @@ use crate::tuned::{ESTABLISHED_SAMPLES, SAMPLES};
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Samples<T> {
     values: [T; SAMPLES],
-    /// Number of values so far. Its remainder is the index of the next value.
+    /// The number of values so far. Modulo [`SAMPLES`], it is the index of the next value.
     count: usize,
     /// The execution number of the latest value.
     latest: u64,
@@ -32,7 +32,7 @@ impl<T: Copy> Samples<T> {
         self.count >= ESTABLISHED_SAMPLES && executions - self.latest <= forgotten_after
     }
 
-    /// The median of the latest values, however few or old; `None` without any.
+    /// Returns the median of the latest values, however few or old; `None` without any.
     pub(super) fn median(&self, compare: impl Fn(&T, &T) -> Ordering) -> Option<T> {
         let kept = self.count.min(SAMPLES);
         let mut sorted = self.values;

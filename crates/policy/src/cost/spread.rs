@@ -5,14 +5,14 @@ use crate::tuned::{BLOCK_EXECUTIONS, BLOCKS, EXCESS_AT_FIRST};
 
 /// The largest excesses of recent executions.
 ///
-/// Executions are grouped into blocks, and the largest excess of each block is kept. The
-/// second-largest of these excesses is the one that executions rarely exceed. A single outlier
-/// affects only one block, so it changes nothing.
+/// Executions are grouped into blocks, and the largest excess of each block is kept. Executions
+/// rarely exceed the second largest of these values. A single outlier affects only one block, so it
+/// doesn't change the result.
 #[derive(Clone, Debug)]
 pub(super) struct ExcessSpread {
     /// The largest excess of each block, in thousandths of the estimate.
     blocks: [u32; BLOCKS],
-    /// Number of executions in the current, incomplete block, which is stored first.
+    /// The number of executions in the current, incomplete block, which is stored first.
     count: u32,
     cautious: u32,
 }
@@ -41,12 +41,12 @@ impl ExcessSpread {
         self.cautious = sorted[BLOCKS - 2];
     }
 
-    /// A duration that is rarely exceeded by executions with this typical duration.
+    /// Returns a duration that executions with this typical duration rarely exceed.
     pub(super) fn cautious(&self, typical_ns: u64) -> u64 {
         typical_ns.saturating_add(scale(typical_ns, self.cautious, 1000))
     }
 
-    /// The multiple of the typical duration that executions rarely exceed.
+    /// Returns the multiple of the typical duration that executions rarely exceed.
     pub(super) fn factor(&self) -> f64 {
         1.0 + f64::from(self.cautious) / 1000.0
     }

@@ -18,15 +18,15 @@ struct QueueLoad<'a> {
     curve: &'a CostCurve,
     /// The time at which each instance becomes free, ascending. There is at least one.
     lanes_free: &'a [Time],
-    /// Number of rows served before the request.
+    /// The number of rows served before the request.
     rows_ahead: Rows,
     /// The size of the largest batch that ends within the objective.
     full_rows: Rows,
 }
 
 impl QueueLoad<'_> {
-    /// The time at which a request with this many rows typically completes if the rows ahead of it
-    /// execute in full batches. Returns `None` as long as no cost is known.
+    /// Returns the time at which a request with this many rows typically completes if the rows
+    /// ahead of it execute in full batches. Returns `None` as long as no cost is known.
     fn answered_at(&self, rows: Rows) -> Option<Time> {
         let lanes = self.lanes_free.len() as u64;
         let (batches, rest) = self.rows_ahead.in_batches_of(self.full_rows.max(Rows(1)));
@@ -39,8 +39,8 @@ impl QueueLoad<'_> {
 }
 
 impl DeadlineChooser {
-    /// The time at which the request would typically complete. Returns `None` until something has
-    /// executed, or if there is no instance.
+    /// Returns the time at which the request would typically complete. Returns `None` until
+    /// something has executed, or if there is no instance.
     pub(super) fn answered_at(
         &mut self,
         place: QueuePlace,
@@ -95,7 +95,7 @@ impl DeadlineChooser {
         padded.answered_at(&self.lanes_free, ahead, request.rows(), request.row_length())
     }
 
-    /// Number of rows served before this place.
+    /// Returns the number of rows served before this place.
     fn rows_ahead(&self, place: QueuePlace) -> Rows {
         if self.counts_from_the_front(place) {
             return self.rows_within(..place);
@@ -103,7 +103,7 @@ impl DeadlineChooser {
         self.rows.saturating_sub(self.rows_within(place..))
     }
 
-    /// The rows served before this place, with their elements.
+    /// Returns the rows served before this place, with their elements.
     fn ahead(&self, place: QueuePlace) -> QueuedAhead {
         if self.counts_from_the_front(place) {
             return self.waiting_within(..place);
@@ -117,14 +117,14 @@ impl DeadlineChooser {
         self.order.has_without_deadline() && self.order.range(..place).nth(LOOK_AHEAD).is_none()
     }
 
-    /// Number of rows of the requests in this part of the order, counting only the first
-    /// `LOOK_AHEAD`.
+    /// Returns the number of rows of the requests in this part of the order, counting only the
+    /// first `LOOK_AHEAD`.
     fn rows_within(&self, part: impl RangeBounds<QueuePlace>) -> Rows {
         let part = self.order.range(part).take(LOOK_AHEAD);
         part.map(|(_, index)| self.entry(index).rows).sum()
     }
 
-    /// The rows in this part of the order, with their elements.
+    /// Returns the rows in this part of the order, with their elements.
     fn waiting_within(&self, part: impl RangeBounds<QueuePlace>) -> QueuedAhead {
         let mut within = QueuedAhead::default();
         for (_, index) in self.order.range(part).take(LOOK_AHEAD) {
@@ -135,8 +135,8 @@ impl DeadlineChooser {
     }
 }
 
-/// The part of a level's order whose deadlines precede this time and whose places precede this
-/// place.
+/// Returns the part of a level's order whose deadlines precede this time and whose places precede
+/// this place.
 fn due_before(time: Time, place: QueuePlace) -> std::ops::Range<QueuePlace> {
     let level = QueuePlace { deadline: Time(0), arrival: 0, ..place };
     level..QueuePlace { deadline: time.min(place.deadline), ..level }

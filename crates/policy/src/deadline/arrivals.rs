@@ -8,7 +8,7 @@ use crate::tuned::ARRIVALS;
 pub(super) struct ArrivalRate {
     /// Arrival times, each with the total amount that had arrived by then.
     latest: [(Time, u64); ARRIVALS],
-    /// Number of arrivals so far. Its remainder is the index of the next one.
+    /// The number of arrivals so far. Modulo [`ARRIVALS`], it is the index of the next arrival.
     count: usize,
     total: u64,
 }
@@ -28,7 +28,7 @@ impl ArrivalRate {
         self.count = if self.count + 1 == 2 * ARRIVALS { ARRIVALS } else { self.count + 1 };
     }
 
-    /// The amount that arrives per second, or 0 until enough arrivals have been seen.
+    /// Returns the amount that arrives per second, or 0 until enough arrivals have been seen.
     pub(super) fn per_second(&self, now: Time) -> f64 {
         if self.count < ARRIVALS {
             return 0.0;

@@ -3,15 +3,15 @@
 //! Within a level, requests are served in deadline order, the earliest first. A request is refused
 //! on arrival if its response would come too late, and refused later if it becomes hopeless while
 //! waiting, because an execution with a late result takes time away from other requests. No queue
-//! delay has to be configured. As long as the instances keep up, a batch closes when an instance is
-//! free, because waiting would only save work for which there is time anyway. Under higher load, an
-//! instance waits for enough requests to make its batch worth the time. Batch sizes follow from the
-//! deadlines and the load (`plan`).
+//! delay needs to be configured. As long as the instances keep up, a batch closes when an instance
+//! is free, because waiting would only save work for which there is time anyway. Under higher load,
+//! an instance waits for enough requests to make its batch worth the time. Batch sizes follow from
+//! the deadlines and the load (`plan`).
 //!
 //! Execution costs are learned from the times between `Dispatch` and `LaneFree`.
 //!
-//! If batches are padded, requests of different lengths share them, and work replaces rows as the
-//! unit (`padded`).
+//! With padding, requests of different lengths share batches, and work replaces rows as the unit
+//! (`padded`).
 
 mod admission;
 mod arrivals;
@@ -47,7 +47,7 @@ pub(crate) struct DeadlineChooser {
     order: ServiceOrder,
     /// The request in each entry of the queue's slab.
     entries: Vec<Option<Entry>>,
-    /// Total number of rows of the waiting requests, without padding.
+    /// The total number of rows of the waiting requests, without padding.
     rows: Rows,
     elements: Elements,
     arrivals: u64,
@@ -235,7 +235,7 @@ impl DeadlineChooser {
         self.lanes_free.sort_unstable();
     }
 
-    /// The minimum duration of the request's execution.
+    /// Returns the minimum duration of the request's execution.
     fn least_ns(&self, index: SlabIndex) -> u64 {
         let Entry { rows, length, .. } = *self.entry(index);
         match &self.costs {
@@ -247,33 +247,33 @@ impl DeadlineChooser {
         }
     }
 
-    /// The time from which the next request can no longer complete in time.
+    /// Returns the time at which it becomes impossible for the next request to complete in time.
     pub(crate) fn next_hopeless(&self) -> Option<Time> {
         self.order.next_deadline().map(|(deadline, index)| {
             Time(deadline.0.saturating_sub(self.least_ns(index))).saturating_add(1)
         })
     }
 
-    /// The time at which an instance will become free, as far as it can be predicted.
+    /// Returns the time at which an instance will become free, as far as it can be predicted.
     pub(crate) fn next_free(&self) -> Option<Time> {
         self.running.values().filter_map(|running| running.until).min()
     }
 
-    /// The next request that is too late even if it executes alone at `start`, and by how much.
-    /// Checks only the earliest deadline, which suffices if executions take equally long.
+    /// Returns the next request that is too late even if it executes alone at `start`, and its
+    /// lateness. Checks only the earliest deadline, which suffices if executions take equally long.
     pub(crate) fn next_late(&self, start: Time) -> Option<(SlabIndex, u64)> {
         let (_, index) = self.order.next_deadline()?;
         Some((index, self.lateness_ns(index, start)?))
     }
 
-    /// All late requests among those that the next plan considers, each with its lateness.
+    /// Returns all late requests among those that the next plan considers, each with its lateness.
     pub(crate) fn late_in_front(&self, now: Time) -> Vec<(SlabIndex, u64)> {
         let late = |(_, index)| Some((index, self.lateness_ns(index, now)?));
         self.order.range(..).take(LOOK_AHEAD).filter_map(late).collect()
     }
 
-    /// The delay of the request's response past its deadline if it executes alone at `start`;
-    /// `None` if the response is in time.
+    /// Returns the delay of the request's response past its deadline if it executes alone at
+    /// `start`; `None` if the response is in time.
     fn lateness_ns(&self, index: SlabIndex, start: Time) -> Option<u64> {
         let place = self.entry(index).place;
         let answered_at = start.saturating_add(self.least_ns(index));

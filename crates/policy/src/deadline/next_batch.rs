@@ -18,12 +18,13 @@ use crate::units::{RowRate, Rows, Speed};
 pub(super) enum NextBatch {
     /// Requests of one class, in service order.
     Alike(PlannedBatch),
-    /// Requests of different lengths, and the reason why the batch has no more.
+    /// Requests of different lengths, and the reason why the batch has no more requests.
     Padded(padding::PaddedChoice, CloseReason),
 }
 
 impl NextBatch {
-    /// The number of requests in the batch, their rows, and the reason why it has no more.
+    /// Returns the number of requests in the batch, their rows, and the reason why it has no more
+    /// requests.
     pub(super) fn summary(&self) -> (usize, Rows, CloseReason) {
         match self {
             NextBatch::Alike(choice) => {
@@ -116,25 +117,26 @@ impl DeadlineChooser {
         Some((NextBatch::Padded(choice, reason), window))
     }
 
-    /// The row rate that batches have to keep up with.
+    /// Returns the row rate that batches have to keep up with.
     pub(super) fn row_rate(&self, now: Time) -> RowRate {
         RowRate::per_second(self.rate.per_second(now)) * CATCH_UP
     }
 
-    /// The arriving work and rows, and the batch speed that keeps up with them.
+    /// Returns the arriving work and rows, and the batch speed that keeps up with them.
     pub(super) fn demand(&self, now: Time) -> ArrivalLoad {
         let work = Speed(self.work_rate.per_second(now) * CATCH_UP / 1e9);
         let speed = work.on_each_of(self.lanes_free.len());
         ArrivalLoad { speed, work, rows: self.row_rate(now) }
     }
 
-    /// The request that is served first.
+    /// Returns the request that is served first.
     fn first(&self) -> Option<&Entry> {
         let (_, index) = self.order.first()?;
         Some(self.entry(index))
     }
 
-    /// The requests of the most recently decided batch, in service order. They aren't removed yet.
+    /// Returns the requests of the most recently decided batch, in service order. They aren't
+    /// removed yet.
     pub(crate) fn close_batch(&mut self, now: Time, instance: InstanceId) -> Vec<SlabIndex> {
         let (chosen, running) = match self.next.take().expect("a batch was decided on") {
             NextBatch::Alike(choice) => self.close_alike(&choice, now),

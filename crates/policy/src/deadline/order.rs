@@ -27,7 +27,7 @@ pub(super) struct ServiceOrder {
     by_place: BTreeMap<QueuePlace, SlabIndex>,
     /// The requests that have a deadline, ordered only by deadline, across all levels.
     by_deadline: BTreeMap<(Time, u64), SlabIndex>,
-    /// Number of consecutive batches that passed over the requests without a deadline at their
+    /// The number of consecutive batches that passed over the requests without a deadline at their
     /// level.
     passed_over: u32,
 }
@@ -49,12 +49,12 @@ impl ServiceOrder {
         self.by_place.is_empty()
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(super) fn next_deadline(&self) -> Option<(Time, SlabIndex)> {
         self.by_deadline.first_key_value().map(|((deadline, _), index)| (*deadline, *index))
     }
 
-    /// The requests of a part of the order, in service order.
+    /// Returns the requests in a part of the order, in service order.
     pub(super) fn range<R: RangeBounds<QueuePlace>>(
         &self,
         part: R,
@@ -62,7 +62,7 @@ impl ServiceOrder {
         self.by_place.range(part).map(|(place, index)| (*place, *index))
     }
 
-    /// The request that the next batch begins with.
+    /// Returns the request that the next batch begins with.
     pub(super) fn first(&self) -> Option<(QueuePlace, SlabIndex)> {
         let first = self.range(..).next()?;
         let is_long = self.passed_over >= PASSED_OVER_MAX;
@@ -90,7 +90,7 @@ impl ServiceOrder {
         self.by_place.len() != self.by_deadline.len()
     }
 
-    /// The oldest request without a deadline at a level.
+    /// Returns the oldest request without a deadline at a level.
     fn without_deadline(&self, level: u64) -> Option<(QueuePlace, SlabIndex)> {
         if !self.has_without_deadline() {
             return None;

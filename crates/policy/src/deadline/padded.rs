@@ -1,8 +1,8 @@
 //! Padded batches of requests with different lengths that meet their deadlines.
 //!
-//! The work of a request is the duration of its execution alone. A padded batch completes the work
-//! of its requests in less time, by a factor that is called its speed. The instances are overloaded
-//! if the arriving work needs a higher speed than any batch has.
+//! A request's work is the time that it takes when it is executed alone. A padded batch completes
+//! the work of its requests in less time, by a factor that is called its speed. The instances are
+//! overloaded if the arriving work requires a higher speed than any batch reaches.
 //!
 //! While the instances aren't overloaded, the next batch contains the request with the earliest
 //! deadline. The batch grows by length (`padding`) as long as it ends before the deadlines of its
@@ -31,11 +31,11 @@ pub(super) struct ArrivalLoad {
     pub(super) rows: RowRate,
 }
 
-/// The requests that wait ahead of another one.
+/// The requests that wait ahead of another request.
 #[derive(Copy, Clone, Default, Debug)]
 pub(super) struct QueuedAhead {
     pub(super) rows: Rows,
-    /// Number of elements without padding.
+    /// The number of elements without padding.
     pub(super) elements: Elements,
 }
 
@@ -83,7 +83,7 @@ impl PaddedBatches {
         }
     }
 
-    /// The duration of a request's execution alone, or 0 as long as nothing is known.
+    /// Returns the duration of a request's execution alone, or 0 as long as nothing is known.
     pub(super) fn alone_ns(&self, rows: Rows, length: Length) -> u64 {
         self.costs.least(rows, length).unwrap_or(0.0) as u64
     }
@@ -100,7 +100,8 @@ impl PaddedBatches {
         self.passed_over[index.index()]
     }
 
-    /// The fastest batch of requests of this length. Returns `None` as long as nothing is known.
+    /// Returns the fastest batch of requests of this length. Returns `None` as long as nothing is
+    /// known.
     fn fastest(&self, length: Length) -> Option<FastestBatch> {
         let rows_max = self.bounds.rows_max(length);
         let (rows, takes_ns) = self.costs.fastest(length, rows_max, self.objective_ns)?;
@@ -108,8 +109,8 @@ impl PaddedBatches {
         Some(FastestBatch { rows, takes_ns, speed: work.over(takes_ns) })
     }
 
-    /// The time at which a request that encounters this load would typically complete. Returns
-    /// `None` as long as nothing is known.
+    /// Returns the time at which a request that encounters this load would typically complete.
+    /// Returns `None` as long as nothing is known.
     pub(super) fn answered_at(
         &self,
         lanes_free: &[Time],
@@ -137,13 +138,13 @@ impl PaddedBatches {
         Some(starts.saturating_add(own_ns as u64))
     }
 
-    /// The length of batches of these requests.
+    /// Returns the length of batches of these requests.
     fn common_length(&self, requests: QueuedAhead) -> Length {
         Length((requests.elements.per_row(requests.rows) * self.stretch) as u32)
     }
 
-    /// The duration of the fastest batch of these requests if even that batch is too slow for the
-    /// arriving work.
+    /// Returns the duration of the fastest batch of these requests if even that batch is too slow
+    /// for the arriving work.
     pub(super) fn falls_behind(&self, requests: QueuedAhead, demand: &ArrivalLoad) -> Option<u64> {
         let fastest = self.fastest(self.common_length(requests))?;
         (fastest.speed < demand.speed).then_some(fastest.takes_ns as u64)
@@ -195,7 +196,8 @@ impl PaddedBatches {
         best
     }
 
-    /// The batch with the first request that still leaves the other requests enough time.
+    /// Returns a batch that contains the first request and still leaves the other requests enough
+    /// time.
     fn choose_considerately(
         &self,
         bounds: &BatchBounds,
@@ -219,7 +221,7 @@ impl PaddedBatches {
         choice
     }
 
-    /// The latest time at which the request must start executing.
+    /// Returns the latest time at which the request must start executing.
     fn latest_start(&self, one: &FrontRequest) -> Time {
         if one.deadline == Time::MAX {
             return Time::MAX;
@@ -239,8 +241,8 @@ impl PaddedBatches {
         })
     }
 
-    /// The window of a batch that waits for more requests, if its deadlines allow it, and the
-    /// resulting speed.
+    /// Returns the window of a batch that waits for more requests, if its deadlines allow it, and
+    /// the resulting speed.
     fn wait(
         &self,
         now: Time,
@@ -267,7 +269,7 @@ impl PaddedBatches {
         Some((window, work.over(wait_ns + takes_ns)))
     }
 
-    /// The chosen requests, in service order.
+    /// Returns the chosen requests, in service order.
     pub(super) fn take_batch(&mut self, choice: &PaddedChoice) -> Vec<SlabIndex> {
         if choice.request_count() > 1 {
             let own: Elements = self.front.chosen(choice).map(FrontRequest::elements).sum();
@@ -285,7 +287,8 @@ impl PaddedBatches {
     }
 }
 
-/// The places at the front from which a batch is tried, each twice as far back as the previous one.
+/// Returns the places at the front from which a batch is tried, each twice as far back as the
+/// previous one.
 fn places(count: usize) -> impl Iterator<Item = usize> {
     let next = |place: &usize| Some((place * 2).max(place + 1));
     std::iter::successors(Some(0), next).take_while(move |place| *place < count)

@@ -50,9 +50,9 @@ pub(super) struct PlannedBatch {
 pub(super) struct WaitWindow {
     /// The time at which the batch closes as is.
     pub(super) closes: Time,
-    /// Number of rows that the batch has.
+    /// The number of rows that the batch has.
     pub(super) rows: Rows,
-    /// Number of rows at which the batch closes immediately.
+    /// The number of rows at which the batch closes immediately.
     pub(super) wanted_rows: Rows,
 }
 
@@ -130,8 +130,8 @@ impl Planner<'_> {
         best
     }
 
-    /// The window of a batch that waits until it has the wanted number of rows, if its deadlines
-    /// allow it, and the resulting rate.
+    /// Returns the window of a batch that waits until it has the wanted number of rows, if its
+    /// deadlines allow it, and the resulting rate.
     fn wait(
         &self,
         now: Time,
@@ -151,14 +151,14 @@ impl Planner<'_> {
         Some((WaitWindow { closes, rows: choice.rows, wanted_rows: wanted }, rate))
     }
 
-    /// The batch of all requests that fit, regardless of their deadlines. Used as long as no cost
-    /// is known.
+    /// Returns the batch of all requests that fit, regardless of their deadlines. Used as long as
+    /// no cost is known.
     pub(super) fn without_costs(max_rows: Rows, waiting: &[Waiting]) -> PlannedBatch {
         extend(max_rows, waiting, 0, |_, _| true)
     }
 
-    /// The largest batch that starts at this request and ends by its earliest deadline. The first
-    /// request is always included.
+    /// Returns the largest batch that starts at this request and ends by its earliest deadline. The
+    /// first request is always included.
     pub(super) fn batch_from(
         &self,
         start: Time,
@@ -195,8 +195,8 @@ fn leaves_none(choice: &PlannedBatch, waiting: &[Waiting]) -> bool {
     choice.passed_over + choice.requests == waiting.len()
 }
 
-/// Numbers of requests at the front that may be passed over: none, then one by one, and then in
-/// steps of an eighth.
+/// Returns the numbers of requests at the front that may be passed over: none, then one by one, and
+/// then in steps of an eighth.
 fn candidates(waiting: &[Waiting]) -> impl Iterator<Item = usize> {
     let next = |passed_over: &usize| Some(passed_over + 1 + passed_over / 8);
     std::iter::successors(Some(0), next).take_while(|passed_over| *passed_over < waiting.len())

@@ -1,11 +1,12 @@
-//! Probes: executions against the prediction, from which the scheduler learns that a prediction is
-//! wrong.
+//! Probes: executions of requests that are predicted to be late. They reveal wrong predictions to
+//! the scheduler.
 //!
-//! Costs are learned from executions. If the latest ones were slow, because the machine was busy or
-//! a backend was starting, all requests may look hopeless. If all of them were refused, nothing
-//! would execute and nothing new would be learned. So while nothing executes and nothing waits, one
-//! out of several refused requests is executed anyway. If it completes in time, the prediction was
-//! wrong, and the next such request is executed immediately.
+//! Costs are learned from executions. If the latest executions were slow because the machine was
+//! busy or a backend was starting, all requests may look hopeless. If the scheduler refused all of
+//! them, nothing would execute and nothing new would be learned. Therefore, while no request is
+//! executing or waiting, the scheduler executes one out of several requests that it would otherwise
+//! refuse. If it completes in time, the prediction was wrong, and the next such request is executed
+//! immediately.
 
 use crate::tuned::{REFUSALS_MAX, REFUSALS_MIN};
 

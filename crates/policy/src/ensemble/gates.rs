@@ -43,8 +43,8 @@ impl<K> StepConcurrencyLimiter<K> {
         StepConcurrencyLimiter { limit: to_usize(limit), gates: gates.collect(), order }
     }
 
-    /// Requests the start of a call. Pushes the calls that may start now, this one or others, to
-    /// `started`.
+    /// Requests that a call be started. Pushes all calls that may start now to `started`, whether
+    /// or not this call is among them.
     pub fn enter(&mut self, step: StepIndex, call: K, started: &mut Vec<K>) {
         self.gates[to_usize(step.0)].waiting.push_back(call);
         self.admit(started);
@@ -88,12 +88,12 @@ impl<K> StepConcurrencyLimiter<K> {
         downstream.iter().any(|next| self.gates[to_usize(next.0)].waiting.len() >= self.limit)
     }
 
-    /// Number of the step's calls that have started but not ended.
+    /// Returns the number of the step's calls that have started but not ended.
     pub fn started_count(&self, step: StepIndex) -> usize {
         self.gates[to_usize(step.0)].started
     }
 
-    /// Number of calls waiting for the step.
+    /// Returns the number of calls waiting for the step.
     pub fn waiting_count(&self, step: StepIndex) -> usize {
         self.gates[to_usize(step.0)].waiting.len()
     }

@@ -11,9 +11,9 @@ pub struct StepIndex(pub u32);
 /// An ensemble as described by its configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EnsembleSpec {
-    /// Number of tensors.
+    /// The number of tensors.
     pub tensors: u32,
-    /// Tensors that a request provides or omits.
+    /// Tensors that a request may provide or omit.
     pub inputs: Vec<EnsembleTensorIndex>,
     /// Tensors that a client can request.
     pub outputs: Vec<EnsembleTensorIndex>,
@@ -180,7 +180,7 @@ impl EnsembleGraph {
         Ok(())
     }
 
-    /// The steps in topological order.
+    /// Returns the steps in topological order.
     pub(super) fn order(&self) -> Result<Vec<StepIndex>, EnsembleGraphError> {
         let producers = |step: &Step| {
             let inputs = step.inputs.iter();

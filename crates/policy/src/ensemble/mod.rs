@@ -2,7 +2,8 @@
 //!
 //! A step starts as soon as all of its input tensors exist, regardless of the order of steps in the
 //! configuration. [`EnsembleGraph`] is the validated configuration, [`EnsembleRun`] tracks one
-//! request through it, and [`StepConcurrencyLimiter`] limit each step's concurrent calls across all runs.
+//! request through it, and [`StepConcurrencyLimiter`] limits each step's concurrent calls across
+//! all runs.
 //!
 //! Tensors are numbered. Their contents are cloned for each step that needs them and dropped after
 //! the last of these steps. The driver passes handles, so no element is copied.

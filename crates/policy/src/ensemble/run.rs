@@ -17,8 +17,8 @@ pub enum EnsembleAction<T> {
         call: StepCallKey,
         /// The called step.
         step: StepIndex,
-        /// The tensors of the step's inputs, in the order of its specification; `None` for an
-        /// omitted one.
+        /// The tensors for the step's inputs, in the order of its specification. An omitted tensor
+        /// is `None`.
         inputs: Vec<Option<T>>,
     },
     /// Cancel the call: its response is no longer needed.
@@ -87,8 +87,8 @@ enum RunState {
 }
 
 impl<T: Clone> EnsembleRun<T> {
-    /// Begins a request with its inputs, `None` for each one that the client omitted, and its
-    /// requested outputs. Pushes the first steps to start.
+    /// Begins a request with its inputs and its requested outputs. An input that the client omitted
+    /// is `None`. Pushes the first steps to start.
     pub fn begin(
         graph: &EnsembleGraph,
         inputs: Vec<(EnsembleTensorIndex, Option<T>)>,
@@ -188,18 +188,18 @@ impl<T: Clone> EnsembleRun<T> {
         self.finish_if_idle(graph, out);
     }
 
-    /// Number of calls that have neither finished nor failed.
+    /// Returns the number of calls that have neither finished nor failed.
     pub fn active_call_count(&self) -> usize {
         self.calls.len()
     }
 
-    /// Number of waves with tensors that a step or the response still needs. They pile up while the
-    /// decoupled steps continue.
+    /// Returns the number of waves with tensors that a step or the response still needs. These
+    /// waves pile up while the decoupled steps continue.
     pub fn pending_decoupled_responses(&self) -> usize {
         self.pending.len()
     }
 
-    /// The step of a call that has neither finished nor failed.
+    /// Returns the step of a call that has neither finished nor failed.
     pub fn step_of(&self, call: StepCallKey) -> StepIndex {
         self.call(call).step
     }
@@ -265,9 +265,9 @@ impl<T: Clone> EnsembleRun<T> {
         }
     }
 
-    /// The waves that a new tensor may complete. For a tensor that belongs to a wave, that is its
-    /// own wave. For a tensor without waves, these are all waves of the other tensors in its group,
-    /// if there are any.
+    /// Returns the waves that a new tensor may complete. For a tensor that belongs to a wave, that
+    /// is its own wave. For a tensor without waves, these are all waves of the other tensors in its
+    /// group, if there are any.
     fn candidate_waves(
         &self,
         graph: &EnsembleGraph,
@@ -285,8 +285,8 @@ impl<T: Clone> EnsembleRun<T> {
         }
     }
 
-    /// The key of a wave's tensor. A tensor that doesn't come from a decoupled step is the same in
-    /// every wave.
+    /// Returns the key of a wave's tensor. A tensor that doesn't come from a decoupled step is the
+    /// same in every wave.
     fn key(
         graph: &EnsembleGraph,
         index: EnsembleTensorIndex,

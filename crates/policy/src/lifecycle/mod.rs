@@ -1,11 +1,11 @@
 //! Model loads and unloads: decides when and in which order they happen.
 //!
-//! The inputs of [`LifecyclePlanner`] are the *desired models*: the models that shall serve, their
+//! The inputs of [`LifecyclePlanner`] are the *desired models*: the models that should serve, their
 //! revisions, and their dependencies on other models (an ensemble depends on its composing models).
 //! The outputs are loads and unloads, at most one at a time per model, and concurrent for different
-//! models. The driver reports how each ended, and the plan continues until the serving models are
-//! the desired ones. Startup, reloading, polling, client requests and failures are therefore a
-//! single case. Setting a desired model again without a change has no effect.
+//! models. The driver reports how each one ended, and the plan continues until the serving models
+//! are the desired ones. Startup, reloading, polling, client requests and failures are therefore
+//! all handled in the same way. Setting a desired model again without a change has no effect.
 //!
 //! - A model is loaded once all of its dependencies serve. A dependency that can't serve blocks the
 //!   model, and unloads it if it is serving.
@@ -49,7 +49,7 @@ pub use names::{ModelId, ModelIdsByName, can_have_namespace, model_id, name_of_m
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ModelRevision(pub u64);
 
-/// A model that shall serve.
+/// A model that should serve.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DesiredModel {
     /// The revision to load.
@@ -72,14 +72,14 @@ pub enum LoadReason {
 /// An input of a [`LifecyclePlanner`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LifecycleEvent {
-    /// The model shall serve.
+    /// The model should serve.
     SetDesired(ModelId, DesiredModel),
-    /// The model shall not serve.
+    /// The model should no longer serve.
     RemoveDesired(ModelId),
-    /// The model shall not serve, and neither shall those of its direct and indirect dependencies
+    /// The model should no longer serve, and neither should its direct and indirect dependencies
     /// that aren't desired directly and have no other dependent.
     RemoveDesiredAndUnused(ModelId),
-    /// A failed revision shall be tried again even though it hasn't changed.
+    /// A failed revision should be tried again even though it hasn't changed.
     Retry(ModelId),
     /// The load requested by [`LifecycleAction::Load`] has ended.
     Loaded(ModelId, LoadOutcome),
@@ -218,7 +218,7 @@ impl LifecyclePlanner {
         }
     }
 
-    /// The status of a model.
+    /// Returns the status of a model.
     pub fn status(&self, name: &str) -> LifecycleStatus {
         let Some(model) = self.models.get(name) else { return LifecycleStatus::Absent };
         if !model.is_settled() {
@@ -234,7 +234,7 @@ impl LifecyclePlanner {
         }
     }
 
-    /// The serving revision.
+    /// Returns the serving revision.
     pub fn serving_revision(&self, name: &str) -> Option<ModelRevision> {
         self.models.get(name).and_then(|model| model.serving)
     }
@@ -249,7 +249,7 @@ impl LifecyclePlanner {
         self.models.get(name).is_some_and(|model| model.state == LoadState::Unloading)
     }
 
-    /// The desired models.
+    /// Returns the desired models.
     pub fn desired(&self) -> impl Iterator<Item = &ModelId> {
         self.models.iter().filter(|(_, model)| model.desired.is_some()).map(|(name, _)| name)
     }
@@ -262,7 +262,7 @@ impl LifecyclePlanner {
         !self.is_pending(&name) && self.with_dependents(&name).iter().all(settled)
     }
 
-    /// The model with its direct and indirect dependencies and dependents.
+    /// Returns the model with its direct and indirect dependencies and dependents.
     pub fn related_to(&self, name: &str) -> BTreeSet<ModelId> {
         let name = ModelId::from(name);
         let mut related = self.with_dependents(&name);
@@ -276,7 +276,7 @@ impl LifecyclePlanner {
         related
     }
 
-    /// The desired models that depend directly on this one.
+    /// Returns the desired models that depend directly on this one.
     pub fn dependents_of(&self, name: &str) -> impl Iterator<Item = &ModelId> {
         let depends = move |model: &&ModelLife| {
             model.desired.as_ref().is_some_and(|desired| desired.dependencies.contains(name))
@@ -284,7 +284,7 @@ impl LifecyclePlanner {
         self.models.iter().filter(move |(_, model)| depends(model)).map(|(name, _)| name)
     }
 
-    /// The direct dependencies of a desired model.
+    /// Returns the direct dependencies of a desired model.
     pub fn dependencies_of(&self, name: &str) -> BTreeSet<ModelId> {
         let desired = self.models.get(name).and_then(|model| model.desired.as_ref());
         desired.map(|desired| desired.dependencies.clone()).unwrap_or_default()

@@ -1,9 +1,9 @@
 //! Model names and namespaces, and the resolution of names to models.
 //!
-//! With namespaces, several repositories may contain models of the same name. A model is then
+//! With namespaces, several repositories may contain models with the same name. A model is then
 //! identified by its namespace and name, `NAMESPACE::NAME`, as Triton displays it, and
-//! [`ModelIdsByName`] maps a name to its ids. A name must not contain `::` or begin with a colon, so
-//! that ids are unambiguous. Without namespaces, the id is the name.
+//! [`ModelIdsByName`] maps a name to its ids. A name must not contain `::` or begin with a colon,
+//! so that ids are unambiguous. Without namespaces, the id is the name.
 //!
 //! The names of an ensemble's composing models are resolved among the desired models. When a name
 //! starts to refer to a different model, the driver sets the ensemble desired in a new revision
@@ -17,7 +17,7 @@ pub type ModelId = std::sync::Arc<str>;
 /// The separator between namespace and name.
 const SEPARATOR: &str = "::";
 
-/// The id of a model: its name, prefixed with its namespace if it has one.
+/// Returns the id of a model: its name, prefixed with its namespace if it has one.
 #[must_use]
 pub fn model_id(namespace: Option<&str>, name: &str) -> ModelId {
     match namespace {
@@ -26,7 +26,7 @@ pub fn model_id(namespace: Option<&str>, name: &str) -> ModelId {
     }
 }
 
-/// The name part of an id with a namespace.
+/// Returns the name part of an id with a namespace.
 #[must_use]
 pub fn name_of_model_id(id: &str) -> &str {
     id.rsplit_once(SEPARATOR).map_or(id, |(_, name)| name)
@@ -60,14 +60,14 @@ impl ModelIdsByName {
         }
     }
 
-    /// All models with this name.
+    /// Returns all models with this name.
     pub fn ids_of(&self, name: &str) -> impl Iterator<Item = &ModelId> {
         self.ids.get(name).into_iter().flatten()
     }
 
-    /// The model that a model in `namespace` refers to by this name: the one in its own namespace,
-    /// or otherwise the only one. If there is no such model or more than one, returns the bare
-    /// name, which isn't the id of any model.
+    /// Returns the model that a model in `namespace` refers to by this name: the one in its own
+    /// namespace, or otherwise the only one. If there is no such model or more than one, returns
+    /// the bare name, which isn't the id of any model.
     #[must_use]
     pub fn resolve(&self, namespace: &str, name: &str) -> ModelId {
         let own = model_id(Some(namespace), name);

@@ -19,27 +19,27 @@ pub(crate) struct BatchBounds {
     budget: Elements,
     /// The time at which the batch begins, if deadlines matter.
     begins: Time,
-    /// The time by which the batch must probably have ended, for the sake of other requests.
+    /// The time by which the batch must probably have ended to leave other requests enough time.
     ends_by: Time,
 }
 
 impl BatchBounds {
-    /// The bounds of batches without deadlines.
+    /// Creates the bounds of batches without deadlines.
     pub(crate) fn new(max_rows: Rows, budget: Elements) -> Self {
         BatchBounds { max_rows, budget, begins: Time(0), ends_by: Time::MAX }
     }
 
-    /// The bounds of a batch that begins now.
+    /// Returns the bounds of a batch that begins now.
     pub(crate) fn beginning(self, now: Time) -> Self {
         BatchBounds { begins: now, ..self }
     }
 
-    /// The bounds of a batch that must have ended by this time if it has several requests.
+    /// Returns the bounds of a batch that must have ended by this time if it has several requests.
     pub(crate) fn ending_by(self, time: Time) -> Self {
         BatchBounds { ends_by: time, ..self }
     }
 
-    /// The maximum number of rows in batches of this length.
+    /// Returns the maximum number of rows in batches of this length.
     pub(crate) fn rows_max(&self, length: Length) -> Rows {
         self.max_rows.min(self.budget.rows_of(length)).max(Rows(1))
     }
@@ -85,12 +85,12 @@ pub(crate) struct PaddedChoice {
 }
 
 impl PaddedChoice {
-    /// The typical duration of the batch.
+    /// Returns the typical duration of the batch.
     pub(crate) fn takes_ns(&self) -> u64 {
         self.work.ns_at(self.speed) as u64
     }
 
-    /// Number of requests in the batch.
+    /// Returns the number of requests in the batch.
     pub(crate) fn request_count(&self) -> usize {
         self.last + 1 - self.first
     }
@@ -119,7 +119,7 @@ struct GrowingBatch {
     rows: Rows,
     length: Length,
     earliest: Time,
-    /// Number of elements of the requests without padding.
+    /// The number of elements of the requests without padding.
     own_elements: Elements,
     /// The time that the batch's requests would take one by one.
     work: Work,
@@ -184,7 +184,7 @@ pub(super) fn choose(
 }
 
 impl GrowingBatch {
-    /// The batch with one more request, or the reason why that isn't possible.
+    /// Returns the batch with one more request, or the reason why that isn't possible.
     fn with(
         &self,
         costs: &PaddedCosts,
@@ -219,7 +219,8 @@ impl GrowingBatch {
         Ok(GrowingBatch { first, last, rows, length, earliest, own_elements, work, speed })
     }
 
-    /// The reason why one more request, even of the best length, wouldn't make the batch faster.
+    /// Returns the reason why one more request, even of the best length, wouldn't make the batch
+    /// faster.
     fn check_growth(&self, costs: &PaddedCosts, bounds: &BatchBounds) -> Result<(), ChoiceEnd> {
         let one = Candidate { rows: Rows(1), length: self.length, deadline: Time::MAX };
         let larger = self.with(costs, bounds, &one, (self.first, self.last))?;

@@ -16,12 +16,12 @@ pub(crate) struct FrontRequest {
     pub(crate) rows: Rows,
     pub(crate) length: Length,
     pub(crate) deadline: Time,
-    /// Number of batches that have passed over the request.
+    /// The number of batches that have passed over the request.
     pub(crate) passed_over: u32,
 }
 
 impl FrontRequest {
-    /// The request's rows times its length.
+    /// Returns the request's rows times its length.
     pub(crate) fn elements(&self) -> Elements {
         self.rows.of_length(self.length)
     }
@@ -63,7 +63,7 @@ impl Front {
         true
     }
 
-    /// All requests at the front, in service order.
+    /// Returns all requests at the front, in service order.
     pub(crate) fn requests(&self) -> &[FrontRequest] {
         &self.requests
     }
@@ -89,12 +89,13 @@ impl Front {
         }
     }
 
-    /// The candidate index of the request at this place; `None` if it belongs to a different class.
+    /// Returns the candidate index of the request at this place; `None` if it belongs to a
+    /// different class.
     pub(crate) fn candidate_at(&self, place: usize) -> Option<usize> {
         self.sorted.iter().position(|one| one.place as usize == place)
     }
 
-    /// The batch that includes this candidate.
+    /// Returns the batch that includes this candidate.
     pub(crate) fn choose(
         &self,
         costs: &PaddedCosts,
@@ -109,12 +110,12 @@ impl Front {
         choice.request_count() == self.candidates.len()
     }
 
-    /// The requests of the batch, by length.
+    /// Returns the requests of the batch, by length.
     pub(crate) fn chosen(&self, choice: &PaddedChoice) -> impl Iterator<Item = &FrontRequest> {
         self.sorted[choice.first..=choice.last].iter().map(|one| &self.requests[one.place as usize])
     }
 
-    /// The requests that aren't in the batch.
+    /// Returns the requests that aren't in the batch.
     pub(crate) fn left_out(&self, choice: &PaddedChoice) -> impl Iterator<Item = &FrontRequest> {
         let (before, behind) = (&self.sorted[..choice.first], &self.sorted[choice.last + 1..]);
         let alike = before.iter().chain(behind).map(|one| &self.requests[one.place as usize]);
@@ -122,7 +123,8 @@ impl Front {
         alike.chain(self.requests.iter().filter(move |one| one.class != class))
     }
 
-    /// All requests at the front, in service order, each with true if the batch includes it.
+    /// Returns all requests at the front, in service order, each with true if the batch includes
+    /// it.
     pub(super) fn with_choice(
         &mut self,
         choice: &PaddedChoice,
@@ -139,8 +141,8 @@ impl Front {
         }
     }
 
-    /// The chosen requests, in service order. Calls `passed_over` for each request that a younger
-    /// one overtakes.
+    /// Returns the chosen requests, in service order. Calls `passed_over` for each request that a
+    /// younger one overtakes.
     pub(crate) fn take_batch(
         &mut self,
         choice: &PaddedChoice,

@@ -1,13 +1,13 @@
 //! Padded batching: decides which requests share a batch when their lengths differ.
 //!
 //! The next batch always contains the request that is served first. Its companions are chosen by
-//! length from the requests of its level and shape class (`choice`). The batch gets as many
-//! companions as make it faster than its requests one by one, judged by past execution costs, or
-//! none if none helps. The budget limits the number of elements in the padded batch, which is rows
-//! times length.
+//! length from the requests of its level and shape class (`choice`). The batch gets the companions
+//! that make it fastest relative to executing its requests one by one, judged by past execution
+//! costs. It gets none if none helps. The budget limits the number of elements in the padded batch,
+//! which is rows times length.
 //!
 //! A companion may be younger than other requests that fit worse. It never shares a batch with a
-//! request of a later level. A request is passed over by at most 16 batches: after that, no request
+//! request at a later level. A request is passed over by at most 16 batches: after that, no request
 //! behind it is chosen before it.
 //!
 //! If batching doesn't gain enough, the arrival order is kept (`patience`).
@@ -42,7 +42,7 @@ pub(crate) struct PaddedChooser {
     max_queue_delay_ns: u64,
     /// The request in each entry of the queue's slab.
     entries: Vec<Entry>,
-    /// The total time of the waiting requests one by one, as estimated on their arrivals.
+    /// The total time that the waiting requests would take one by one, as estimated on arrival.
     alone_ns: u64,
     costs: PaddedCosts,
     running: BTreeMap<InstanceId, Running>,
@@ -95,7 +95,8 @@ impl PaddedChooser {
         }
     }
 
-    /// The time at which an arriving request would complete if requests were executed one by one.
+    /// Returns the time at which an arriving request would complete if requests were executed one
+    /// by one.
     pub(crate) fn due_time(&self, request: &RequestInfo, now: Time, lanes: &LanePool) -> DueTime {
         let (rows, length) = (request.rows(), request.row_length());
         if !self.costs.knows(rows, length) {
@@ -183,7 +184,7 @@ impl PaddedChooser {
         BatchDecision::Close { requests, rows, reason }
     }
 
-    /// The fastest batch with the first request that doesn't delay any request too much.
+    /// Returns the fastest batch with the first request that doesn't delay any request too much.
     fn choose(&mut self, now: Time, instances: usize) -> PaddedChoice {
         let first = self.front.candidate_at(0).expect("the first request is a candidate");
         let bounds = BatchBounds::new(self.max_rows, self.budget).beginning(now);
@@ -232,7 +233,8 @@ impl PaddedChooser {
         others
     }
 
-    /// The requests of the most recently decided batch, in service order. They aren't removed yet.
+    /// Returns the requests of the most recently decided batch, in service order. They aren't
+    /// removed yet.
     pub(crate) fn close_batch(&mut self, now: Time, instance: InstanceId) -> Vec<SlabIndex> {
         let choice = self.choice.take().expect("a batch was decided on");
         let PaddedChoice { rows, length, .. } = choice;

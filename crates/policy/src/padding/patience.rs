@@ -4,12 +4,12 @@
 //! the batch ends. If batches save little time, these delays are their only effect. Each request
 //! therefore has a due time: the time at which it would complete if the requests before it were
 //! executed one by one, in arrival order. A batch may delay a request past its due time by a share
-//! of the request's wait, and this share grows with the gain of the batch. The time saved by a gain
-//! benefits the requests behind: they get ahead of their due times, so larger batches may follow.
+//! of the request's wait, and this share grows with the gain of the batch. The saved time benefits
+//! later requests: they get ahead of their due times, so larger batches may follow.
 //!
 //! A batch size that was never executed has no known gain, so its duration is assumed to be that of
 //! its requests one by one. Such a batch may delay its own requests, like a batch that pays off. If
-//! it couldn't, no larger batch would ever be tried where each execution costs the same.
+//! it couldn't, no larger batch would ever be tried if each execution costs the same.
 
 use super::choice::PaddedChoice;
 use crate::cost::PaddedCosts;
@@ -41,12 +41,12 @@ pub(super) struct DelayLimit {
     ahead_ns: u64,
     /// The total time of the requests that the batch leaves out.
     left_out_ns: u64,
-    /// The amount by which the batch delays a request too much.
+    /// The largest amount by which the batch exceeds the permitted delay of a request.
     excess_ns: u64,
 }
 
 impl DelayLimit {
-    /// A limit for a batch that begins now on one of `instances`.
+    /// Creates a limit for a batch that begins now on one of `instances`.
     pub(super) fn new(
         now: Time,
         costs: &PaddedCosts,
@@ -92,8 +92,8 @@ impl DelayLimit {
         self.excess_ns = self.excess_ns.max(excess_ns);
     }
 
-    /// The time by which a batch must end so as not to delay any of the requests too much; `None`
-    /// if this batch already ends early enough.
+    /// Returns the time by which a batch must end so as not to delay any of the requests too much;
+    /// `None` if this batch already ends early enough.
     pub(super) fn ends_by(&self) -> Option<Time> {
         let shorter_ns = self.takes_ns.saturating_sub(self.excess_ns);
         let allowed_ns = shorter_ns.min(self.takes_ns / 10 * 9);
@@ -107,8 +107,8 @@ mod tests {
     use crate::padding::choice::ChoiceEnd;
     use crate::units::{Length, Rows, Speed, Work};
 
-    /// The time by which a batch of the first two requests must end if its size is unknown. Each
-    /// request takes 10 alone and was due at some time before 1,000.
+    /// Returns the time by which a batch of the first two requests must end if its size is unknown.
+    /// Each request takes 10 alone and was due at some time before 1,000.
     fn ends_by(due: [u64; 3]) -> Option<Time> {
         let choice = PaddedChoice {
             first: 0,
@@ -128,7 +128,7 @@ mod tests {
         patience.ends_by()
     }
 
-    /// On a real machine, requests fall behind their due times. If larger batches had to keep them,
+    /// On a real machine, requests fall behind their due times. If larger batches had to meet them,
     /// none would ever be tried.
     #[test]
     fn a_batch_of_an_unknown_size_is_tried_though_it_is_late() {

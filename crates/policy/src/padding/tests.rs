@@ -9,7 +9,7 @@ use crate::{
 
 const LANE: InstanceId = InstanceId(0);
 
-/// The duration of an execution: a fixed part plus a part for each padded element.
+/// Returns the duration of an execution: a fixed part plus a part for each padded element.
 fn takes_ns(rows: u32, length: u32) -> u64 {
     2_000 + 100 * u64::from(rows) * u64::from(length)
 }
@@ -45,7 +45,7 @@ impl World {
         world
     }
 
-    /// A scheduler with known execution costs.
+    /// Creates a scheduler with known execution costs.
     fn experienced(spec: DynamicBatcherSpec, budget: u64) -> Self {
         let mut world = World::new(spec, budget);
         for length in [4, 8, 16, 32, 64, 128, 256, 512, 1024] {

@@ -7,7 +7,7 @@ use crate::time::Time;
 
 /// An item that indexes a table. Items are numbered densely from 0.
 pub(crate) trait DenseIndex: Copy + Ord + std::fmt::Debug {
-    /// The item's number.
+    /// Returns the item's number.
     fn index(self) -> usize;
 }
 
@@ -56,13 +56,13 @@ impl<P: DenseIndex> Deadlines<P> {
         }
     }
 
-    /// The item's deadline, if it has one.
+    /// Returns the item's deadline, if it has one.
     pub(crate) fn of(&self, item: P) -> Option<Time> {
         let position = self.positions.get(item.index()).copied().flatten()?;
         Some(self.heap[position].deadline)
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.first().map(|entry| entry.deadline)
     }

@@ -1,7 +1,7 @@
 //! Stage two: decides the order in which requests wait, how many may wait, and for how long.
 //!
 //! Requests of a level wait first in, first out. Levels are served strictly in order, starting with
-//! level 1. Requests whose timeouts expired under the policy DELAY are served after the others of
+//! level 1. Requests whose timeouts expired under the policy DELAY are served after the others at
 //! their level and before the next level.
 //!
 //! Any request can leave from the middle of the queue. An ordered map finds a key's slab entry
@@ -82,7 +82,7 @@ impl LevelPolicies {
 pub(crate) struct QueueFull;
 
 impl PolicyQueue {
-    /// A single level without limits, as used by the default scheduler.
+    /// Creates a single level without limits, as used by the default scheduler.
     pub(crate) fn unlimited() -> Self {
         Self::with_policies(LevelPolicies {
             priority_levels: 0,
@@ -129,13 +129,14 @@ impl PolicyQueue {
         self.indices.len()
     }
 
-    /// A counter that changes whenever the service order changes, except when a request joins at
-    /// its end. A traversal of the order can continue as long as the revision is unchanged.
+    /// Returns a counter that changes whenever the service order changes, except when a request
+    /// joins at its end. A traversal of the order can continue as long as the revision is
+    /// unchanged.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The level of requests with this priority.
+    /// Returns the level of requests with this priority.
     pub(crate) fn level_of(&self, priority: u64) -> u64 {
         self.policies.level_of(priority)
     }
@@ -209,12 +210,12 @@ impl PolicyQueue {
         }
     }
 
-    /// The slab index of a request, if it is waiting.
+    /// Returns the slab index of a request, if it is waiting.
     pub(crate) fn find(&self, key: RequestKey) -> Option<SlabIndex> {
         self.indices.get(&key).copied()
     }
 
-    /// The waiting request at an index.
+    /// Returns the waiting request at an index.
     pub(crate) fn get(&self, index: SlabIndex) -> &QueuedRequest {
         self.slab.get(index)
     }
@@ -233,12 +234,12 @@ impl PolicyQueue {
         waiting
     }
 
-    /// The next request whose timeout expired under REJECT. The caller takes it.
+    /// Returns the next request whose timeout expired under REJECT. The caller takes it.
     pub(crate) fn next_expired(&mut self, now: Time) -> Option<SlabIndex> {
         self.rejections.pop_due(now)
     }
 
-    /// Moves requests whose timeouts expired under DELAY behind the others of their level.
+    /// Moves requests whose timeouts expired under DELAY behind the others at their level.
     pub(crate) fn move_delayed(&mut self, now: Time) {
         while let Some(index) = self.delays.pop_due(now) {
             self.unlink(index);
@@ -266,22 +267,22 @@ impl PolicyQueue {
         }
     }
 
-    /// The time at which the next request is rejected.
+    /// Returns the time at which the next request is rejected.
     pub(crate) fn next_rejection(&self) -> Option<Time> {
         self.rejections.next()
     }
 
-    /// The time at which the next request is moved back.
+    /// Returns the time at which the next request is moved back.
     pub(crate) fn next_delay(&self) -> Option<Time> {
         self.delays.next()
     }
 
-    /// The request that is served first.
+    /// Returns the request that is served first.
     pub(crate) fn first(&self) -> Option<SlabIndex> {
         self.levels.values().find_map(PriorityLevel::first)
     }
 
-    /// The request that is served after this one.
+    /// Returns the request that is served after this one.
     pub(crate) fn next_after(&self, index: SlabIndex) -> Option<SlabIndex> {
         let waiting = self.slab.get(index);
         if waiting.next.is_some() {
@@ -310,7 +311,8 @@ impl PolicyQueue {
         place(one) == place(other)
     }
 
-    /// The levels with waiting requests, in service order. All of them wait for the given reason.
+    /// Returns the levels with waiting requests, in service order. All of them wait for the given
+    /// reason.
     pub(crate) fn statuses(
         &self,
         waits_for: QueueWaitReason,

@@ -36,7 +36,7 @@ pub(crate) struct QueuedRequest {
     pub(super) next: Option<SlabIndex>,
 }
 
-/// InTime → Delayed. Identifies the list, out of its level's two, that contains a request.
+/// InTime → Delayed. Identifies which of its level's two lists contains a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum LevelList {
     /// The request has time left or no limit.

@@ -1,18 +1,17 @@
-//! Execution turns of instances when the instances of all models share resources.
+//! Assigns execution turns to instances when the instances of all models share resources.
 //!
 //! A resource is a number of units that belong to the whole server or to one device. A limited
 //! instance needs some of these units while it executes. Its scheduler requests a permit when there
 //! is a batch to run, and returns the permit after the batch. No thread blocks.
 //!
 //! Permits go to the instance with the lowest share. The share is the number of executions times
-//! the priority, so an instance with priority 2 gets half as many executions as one with
-//! priority 1. Among equal shares, the instance that has waited longest goes first. As in Triton, the two
-//! steps of an instance's startup count as executions, so the turns of priorities 1 and 2 begin
-//! with two of priority 1. An instance that is new or was idle starts from the share of the other
-//! users of its resources, so that it doesn't run alone until it has caught up. A waiting instance
-//! reserves its resources: later instances don't get them even if they need fewer units, so that
-//! the waiting instance doesn't starve. Instances that need none of the reserved resources
-//! continue.
+//! the priority, so priority 2 gets half as many executions as priority 1. Among equal shares, the
+//! instance that has waited longest goes first. As in Triton, the two steps of an instance's
+//! startup count as executions, so with priorities 1 and 2, the first two turns go to priority 1.
+//! An instance that is new or was idle starts from the share of the other users of its resources,
+//! so that it doesn't run alone until it has caught up. A waiting instance reserves its resources:
+//! later instances don't get them even if they need fewer units, so that the waiting instance
+//! doesn't starve. Instances that need none of the reserved resources continue to run.
 //!
 //! # Example
 //!
@@ -35,8 +34,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of executions that a new instance starts with. Triton initializes an instance and warms
-/// it up under the rate limiter, and counts both.
+/// The number of executions that a new instance starts with. Triton initializes an instance and
+/// warms it up under the rate limiter, and counts both.
 const START_EXECUTIONS: u64 = 2;
 
 /// A resource, either named on one device or global. The driver numbers resources.
@@ -65,12 +64,12 @@ pub enum PermitEvent {
     },
 }
 
-/// The use that was made of a permit.
+/// The use of a permit.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PermitUse {
     /// A batch was executed.
     Executed,
-    /// There was no batch any more, so the permit doesn't count.
+    /// No batch was left to execute, so the permit doesn't count.
     Unused,
 }
 
@@ -130,7 +129,7 @@ impl RateLimiter {
         self.resources.entry(resource).or_default().capacity = capacity;
     }
 
-    /// The number of units of a resource.
+    /// Returns the number of units of a resource.
     pub fn capacity(&self, resource: ResourceId) -> u64 {
         self.resources.get(&resource).map_or(0, |resource| resource.capacity)
     }
@@ -219,7 +218,7 @@ impl RateLimiter {
         self.grant(granted);
     }
 
-    /// Instances that wait for a permit, the next one first.
+    /// Returns the instances that wait for a permit, the next one first.
     pub fn waiting(&self) -> impl Iterator<Item = PermitHolder> {
         self.waiting.iter().map(|waiting| waiting.name)
     }
@@ -245,9 +244,9 @@ impl RateLimiter {
         self.waiting.insert(waiting);
     }
 
-    /// The share of the other users of the instance's resources. The lowest share among these
-    /// resources is used: for the other resources, the instance may run earlier than it should, but
-    /// never too late.
+    /// Returns the share of the other users of the instance's resources. The lowest share among
+    /// these resources is used: for the other resources, the instance may run earlier than it
+    /// should, but never too late.
     fn share_of_others(&mut self, name: PermitHolder) -> u64 {
         let needs = self.holder(name).needs.clone();
         let reached = needs.iter().map(|(resource, _)| {

@@ -3,7 +3,7 @@ use super::*;
 const GPU: ResourceId = ResourceId(0);
 const DISK: ResourceId = ResourceId(1);
 
-/// Holders 0, 1, 2, … with their needs of GPU and DISK and their priorities.
+/// Creates holders 0, 1, 2, … with their needs for GPU and DISK and their priorities.
 fn limiter(gpu: u64, disk: u64, holders: &[(u64, u64, u32)]) -> RateLimiter {
     let mut limiter = RateLimiter::default();
     limiter.set_capacity(GPU, gpu);

@@ -18,7 +18,7 @@ impl Backlog {
         self.waiting.len()
     }
 
-    /// The sequence that has waited longest.
+    /// Returns the sequence that has waited longest.
     pub(super) fn first(&self) -> Option<SequenceIndex> {
         self.waiting.first_key_value().map(|(_, index)| *index)
     }
@@ -62,7 +62,7 @@ impl Backlog {
         }
     }
 
-    /// The time at which the sequence fails; `None` means never.
+    /// Returns the time at which the sequence fails; `None` means never.
     pub(super) fn failure_time(&self, index: SequenceIndex) -> Option<Time> {
         self.failure_of.get(&index).copied()
     }
@@ -71,7 +71,7 @@ impl Backlog {
         self.failures.first().map(|(deadline, _)| *deadline)
     }
 
-    /// The next sequence whose deadline has passed. It stays in the backlog.
+    /// Returns the next sequence whose deadline has passed. It stays in the backlog.
     pub(super) fn pop_failed(&mut self, now: Time) -> Option<SequenceIndex> {
         let (deadline, index) = *self.failures.first()?;
         if deadline > now {
@@ -81,7 +81,7 @@ impl Backlog {
         Some(index)
     }
 
-    /// All waiting sequences in order.
+    /// Returns all waiting sequences in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = SequenceIndex> {
         self.waiting.values().copied()
     }

@@ -115,7 +115,7 @@ enum Placement {
 /// Open → Closed → Expired.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum SequenceState {
-    /// Requests may join it.
+    /// Requests may join the sequence.
     Open,
     Closed,
     /// The sequence is iterative, and its request can no longer be rescheduled.
@@ -172,7 +172,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// Number of waiting requests.
+    /// Returns the number of waiting requests.
     pub(crate) fn queued(&self) -> usize {
         self.counts.queued_in_slots + self.counts.queued_in_backlog
     }
@@ -182,7 +182,7 @@ impl SequenceBatcher {
         self.queued() == 0 && self.counts.executing == 0
     }
 
-    /// The time of the next step if no event arrives earlier.
+    /// Returns the time of the next step if no event arrives earlier.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
         let alarm = self.wakeups.first().map(|(time, _)| *time);
         [self.backlog.next_failure(), self.idle.next(), alarm].into_iter().flatten().min()
@@ -424,7 +424,7 @@ impl SequenceBatcher {
     }
 }
 
-/// The reason why a request is refused, if it is.
+/// Returns the reason why a request is refused, or `None` if it isn't.
 fn refusal(
     position: SequencePosition,
     is_known: bool,

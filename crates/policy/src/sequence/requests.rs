@@ -43,7 +43,7 @@ pub(super) struct Requests {
     table: Vec<Option<Request>>,
 }
 
-/// The low half of a key, which is its index in the driver's slab.
+/// Returns the low half of a key, which is its index in the driver's slab.
 pub(super) fn slab_index(key: u64) -> u32 {
     (key & 0xffff_ffff) as u32
 }
@@ -152,7 +152,7 @@ impl SequenceQueue {
         removed
     }
 
-    /// The requests in order.
+    /// Returns the requests in order.
     pub(super) fn iter<'a>(
         &self,
         requests: &'a Requests,

@@ -1,8 +1,8 @@
 //! Assignment of slots to new sequences.
 //!
 //! A sequence gets the free slot with the lowest number, on the instance with the lowest id among
-//! those with that slot free. This spreads sequences over the instances and keeps batches of the
-//! direct strategy short.
+//! those where that slot is free. This spreads sequences over the instances and keeps batches of
+//! the direct strategy short.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ pub(super) struct Slot {
     pub(super) number: u32,
 }
 
-/// All slots of all instances. Memory use grows with the slots that were ever taken, not with the
-/// configured capacity, which may be huge.
+/// All slots of all instances. Memory use grows with the number of slots that have ever been taken,
+/// not with the configured capacity, which may be huge.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
-    /// Number of slots per instance.
+    /// The number of slots per instance.
     capacity: u32,
     instances: BTreeMap<InstanceId, InstanceSlots>,
     /// The lowest free slot of each instance that has one and isn't being removed.
@@ -95,23 +95,23 @@ impl Slots {
         assert!(removed.is_some_and(|slots| slots.taken.is_empty()), "{instance:?} has sequences");
     }
 
-    /// Number of the instance's slots that are occupied by a sequence.
+    /// Returns the number of the instance's slots that are occupied by a sequence.
     pub(super) fn taken(&self, instance: InstanceId) -> u32 {
         self.instances.get(&instance).map_or(0, InstanceSlots::taken)
     }
 
-    /// Number of slots that a sequence could take.
+    /// Returns the number of slots that a sequence could take.
     pub(super) fn free_count(&self) -> u64 {
         let open = self.instances.values().filter(|slots| !slots.is_closed);
         open.map(|slots| u64::from(self.capacity - slots.taken())).sum()
     }
 
-    /// Number of slots that are occupied by a sequence.
+    /// Returns the number of slots that are occupied by a sequence.
     pub(super) fn taken_count(&self) -> u64 {
         self.instances.values().map(|slots| u64::from(slots.taken())).sum()
     }
 
-    /// The sequences with their slots, ordered by instance and slot.
+    /// Returns the sequences with their slots, ordered by instance and slot.
     pub(super) fn sequences(&self) -> impl Iterator<Item = (Slot, SequenceIndex)> {
         self.instances.iter().flat_map(|(&instance, slots)| {
             let taken = slots.taken.iter();

@@ -10,7 +10,7 @@ use crate::status::{
 
 impl SequenceBatcher {
     /// Returns the status of all slots and the backlog. The cost is O(instances + reported rows).
-    /// Not for the hot path.
+    /// Not intended for the hot path.
     pub(crate) fn status(&self, lanes: &LanePool) -> SequenceBatcherStatus {
         let occupied = self.slots.sequences().take(SchedulerStatus::ROWS_MAX);
         let describe = |(slot, index)| self.slot_status(index, self.get(index), slot, lanes);
@@ -30,7 +30,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// The reason why a queued request waits.
+    /// Returns the reason why a queued request waits.
     pub(crate) fn wait_of(&self, key: RequestKey, lanes: &LanePool) -> RequestWaitReason {
         let request = self.requests.find(key).map(|found| self.requests.get(found));
         let Some(request) = request else { return RequestWaitReason::Lane };

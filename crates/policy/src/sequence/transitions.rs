@@ -71,7 +71,7 @@ impl SequenceBatcher {
         }
     }
 
-    /// Requeues the request in front of the others of its sequence.
+    /// Requeues the request ahead of the others of its sequence.
     pub(super) fn requeue(&mut self, index: SequenceIndex, request: RequestIndex, now: Time) {
         let again = self.requests.get_mut(request);
         again.state = RequestState::Queued;

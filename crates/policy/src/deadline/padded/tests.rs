@@ -6,7 +6,7 @@ use crate::spec::{
 };
 use crate::time::Time;
 
-/// The duration of an execution: a fixed part plus a part for each padded element.
+/// Returns the duration of an execution: a fixed part plus a part for each padded element.
 fn takes_ns(rows: u32, length: u32) -> u64 {
     100_000 + 1_000 * u64::from(rows) * u64::from(length)
 }
@@ -45,8 +45,8 @@ impl World {
         world
     }
 
-    /// A scheduler with known execution costs. Its first instance is busy with request 1 for 164
-    /// µs, and each further instance is busy for another 10 µs.
+    /// Creates a scheduler with known execution costs. Its first instance is busy with request 1
+    /// for 164 µs, and each further instance is busy for another 10 µs.
     fn experienced(instances: u32) -> Self {
         let mut world = World::new(instances);
         for length in [4, 8, 16, 32, 64, 128, 256, 512, 1024] {
@@ -107,7 +107,7 @@ impl World {
         Some(ended.keys)
     }
 
-    /// The batches in the order in which they end.
+    /// Returns the batches in the order in which they end.
     fn batches(&mut self) -> Vec<Vec<u64>> {
         std::iter::from_fn(|| self.finish()).collect()
     }
