@@ -160,7 +160,7 @@ fn resting(live: u32) -> f64 {
     })
 }
 
-/// Process memory per live sequence with a request, in bytes.
+/// Measures the process memory per live sequence with a request, in bytes.
 fn bytes(live: u32) -> Option<f64> {
     let before = resident_bytes()?;
     let driver = started(oldest(live), false, live, false);
@@ -169,7 +169,7 @@ fn bytes(live: u32) -> Option<f64> {
     Some(after.saturating_sub(before) as f64 / f64::from(live))
 }
 
-/// Resident memory of this process, if the kernel reports it.
+/// Returns the resident memory of this process, if the kernel reports it.
 fn resident_bytes() -> Option<u64> {
     const PAGE: u64 = 4096;
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;

@@ -1,4 +1,4 @@
-//! The checks and the naive scheduler for either kind of scheduler.
+//! The checks and the naive scheduler for both kinds of schedulers.
 
 use galatea_policy::{SchedulerEvent, Time};
 
@@ -55,7 +55,7 @@ impl Checker {
         }
     }
 
-    /// Number of waiting requests.
+    /// Returns the number of waiting requests.
     pub(crate) fn queued(&self) -> usize {
         match self {
             Checker::Stateless(ledger) => ledger.waiting.len(),

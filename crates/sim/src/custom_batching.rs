@@ -13,14 +13,14 @@ pub struct WeightLimitBatching {
 }
 
 impl WeightLimitBatching {
-    /// The weight of a request: 1, 2 or 3.
+    /// Returns the weight of a request: 1, 2 or 3.
     fn weight(request: RequestKey) -> u64 {
         1 + request.0 % 3
     }
 
-    /// The maximum number of requests in a batch, counted from the first one. The first request
-    /// always executes, even above the limit; in that case its weight isn't counted because the
-    /// request was refused.
+    /// Returns the maximum number of requests in a batch, counted from the first one. The first
+    /// request always executes, even above the limit; in that case its weight isn't counted because
+    /// the request was refused.
     pub(crate) fn batch_len_max(self, requests: impl Iterator<Item = RequestKey>) -> usize {
         let mut weight = 0;
         let mut count = 0;
@@ -35,7 +35,7 @@ impl WeightLimitBatching {
         count
     }
 
-    /// The same rule as a strategy for the scheduler.
+    /// Returns the same rule as a strategy for the scheduler.
     pub(crate) const fn strategy(self) -> WeightLimit {
         WeightLimit { limit: self.limit, open_batch: None }
     }

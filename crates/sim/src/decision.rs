@@ -14,7 +14,7 @@ pub enum SchedulerDecision {
         instance: InstanceId,
         /// The entries in row order.
         entries: Vec<BatchEntry>,
-        /// Total number of rows of all entries, as reported by the scheduler.
+        /// The total number of rows of all entries, as reported by the scheduler.
         rows: u32,
         /// The reason why the batch was closed at that time.
         reason: CloseReason,
@@ -32,7 +32,7 @@ pub enum SchedulerDecision {
 }
 
 impl SchedulerDecision {
-    /// The decision, or `None` if the action concerns a permit and is recorded by a
+    /// Returns the decision, or `None` if the action concerns a permit and is recorded by a
     /// [`PermitLedger`].
     ///
     /// [`PermitLedger`]: crate::permit_ledger::PermitLedger

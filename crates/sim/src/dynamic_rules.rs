@@ -1,5 +1,5 @@
-//! The rules of dynamic batching, twice: as checks of batches and of waiting requests
-//! ([`DynamicRules`]), and as a naive batcher ([`NaiveBatcher`]), from which the oracles are made.
+//! The rules of dynamic batching in two forms: as checks of batches and of waiting requests
+//! ([`DynamicRules`]), and as a naive batcher ([`NaiveBatcher`]), from which the oracles are built.
 //! They apply to stateless models and, per instance, to sequences with the oldest strategy.
 //!
 //! The two share only the trait [`QueuedRequest`]: neither calls the other or reads its settings,
@@ -25,7 +25,7 @@ pub(crate) trait QueuedRequest {
     fn key(&self) -> RequestKey;
     fn rows(&self) -> u64;
     fn shape_class(&self) -> ShapeClassId;
-    /// The time at which the request's delay begins.
+    /// Returns the time at which the request's delay begins.
     fn since(&self) -> Time;
 }
 
@@ -84,7 +84,7 @@ impl DynamicRules {
         self.preferred.contains(&rows_of(batch))
     }
 
-    /// The number of requests at the front that could form one batch.
+    /// Returns the number of requests at the front that could form one batch.
     fn batch_len_max<W: QueuedRequest>(&self, order: &[&W]) -> usize {
         let mut rows = 0;
         let mut length = 0;
@@ -200,7 +200,8 @@ impl DynamicRules {
         Ok(())
     }
 
-    /// The time at which requests that wait for their batch to grow are dispatched as they are.
+    /// Returns the time at which requests that wait for their batch to grow are dispatched as they
+    /// are.
     pub(crate) fn dispatch_time(&self, oldest: Time) -> Option<Time> {
         Some(oldest.saturating_add(self.delay_ns)).filter(|time| *time != Time::MAX)
     }
@@ -239,8 +240,8 @@ impl NaiveBatcher {
         NaiveBatcher { max, preferred, prefers, delay_ns: *max_queue_delay_ns, custom }
     }
 
-    /// The number of requests at the front that are dispatched now, if any, and the reason why
-    /// their batch ends.
+    /// Returns the number of requests at the front that are dispatched now, if any, and the reason
+    /// why their batch ends.
     pub(crate) fn batch<W: QueuedRequest>(
         &self,
         pending: &[W],
@@ -294,8 +295,8 @@ impl NaiveBatcher {
         Some((len_max, reason))
     }
 
-    /// The time at which a request that has waited since `since` is dispatched in a batch of any
-    /// size.
+    /// Returns the time at which a request that has waited since `since` is dispatched in a batch
+    /// of any size.
     pub(crate) fn dispatch_time(&self, since: Time) -> Option<Time> {
         sum(since, self.delay_ns)
     }

@@ -18,8 +18,8 @@ struct PlainSetting {
     set: fn(&mut DynamicBatcherSpec, u64),
 }
 
-/// These settings, in the order of a trace. A trace from before a setting existed lacks it, and
-/// means the default.
+/// All plain settings, in trace order. A trace that predates a setting lacks it and uses the
+/// default.
 const PLAIN: [PlainSetting; 3] = [
     PlainSetting {
         name: "delay",

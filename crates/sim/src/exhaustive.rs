@@ -18,7 +18,7 @@ pub struct EventAlphabet {
     pub requests: Vec<RequestTemplate>,
     /// True if the first and last requests may be cancelled.
     pub cancels: bool,
-    /// Number of instances that may be added, removed and freed.
+    /// The number of instances that may be added, removed and freed.
     pub instances: u32,
     /// True if the model may unload.
     pub drains: bool,
@@ -78,13 +78,13 @@ impl RequestTemplate {
         }
     }
 
-    /// The same request with its own timeout.
+    /// Returns the same request with its own timeout.
     #[must_use]
     pub fn with_timeout(self, timeout_ns: u64) -> RequestTemplate {
         RequestTemplate { info: RequestInfo { timeout_ns, ..self.info }, ..self }
     }
 
-    /// The same request with another shape class.
+    /// Returns the same request with another shape class.
     #[must_use]
     pub fn with_shape_class(self, shape_class: u32) -> RequestTemplate {
         RequestTemplate {
@@ -170,7 +170,7 @@ impl ExploredState {
         choices
     }
 
-    /// The event for a choice and its time; `None` if the choice is impossible.
+    /// Returns the event for a choice and its time; `None` if the choice is impossible.
     fn event(&mut self, choice: Branch) -> Option<(Time, SchedulerEvent)> {
         let now = self.harness.now();
         match (choice, self.harness.next_wakeup()) {
@@ -218,7 +218,7 @@ impl ExploredState {
     }
 }
 
-/// The request, if it will be released.
+/// Returns the request, if it will be released.
 fn step(entry: &BatchEntry) -> Option<RequestKey> {
     match entry {
         BatchEntry::Step(step) => Some(step.key),

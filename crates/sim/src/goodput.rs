@@ -35,7 +35,7 @@ impl CostCurve {
     pub const ALL: [CostCurve; 3] =
         [CostCurve::MostlyFixed, CostCurve::Mixed, CostCurve::MostlyByRow];
 
-    /// The time of each execution and of each of its rows, in microseconds.
+    /// Returns the time of each execution and of each of its rows, in microseconds.
     pub const fn fixed_and_per_row_us(self) -> (u32, u32) {
         match self {
             CostCurve::MostlyFixed => (4_000, 250),
@@ -77,9 +77,9 @@ pub struct GoodputExperiment {
     pub load: f64,
     /// The deadline of each request, as a multiple of the duration of a full batch.
     pub objective: f64,
-    /// Number of instances, each with its own processor.
+    /// The number of instances, each with its own processor.
     pub instances: u32,
-    /// Number of requests.
+    /// The number of requests.
     pub requests: usize,
     /// The variation of durations, as a share of the duration in each direction.
     pub noise: f64,
@@ -105,12 +105,12 @@ pub struct GoodputComparison {
 }
 
 impl GoodputComparison {
-    /// The goodput as a share of that of the best setting.
+    /// Returns the goodput as a share of that of the best setting.
     pub fn ratio(&self) -> f64 {
         self.deadlines.in_time as f64 / self.best.in_time.max(1) as f64
     }
 
-    /// The best setting, as text.
+    /// Returns the best setting, as text.
     pub fn best_setting_text(&self) -> String {
         let Some(setting) = &self.best_setting else { return String::from("none") };
         format!(
@@ -162,18 +162,18 @@ impl GoodputExperiment {
         })
     }
 
-    /// The throughput of full batches, in responses per second.
+    /// Returns the throughput of full batches, in responses per second.
     fn capacity(&self) -> f64 {
         let full_ns = self.curve.duration_ns(MAX_ROWS);
         f64::from(self.instances) * f64::from(MAX_ROWS) * 1e9 / full_ns
     }
 
-    /// The deadline of each request, relative to its arrival.
+    /// Returns the deadline of each request, relative to its arrival.
     pub fn deadline_ns(&self) -> u64 {
         (self.curve.duration_ns(MAX_ROWS) * self.objective) as u64
     }
 
-    /// The arrivals of the load.
+    /// Returns the arrivals of the load.
     pub fn arrivals(&self) -> Vec<Arrival> {
         let (rate, deadline_ns) = (self.capacity() * self.load, self.deadline_ns());
         let mut random = Random::new(self.seed);
@@ -203,13 +203,13 @@ impl GoodputExperiment {
     }
 }
 
-/// The rate at a time of day, as a share of its mean.
+/// Returns the rate at a time of day, as a share of its mean.
 fn speed_of_day(share: f64) -> f64 {
     let angle = share * std::f64::consts::TAU;
     (1.0 + 0.6 * (angle - 2.0).sin() + 0.25 * (2.0 * angle).sin()).max(0.05)
 }
 
-/// The settings that a person could try.
+/// Returns the settings that a person could try.
 fn hand_tuned(objective_ns: u64) -> Vec<DynamicBatcherSpec> {
     let mut settings = Vec::new();
     for max_queue_delay_ns in [0, 100_000, 1_000_000, 5_000_000] {

@@ -152,27 +152,27 @@ impl Harness {
         self.checker.allows(now, event)
     }
 
-    /// The scheduler's next wake-up.
+    /// Returns the scheduler's next wake-up.
     pub fn next_wakeup(&self) -> Option<Time> {
         self.scheduler.next_wakeup()
     }
 
-    /// The time of the latest step.
+    /// Returns the time of the latest step.
     pub fn now(&self) -> Time {
         self.checker.now()
     }
 
-    /// Number of steps so far.
+    /// Returns the number of steps so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Number of waiting requests.
+    /// Returns the number of waiting requests.
     pub fn queued(&self) -> usize {
         self.checker.queued()
     }
 
-    /// A hash of all events and decisions so far.
+    /// Returns a hash of all events and decisions so far.
     pub fn trace_hash(&self) -> u64 {
         self.hash.0
     }
@@ -187,7 +187,7 @@ impl Harness {
         self.checker.has_staying_lane()
     }
 
-    /// The scheduler's entire state as text, for finding leaks.
+    /// Returns the scheduler's entire state as text, for finding leaks.
     pub fn state(&self) -> String {
         format!("{:?}", self.scheduler)
     }
@@ -209,8 +209,8 @@ impl Harness {
     }
 }
 
-/// The decisions with instance removals moved to the end and sorted by id, because their position
-/// has no meaning.
+/// Returns the decisions with instance removals moved to the end and sorted by id, because their
+/// position has no meaning.
 fn normalized(decisions: &[SchedulerDecision]) -> Vec<&SchedulerDecision> {
     let mut normalized: Vec<&SchedulerDecision> = decisions.iter().collect();
     normalized.sort_by_key(|decision| match decision {

@@ -44,7 +44,7 @@ impl Keys {
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CorrelationId(pub(crate) u64);
 
-/// The sequence keys of correlation IDs.
+/// The sequence keys, by correlation ID.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CorrelationIds {
     keys: Keys,
@@ -52,7 +52,7 @@ pub(crate) struct CorrelationIds {
 }
 
 impl CorrelationIds {
-    /// The ID's sequence, or a new one if the ID is unknown.
+    /// Returns the ID's sequence, or a new one if the ID is unknown.
     pub(crate) fn intern(&mut self, id: CorrelationId, reuse: Reuse) -> SequenceKey {
         *self.open.entry(id).or_insert_with(|| SequenceKey(self.keys.allocate(reuse)))
     }

@@ -12,8 +12,8 @@
 //! the hash of its trace.
 //!
 //! Three generators use the harness: [`run`] draws a world from a seed, [`explore`] tries all
-//! orders of a few events, and [`SchedulerTrace::replay`] repeats a recorded trace. [`SchedulerTrace::shrink`]
-//! shortens a failing trace.
+//! orders of a few events, and [`SchedulerTrace::replay`] repeats a recorded trace.
+//! [`SchedulerTrace::shrink`] shortens a failing trace.
 //!
 //! # Where to begin
 //!

@@ -63,7 +63,7 @@ pub struct PaddingExperiment {
     pub fixed: f64,
     /// The variation of durations, as a share of the duration in each direction.
     pub noise: f64,
-    /// Number of requests.
+    /// The number of requests.
     pub requests: usize,
     /// The seed of the texts, their arrivals and the noise.
     pub seed: u64,
@@ -79,13 +79,13 @@ pub struct PaddingComparison {
 }
 
 impl PaddingComparison {
-    /// The response rate, relative to that of executions one by one.
+    /// Returns the response rate, relative to that of executions one by one.
     pub fn throughput_ratio(&self) -> f64 {
         self.padded.throughput() / self.one_by_one.throughput()
     }
 
-    /// The latency that this share of the responses doesn't exceed, relative to that of executions
-    /// one by one.
+    /// Returns the latency that this share of the responses doesn't exceed, relative to that of
+    /// executions one by one.
     pub fn latency_ratio(&self, share: f64) -> f64 {
         self.padded.quantile_ns(share) as f64 / self.one_by_one.quantile_ns(share).max(1) as f64
     }
@@ -152,7 +152,7 @@ impl SimulatedCosts {
     }
 }
 
-/// A random text length: 33 tokens on average, and rarely much longer.
+/// Draws a text length: 33 tokens on average, and rarely much longer.
 fn some_length(random: &mut Random) -> u32 {
     let normal: f64 = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
     let length = (3.24 + 0.75 * normal).exp();

@@ -62,12 +62,12 @@ impl PermitLedger {
         matches!(self.permits.get(&instance), Some(Permit::Requested | Permit::Delayed))
     }
 
-    /// Instances that have requested a permit and don't have it.
+    /// Returns the instances that have requested a permit and don't have it.
     pub(crate) fn requested(&self) -> impl Iterator<Item = InstanceId> {
         self.permits.keys().copied().filter(|instance| self.has_requested(*instance))
     }
 
-    /// Number of requests that aren't delayed.
+    /// Returns the number of requests that aren't delayed.
     pub(crate) fn undelayed_requests(&self) -> usize {
         self.permits.values().filter(|permit| **permit == Permit::Requested).count()
     }
@@ -131,7 +131,7 @@ impl PermitLedger {
         Ok(())
     }
 
-    /// Number of permits that have been neither returned nor withdrawn.
+    /// Returns the number of permits that have been neither returned nor withdrawn.
     pub(crate) fn open(&self) -> usize {
         self.permits.len()
     }

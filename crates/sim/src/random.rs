@@ -18,7 +18,7 @@ impl Random {
         Random { state: [draw(), draw(), draw(), draw()] }
     }
 
-    /// Any number.
+    /// Returns a random number.
     pub fn number(&mut self) -> u64 {
         let result = self.state[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let shifted = self.state[1] << 17;
@@ -31,7 +31,7 @@ impl Random {
         result
     }
 
-    /// A number from `least` to `most`, inclusive.
+    /// Returns a random number from `least` to `most`, inclusive.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         assert!(least <= most, "a range has at least one number");
         match (most - least).checked_add(1) {
@@ -41,13 +41,13 @@ impl Random {
         }
     }
 
-    /// Like `between`, for smaller numbers.
+    /// Does the same as `between` for smaller numbers.
     pub fn between_u32(&mut self, least: u32, most: u32) -> u32 {
         u32::try_from(self.between(u64::from(least), u64::from(most)))
             .expect("it is at most `most`")
     }
 
-    /// A number between 0 and 1, both exclusive.
+    /// Returns a random number between 0 and 1, both exclusive.
     pub fn unit(&mut self) -> f64 {
         ((self.number() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
@@ -57,14 +57,15 @@ impl Random {
         self.between(1, 100) <= chance
     }
 
-    /// One of several choices. There must be at least one.
+    /// Returns a random choice. There must be at least one.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         let last = u64::try_from(choices.len() - 1).expect("few choices");
         choices[usize::try_from(self.between(0, last)).expect("an index")]
     }
 }
 
-/// The output function of splitmix64: every bit of the result depends on every bit of the number.
+/// Applies the output function of splitmix64: every bit of the result depends on every bit of the
+/// number.
 pub(crate) fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

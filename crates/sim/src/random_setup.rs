@@ -34,7 +34,7 @@ impl SchedulerMode {
         ("iterative", SchedulerMode::Iterative),
     ];
 
-    /// The mode's name on the command line.
+    /// Returns the mode's name on the command line.
     pub fn name(self) -> &'static str {
         let named = Self::NAMES.iter().find(|(_, mode)| *mode == self);
         named.map_or("", |(name, _)| name)

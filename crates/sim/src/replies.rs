@@ -16,11 +16,11 @@ type Reply = (u64, u64);
 #[derive(Clone, Debug, Default)]
 struct RequestProgress {
     started: bool,
-    /// Number of replies that the backend sent before the request was started.
+    /// The number of replies that the backend sent before the request was started.
     sent_before: u64,
-    /// Number of replies that the backend sent.
+    /// The number of replies that the backend sent.
     sent: u64,
-    /// Number of replies that passed.
+    /// The number of replies that passed.
     passed: u64,
     ended: bool,
 }
@@ -39,7 +39,7 @@ struct Replies {
     log: String,
 }
 
-/// Plays the replies of a seed.
+/// Runs the random reply operations of a seed.
 pub(crate) fn check_replies(seed: u64) -> Check {
     let mut random = Random::new(seed);
     let requests =
@@ -123,7 +123,7 @@ impl Replies {
         Ok(())
     }
 
-    /// The next reply of the first request that delays others.
+    /// Returns the next reply of the first request that delays others.
     fn next(&self) -> Option<Reply> {
         let mut requests = self.requests.iter();
         let (number, first) = requests.find(|(_, request)| request.delays_others())?;

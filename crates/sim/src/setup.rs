@@ -13,7 +13,7 @@ pub struct SchedulerSetup {
     pub custom: Option<WeightLimitBatching>,
 }
 
-/// The dynamic batcher settings of a sequence batcher with the `oldest` strategy.
+/// Returns the dynamic batcher settings of a sequence batcher with the `oldest` strategy.
 pub(crate) fn oldest_settings(
     preferred_batch_sizes: &[u32],
     max_queue_delay_ns: u64,

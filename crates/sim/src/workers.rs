@@ -1,5 +1,5 @@
-//! Random lives of workers: processes that start, serve, misbehave and end, and instances that end
-//! at any time. Each decision is compared with rules that know the process state.
+//! Random worker lifecycles: processes start, serve, misbehave and end, and instances end at any
+//! time. Each decision is checked against rules that know the process state.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use galatea_policy::{
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
-/// A number of steps that no life exceeds after its instance has ended.
+/// The maximum number of steps that a lifecycle takes after its instance has ended.
 const STEPS_TO_END_MAX: u64 = 50;
 
 /// The world's knowledge of a worker, in addition to the value under test.
@@ -56,7 +56,7 @@ struct WorkerWorld {
     log: String,
 }
 
-/// Plays the life of a seed.
+/// Runs the random worker lifecycle of a seed.
 ///
 /// # Errors
 ///
@@ -96,7 +96,7 @@ impl WorkerWorld {
         Err(String::from("the life does not end"))
     }
 
-    /// Lets something happen: either time passes, or the process does something.
+    /// Lets either time pass or the process act.
     fn happen(&mut self, random: &mut Random) -> Check {
         if random.percent(2) {
             return self.send(WorkerProcessEvent::Stop);
@@ -111,7 +111,8 @@ impl WorkerWorld {
         }
     }
 
-    /// Delivers what the life waits for after the instance has ended, or lets time pass.
+    /// Delivers the event that the lifecycle awaits after the instance has ended, or lets time
+    /// pass.
     fn end_something(&mut self, random: &mut Random) -> Check {
         match &self.process {
             Process::Starting if random.percent(50) => self.send(WorkerProcessEvent::Started),
@@ -141,7 +142,7 @@ impl WorkerWorld {
         Ok(())
     }
 
-    /// Sends an event to the life and judges the resulting actions.
+    /// Sends an event to the lifecycle and checks the resulting actions.
     fn send(&mut self, event: WorkerProcessEvent) -> Check {
         let _ = write!(self.log, " {event:?}@{}", self.now.0);
         self.life.step(self.now, event, &mut self.actions);
@@ -162,7 +163,7 @@ impl WorkerWorld {
         self.check_state()
     }
 
-    /// Updates the world by an event.
+    /// Applies an event to the world.
     fn apply(&mut self, event: WorkerProcessEvent) {
         let now = self.now;
         match (event, &mut self.process) {
@@ -204,7 +205,7 @@ impl WorkerWorld {
         }
     }
 
-    /// Checks that an action is allowed and updates the world by it.
+    /// Checks that an action is allowed and applies it to the world.
     fn judge(&mut self, action: WorkerProcessAction, event: WorkerProcessEvent) -> Check {
         let (now, finalize_ns, is_stopped) = (self.now, self.finalize_ns, self.is_stopped);
         if action == WorkerProcessAction::Start {
@@ -281,7 +282,7 @@ impl WorkerWorld {
         self.process = Process::None;
     }
 
-    /// The pause before the next start, found by doubling step by step.
+    /// Returns the pause before the next start, found by doubling step by step.
     fn pause_ns(&self) -> u64 {
         let mut pause = 0;
         for _ in STARTS_AT_ONCE..self.ended_in_a_row {
@@ -298,7 +299,7 @@ impl WorkerWorld {
             && self.ended.is_some_and(|ended| due(ended) && ended.1 == 0)
     }
 
-    /// Checks that the state reported by the life agrees with the world.
+    /// Checks that the state reported by the lifecycle agrees with the world.
     fn check_state(&self) -> Check {
         let (status, wait) = (self.life.status(), self.life.awaited_events());
         let expected = match &self.process {

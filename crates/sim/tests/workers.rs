@@ -1,4 +1,4 @@
-//! Random lives of worker processes.
+//! Random lifecycles of worker processes.
 
 use galatea_sim::fuzz_workers;
 

@@ -70,7 +70,7 @@ fn print_row(cell: &GoodputExperiment, result: &GoodputComparison) {
     );
 }
 
-/// The share of responses that came after their deadlines.
+/// Returns the share of responses that came after their deadlines.
 fn late_share(result: &GoodputComparison) -> f64 {
     result.deadlines.late as f64 / result.deadlines.answered() as f64
 }

@@ -87,7 +87,7 @@ fn arbitrary(random: &mut Random) -> EnsembleSpec {
     EnsembleSpec { tensors, inputs, outputs, steps }
 }
 
-/// The ensemble's fault, found by simple rules.
+/// Returns the ensemble's fault, found by simple rules.
 fn fault_of(spec: &EnsembleSpec) -> Option<&'static str> {
     let produced: Vec<EnsembleTensorIndex> =
         spec.steps.iter().flat_map(|step| step.outputs.iter().copied()).collect();
@@ -118,7 +118,7 @@ fn fault_of(spec: &EnsembleSpec) -> Option<&'static str> {
     mixed_waves(spec)
 }
 
-/// The reason for refusal if waves of different steps meet.
+/// Returns the reason for refusal if waves of different steps meet.
 fn mixed_waves(spec: &EnsembleSpec) -> Option<&'static str> {
     let flow = Dataflow::of(spec);
     let meets = |tensors: &[EnsembleTensorIndex]| {

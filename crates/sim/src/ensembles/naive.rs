@@ -85,7 +85,7 @@ impl ExpectedRequest {
         self.arrived.insert((tensor, wave), value);
     }
 
-    /// The steps that should start now, each with its wave and inputs.
+    /// Returns the steps that should start now, each with its wave and inputs.
     pub(super) fn starts(&mut self) -> BTreeMap<(StepIndex, u64), Values> {
         let mut starts = BTreeMap::new();
         for number in self.needed.clone() {
@@ -101,7 +101,7 @@ impl ExpectedRequest {
         starts
     }
 
-    /// The responses that should be sent now, by wave.
+    /// Returns the responses that should be sent now, by wave.
     pub(super) fn responses(&mut self) -> BTreeMap<u64, Values> {
         let requested = self.requested.clone();
         let mut responses = BTreeMap::new();
@@ -143,7 +143,7 @@ impl ExpectedRequest {
         tensors.iter().map(value).collect()
     }
 
-    /// Each value so far, with true if a step or the response still needs it.
+    /// Returns each value so far, with true if a step or the response still needs it.
     pub(super) fn values(&self) -> impl Iterator<Item = (&Value, bool)> {
         let values = self.arrived.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         values.map(|((tensor, wave), value)| (value, self.is_needed(*tensor, *wave)))
@@ -164,7 +164,7 @@ impl ExpectedRequest {
         by_step || by_client
     }
 
-    /// Number of waves with tensors that wait for others.
+    /// Returns the number of waves with tensors that wait for others.
     pub(super) fn pending_waves(&self) -> usize {
         let held: BTreeSet<(usize, u64)> = self
             .arrived

@@ -45,7 +45,7 @@ struct Run {
     expected: ExpectedRequest,
     calls: BTreeMap<StepCallKey, CallRecord>,
     state: RunState,
-    /// True if the request has failed, so that only ends of calls may follow.
+    /// True if the request has failed, so that only call ends may follow.
     failed: bool,
 }
 
@@ -170,7 +170,7 @@ impl EnsembleWorld<'_> {
         };
         ensure!(running.iter().any(works), "requests {alive:?} wait, and no model continues");
         if random.percent(2) {
-            // The request may already have finished, because the client may not know yet.
+            // The request may already have finished without the client knowing.
             let last = u64::try_from(self.runs.len() - 1).expect("few requests");
             return self.cancel(usize::try_from(random.between(0, last)).expect("an index"));
         }
@@ -435,7 +435,7 @@ fn plain(values: &[Option<Value>]) -> Values {
     values.iter().map(|value| value.as_ref().map(|value| **value)).collect()
 }
 
-/// The failure of a request that has no response and can't get one.
+/// Returns the failure of a request that has no response and can't get one.
 fn deadlock(run: &Run) -> Option<EnsembleRunFailure> {
     let is_stuck = !run.failed
         && run.calls.is_empty()

@@ -100,7 +100,7 @@ pub(crate) struct WaitingRequest {
     pub(crate) end: bool,
     /// The time at which the request's sequence fails if it is in the backlog.
     pub(crate) expires: Option<Time>,
-    /// The reason for which the request must fail in this step, if it must.
+    /// The reason why the request must fail in this step, if it must.
     pub(crate) due_failure: Option<FailReason>,
 }
 
@@ -207,7 +207,8 @@ impl Ledger {
         self.update_eligibility(mark.sequence);
     }
 
-    /// The reason why a request is refused, if it is. An unloading model refuses all requests.
+    /// Returns the reason why a request is refused, or `None` if it isn't. An unloading model
+    /// refuses all requests.
     fn refusal(&self, mark: SequencePosition) -> Option<FailReason> {
         let is_known = self.sequences.contains_key(&mark.sequence);
         if self.draining {

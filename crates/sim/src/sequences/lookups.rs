@@ -30,14 +30,14 @@ impl QueuedRequest for ReadySequence<'_> {
         self.request.shape_class
     }
 
-    /// The time at which the sequence became eligible, for the oldest strategy.
+    /// Returns the time at which the sequence became eligible, for the oldest strategy.
     fn since(&self) -> Time {
         self.eligibility().since
     }
 }
 
 impl ReadySequence<'_> {
-    /// The time at which the sequence became eligible, and its position in that order.
+    /// Returns the time at which the sequence became eligible, and its position in that order.
     pub(crate) fn eligibility(&self) -> Eligibility {
         self.sequence.eligible.expect("a ready sequence is eligible")
     }
@@ -89,8 +89,8 @@ impl Ledger {
         }
     }
 
-    /// The time from which the sequence no longer accepts or reschedules requests, if no event
-    /// arrives earlier.
+    /// Returns the time from which the sequence no longer accepts or reschedules requests, if no
+    /// event arrives earlier.
     pub(crate) fn ends_at(&self, sequence: &Sequence) -> Option<Time> {
         match sequence.placement {
             LedgerPlacement::Refused => None,
@@ -151,7 +151,7 @@ impl Ledger {
         }
     }
 
-    /// The ready sequences of an instance, by slot.
+    /// Returns the ready sequences of an instance, by slot.
     pub(crate) fn ready(&self, lane: &LaneRecord) -> Vec<ReadySequence<'_>> {
         let ready = |(slot, occupant): (usize, &Option<SequenceKey>)| {
             let sequence = &self.sequences[occupant.as_ref()?];
@@ -173,14 +173,14 @@ impl Ledger {
         BatchContext { now: self.now, draining: self.draining }
     }
 
-    /// Instances that could execute a batch now.
+    /// Returns the instances that could execute a batch now.
     pub(crate) fn free_lanes(&self) -> impl Iterator<Item = (InstanceId, &LaneRecord)> {
         let lanes = self.lanes.iter().filter(|(_, lane)| !lane.busy && !self.held);
         lanes.map(|(id, lane)| (*id, lane))
     }
 }
 
-/// The index in the driver's slab.
+/// Returns the index in the driver's slab.
 fn slab_index(key: u64) -> u64 {
     key & u64::from(u32::MAX)
 }

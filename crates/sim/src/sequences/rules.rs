@@ -10,13 +10,13 @@ pub(super) const SLOT_GRACE_NS: u64 = 50_000_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    /// Number of slots per instance.
+    /// The number of slots per instance.
     pub(crate) slots: usize,
     pub(crate) strategy: Strategy,
     pub(crate) iterative: bool,
-    /// Number of requests in slots that the test hook waits for.
+    /// The number of requests in slots that the test hook waits for.
     pub(crate) hold_in_slots: usize,
-    /// Number of requests in the backlog that the test hook waits for.
+    /// The number of requests in the backlog that the test hook waits for.
     pub(crate) hold_in_backlog: usize,
     idle_ns: u64,
 }
@@ -64,14 +64,15 @@ impl Rules {
         }
     }
 
-    /// The end of the idle time of a sequence that has had a slot since `slot_since`.
+    /// Returns the end of the idle time of a sequence that has had a slot since `slot_since`.
     pub(crate) fn idle_at(&self, arrived_at: Time, slot_since: Time) -> Option<Time> {
         let least = slot_since.saturating_add(self.idle_ns.min(SLOT_GRACE_NS));
         later(arrived_at, self.idle_ns).map(|end| end.max(least))
     }
 }
 
-/// The time plus `nanoseconds`; `None` if `nanoseconds` is 0 or the sum reaches the end of time.
+/// Returns the time plus `nanoseconds`; `None` if `nanoseconds` is 0 or the sum reaches the end of
+/// time.
 pub(crate) fn later(time: Time, nanoseconds: u64) -> Option<Time> {
     if nanoseconds == 0 {
         return None;

@@ -90,7 +90,7 @@ impl NaiveLimiter {
         running.filter_map(|known| known.needs.get(&resource)).sum()
     }
 
-    /// The holders that must get a permit now, in order.
+    /// Returns the holders that must get a permit now, in order.
     pub(super) fn expected(&mut self) -> Vec<PermitHolder> {
         let mut order: Vec<(u64, u64, PermitHolder)> = Vec::new();
         for (name, known) in &self.holders {

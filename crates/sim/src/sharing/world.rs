@@ -37,7 +37,7 @@ struct SharingModel {
     setup: SchedulerSetup,
     scheduler: Scheduler,
     book: PermitLedger,
-    /// Instances without a `RemoveInstance`.
+    /// Instances for which no `RemoveInstance` was sent.
     present: Vec<u32>,
     /// Requests that have neither failed nor finished.
     open: BTreeSet<u64>,

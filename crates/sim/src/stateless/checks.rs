@@ -178,7 +178,7 @@ fn record_batch(
     Ok(())
 }
 
-/// The requests of a batch, which has no other kinds of entries here.
+/// Returns the requests of a batch, which has no other kinds of entries here.
 fn requests(entries: &[BatchEntry]) -> Result<Vec<RequestKey>, String> {
     let request = |entry: &BatchEntry| match entry {
         BatchEntry::Request(key) => Ok(*key),

@@ -17,7 +17,7 @@ pub(crate) struct Ledger {
     /// The waiting requests, in arrival order.
     pub(crate) waiting: Vec<WaitingRequest>,
     pub(crate) lanes: BTreeMap<InstanceId, LedgerLane>,
-    /// Number of arrivals that the test hook is still waiting for.
+    /// The number of arrivals that the test hook is still waiting for.
     pub(crate) held: u32,
     pub(crate) draining: bool,
     pub(crate) drained: bool,
@@ -139,7 +139,7 @@ impl WaitingRequest {
         self.reject_at.is_some_and(|deadline| deadline <= now)
     }
 
-    /// The sort key for the service order.
+    /// Returns the sort key for the service order.
     fn service_order(&self, now: Time) -> (u64, Option<Time>, u64) {
         (self.level, self.move_back_at.filter(|deadline| *deadline <= now), self.arrival)
     }
@@ -175,7 +175,7 @@ impl Ledger {
         }
     }
 
-    /// The state of an instance, if it exists.
+    /// Returns the state of an instance, if it exists.
     pub(crate) fn state(&self, id: InstanceId) -> Option<LaneState> {
         self.lanes.get(&id).map(|lane| lane.state)
     }

@@ -215,7 +215,7 @@ impl Oracle {
         }
     }
 
-    /// The time at which the next decision is due without an event.
+    /// Returns the time at which the next decision is due without an event.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
         let can_run = self.hold == 0 && !self.free.is_empty();
         let mut times = Vec::new();

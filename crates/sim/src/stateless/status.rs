@@ -41,7 +41,7 @@ fn check_level(ledger: &Ledger, queue: &PriorityLevelStatus) -> Check {
     Ok(())
 }
 
-/// The reason why all requests wait. With a free lane, they form a single batch.
+/// Returns the reason why all requests wait. With a free lane, they form a single batch.
 fn expected_reason(ledger: &Ledger) -> QueueWaitReason {
     if ledger.held > 0 {
         return QueueWaitReason::Hold { missing: ledger.held };

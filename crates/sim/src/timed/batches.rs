@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// The index of the request without a deadline that the next batch must serve, once
+    /// Returns the index of the request without a deadline that the next batch must serve, once
     /// [`PASSED_OVER_MAX`] batches of others at its level have passed over it.
     fn turn(&self, order: &[TimedRequest]) -> Option<usize> {
         let level = order.first()?.place.0;

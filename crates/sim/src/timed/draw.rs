@@ -19,7 +19,7 @@ impl World {
         }
     }
 
-    /// A world without limits and costs.
+    /// Creates a world without limits and costs.
     fn empty(kind: Kind) -> Self {
         World {
             kind,
@@ -107,7 +107,7 @@ impl World {
         world
     }
 
-    /// Plays a load.
+    /// Runs a load.
     pub(super) fn live(&mut self, random: &mut Random) -> Check {
         let lanes_max = if self.kind.is_padded() { 2 } else { 3 };
         for _ in 0..random.between_u32(1, lanes_max) {
@@ -127,7 +127,7 @@ impl World {
         self.check_promises()
     }
 
-    /// The mean time between arrivals.
+    /// Returns the mean time between arrivals.
     fn draw_gap(&self, random: &mut Random) -> u64 {
         if self.kind.is_padded() {
             return self.costs.of(1, self.longest / 3) / random.pick(&[1, 2, 4]);

@@ -34,9 +34,9 @@ const SLOWER_MAX_BY_DEADLINES: [(u64, f64); 1] = [(500, 1.06)];
 /// The kept and broken promises to the requests of a load.
 #[derive(Copy, Clone, Default, Debug)]
 pub struct DeadlineOutcomes {
-    /// Number of requests that were executed once costs were known.
+    /// The number of requests that were executed once costs were known.
     pub executed: u64,
-    /// Number of these requests that completed too late.
+    /// The number of these requests that completed too late.
     pub late: u64,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Knowledge {
     /// The total times of batches and of their requests one by one, once costs are known.
     pub(super) took: (u64, u64),
     pub(super) promises: DeadlineOutcomes,
-    /// Number of late requests that estimates don't explain.
+    /// The number of late requests that estimates don't explain.
     broken_promises: u64,
 }
 
@@ -73,7 +73,8 @@ impl Knowledge {
         }
     }
 
-    /// Rows and length; for padded batches, their octaves and the half octaves of their elements.
+    /// Returns the rows and length; for padded batches, their octaves and the half octaves of their
+    /// elements.
     fn size(&self, rows: u32, length: u32) -> Size {
         if !self.kind.is_padded() {
             return (rows, length, 0);
@@ -104,7 +105,8 @@ impl World {
     /// Returns true if the scheduler knows the duration of such an execution.
     pub(super) fn is_known(&self, rows: u32, length: u32) -> bool {
         let executions = self.timed.executions;
-        // A size is known after some executions of its own and forgotten after some of others.
+        // A size is known after several executions of that size and forgotten after several of
+        // other sizes.
         let (known_after, forgotten_after) =
             if self.kind.is_padded() { (8, 1_000) } else { (3, 500) };
         // For padded batches, sizes without elements count as one element.
@@ -117,12 +119,12 @@ impl World {
         })
     }
 
-    /// The duration of the request's execution alone.
+    /// Returns the duration of the request's execution alone.
     pub(super) fn alone_ns(&self, one: &TimedRequest) -> u64 {
         self.costs.of(one.info.batch_size, one.info.length)
     }
 
-    /// The time after which a prediction may assume that this much time has passed.
+    /// Returns the latest time that a prediction may give for an event that is this far away.
     pub(super) fn predictable(&self, nanoseconds: u64) -> Time {
         let factor = if self.kind.is_padded() { TOLERANCE } else { 1.0 };
         self.after((nanoseconds as f64 * factor) as u64)

@@ -1,4 +1,4 @@
-//! Independent requests with fixed execution costs: a function of rows and length that the
+//! Independent requests whose execution cost is a fixed function of rows and length, which the
 //! scheduler has to learn. Each decision can therefore be judged against the truth.
 //!
 //! A single world covers all schedulers that learn costs. They differ in what they know about
@@ -39,7 +39,8 @@ enum Kind {
     Deadlines,
     /// Requests of different lengths share padded batches, in arrival order.
     Padded,
-    /// Both: the rules of both apply, and admitted requests complete in time once costs are known.
+    /// Requests of different lengths share padded batches, by deadline. The rules of both other
+    /// kinds apply, and admitted requests complete in time once costs are known.
     PaddedDeadlines,
 }
 
@@ -99,7 +100,7 @@ struct TimedRequest {
 }
 
 impl TimedRequest {
-    /// The request's rows times its length.
+    /// Returns the request's rows times its length.
     fn elements(&self) -> u64 {
         (u64::from(self.info.batch_size) * u64::from(self.info.length)).max(1)
     }
@@ -114,7 +115,7 @@ struct World {
     budget: u64,
     max_rows: u32,
     costs: Costs,
-    /// The tenths of their usual duration that successive batches of several requests take.
+    /// The durations of successive batches with several requests, in tenths of the usual duration.
     batches_take: Option<[u64; 5]>,
     longest: u32,
     own_deadlines: OwnDeadlines,
@@ -122,16 +123,16 @@ struct World {
     moved_back: u64,
     waiting: BTreeMap<RequestKey, TimedRequest>,
     knowledge: Knowledge,
-    /// Number of consecutive batches that only had requests with deadlines while others of their
-    /// level waited.
+    /// The number of consecutive batches that only had requests with deadlines while others of
+    /// their level waited.
     passed_over: u32,
-    /// Number of requests that completed too late.
+    /// The number of requests that completed too late.
     late: u64,
-    /// Number of requests refused as too late on arrival since the latest execution.
+    /// The number of requests refused as too late on arrival since the latest execution.
     refused: u64,
-    /// Number of requests refused as too late after they had waited.
+    /// The number of requests refused as too late after they had waited.
     refused_late: u64,
-    /// True if the latest execution was of a request that looked hopeless but was in time.
+    /// True if the latest execution was for a request that looked hopeless but completed in time.
     has_recovered: bool,
     /// The deadline of an executing request that looked hopeless.
     probing: Option<Time>,
@@ -147,7 +148,7 @@ enum OwnDeadlines {
     Most,
 }
 
-/// Plays the load of a seed with requests that have deadlines.
+/// Runs a seed's load of requests that have deadlines.
 ///
 /// # Errors
 ///
@@ -156,7 +157,7 @@ pub fn fuzz_deadlines(seed: u64) -> Check {
     check(Kind::Deadlines, seed).map(|_| ())
 }
 
-/// Plays the load of a seed with requests of different lengths.
+/// Runs a seed's load of requests with different lengths.
 ///
 /// # Errors
 ///
@@ -165,7 +166,7 @@ pub fn fuzz_padding(seed: u64) -> Check {
     check(Kind::Padded, seed).map(|_| ())
 }
 
-/// Plays the load of a seed with requests of different lengths that have deadlines.
+/// Runs a seed's load of requests with different lengths and deadlines.
 ///
 /// # Errors
 ///
@@ -230,8 +231,8 @@ impl World {
         self.timed.now.saturating_add(nanoseconds)
     }
 
-    /// Executes all waiting requests. Returns the number of executions that end meanwhile. Late and
-    /// refused requests are counted from zero again.
+    /// Executes all waiting requests. Returns the number of executions that end meanwhile. Resets
+    /// the counts of late and refused requests.
     fn finish(&mut self) -> Result<u64, String> {
         let before = self.timed.executions;
         (self.late, self.refused_late) = (0, 0);
@@ -297,7 +298,7 @@ impl World {
         self.step(SchedulerEvent::Cancel(RequestKey(random.between(0, last))))
     }
 
-    /// Moves back the requests whose time is over, in the order in which it ended.
+    /// Moves back the requests whose timeouts have expired, in order of expiry.
     fn move_expired(&mut self) {
         if self.queue.default_queue_policy.timeout_action == TimeoutAction::Reject {
             return;
@@ -313,13 +314,13 @@ impl World {
         }
     }
 
-    /// The list of requests that share batches: those of a level that are in time, or those that
-    /// were moved back.
+    /// Returns the list of requests that share batches: those of a level that are in time, or those
+    /// that were moved back.
     fn list_of(&self, one: &TimedRequest) -> (u64, bool) {
         (one.place.0, !self.kind.has_deadlines() && one.place.1 > Time(0))
     }
 
-    /// The waiting requests, in service order.
+    /// Returns the waiting requests, in service order.
     fn in_order(&mut self) -> Vec<TimedRequest> {
         self.move_expired();
         let mut order: Vec<TimedRequest> = self.waiting.values().copied().collect();

@@ -1,4 +1,4 @@
-//! The rules for failing requests and for waiting ones.
+//! The rules for failing and for waiting requests.
 
 use galatea_policy::{FailReason, RequestKey, SchedulerEvent, Time, TimeoutAction};
 

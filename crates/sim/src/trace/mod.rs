@@ -57,8 +57,8 @@ impl SchedulerTrace {
         Ok(harness.trace_hash())
     }
 
-    /// A shorter trace that also fails, perhaps with another message, or `self` if none is found or
-    /// it doesn't fail.
+    /// Returns a shorter trace that also fails, perhaps with another message, or `self` if none is
+    /// found or it doesn't fail.
     pub fn shrink(&self, reference: OracleMode) -> SchedulerTrace {
         let mut best = self.clone();
         let mut chunk = best.steps.len();

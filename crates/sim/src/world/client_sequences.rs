@@ -50,7 +50,7 @@ pub(super) struct ClientStep {
     pub(super) last_activity: Time,
 }
 
-/// Number of IDs shared by clients.
+/// The number of IDs shared by clients.
 const SHARED_IDS: u64 = 8;
 
 impl World {
@@ -63,8 +63,8 @@ impl World {
         }
     }
 
-    /// The sequence fields of the client's next request; `None` without sequences, or if the client
-    /// sends no ID.
+    /// Returns the sequence fields of the client's next request; `None` without sequences, or if
+    /// the client sends no ID.
     pub(super) fn next_step(&mut self, index: usize) -> Option<ClientStep> {
         if !self.trace.setup.is_sequential() || self.is_iterative() {
             return None;

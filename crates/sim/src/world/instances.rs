@@ -9,7 +9,7 @@ use super::{PlannedEvent, World};
 
 #[derive(Debug, Default)]
 pub(super) struct Instances {
-    /// Instances without a `RemoveInstance`.
+    /// Instances for which no `RemoveInstance` was sent.
     present: Vec<InstanceId>,
     running: BTreeMap<InstanceId, RunningBatch>,
     /// Sequence steps that haven't been released, with the numbers of their executions.

@@ -32,7 +32,7 @@ use crate::timed::{fuzz_deadlines, fuzz_padded_deadlines, fuzz_padding};
 use crate::trace::SchedulerTrace;
 use crate::workers::fuzz_workers;
 
-/// Runs the world of a seed, after the seed's replies, shared resources, ensembles, workers and
+/// Runs a seed's world after checking the seed's replies, shared resources, ensembles, workers and
 /// deadlines.
 pub fn run(seed: u64, config: &SimulationConfig) -> Result<RunResult, Box<Violation>> {
     let mut world = World::new(seed, *config);
@@ -64,7 +64,7 @@ pub fn run(seed: u64, config: &SimulationConfig) -> Result<RunResult, Box<Violat
 /// a seed's world.
 const GOODPUT_EVERY: u64 = 16;
 
-/// The number of seeds used for padded batches with deadlines, for which their bounds apply.
+/// The number of seeds used for padded batches with deadlines. Their bounds hold for these seeds.
 const PADDED_DEADLINES_SEEDS: u64 = 2_500;
 /// The number of seeds per padding check, because costs have to be learned.
 const PADDING_EVERY: u64 = 8;

@@ -53,7 +53,7 @@ const OCCURRENCES: [(CoverageEvent, &str); 16] = [
 pub struct CoverageCounts([u64; OCCURRENCES.len()]);
 
 impl CoverageCounts {
-    /// The count of this occurrence.
+    /// Returns the count of this occurrence.
     pub fn of(&self, occurrence: CoverageEvent) -> u64 {
         let both = OCCURRENCES.iter().zip(self.0);
         both.filter(|((one, _), _)| *one == occurrence).map(|(_, count)| count).sum()

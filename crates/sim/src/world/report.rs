@@ -27,9 +27,9 @@ impl Default for SimulationConfig {
 pub struct RunResult {
     /// A hash of all events and decisions.
     pub trace_hash: u64,
-    /// Number of scheduler steps.
+    /// The number of scheduler steps.
     pub events: u64,
-    /// Number of executed requests.
+    /// The number of executed requests.
     pub completed: u64,
     /// The number of times that each kind of event occurred.
     pub occurrences: CoverageCounts,

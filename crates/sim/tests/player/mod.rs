@@ -201,7 +201,7 @@ impl Player {
     }
 }
 
-/// The control tensors of models with two slots.
+/// Renders the control tensors of models with two slots.
 fn controls(entries: &[BatchEntry]) -> String {
     let slot = |row: usize, is_set: fn(&BatchEntry) -> bool| match entries.get(row) {
         Some(entry) if is_set(entry) => "1",

@@ -26,7 +26,7 @@ pub(crate) struct Mutant<'list> {
     pub(crate) new: String,
 }
 
-/// All mutants.
+/// Parses all mutants.
 pub(crate) fn parse_all() -> Result<Vec<Mutant<'static>>, String> {
     LISTS.iter().map(|list| parse(list)).collect::<Result<Vec<_>, _>>().map(|lists| lists.concat())
 }
@@ -60,7 +60,7 @@ fn parse(list: &str) -> Result<Vec<Mutant<'_>>, String> {
     Ok(mutants)
 }
 
-/// A sample of the mutants, in list order. The same seed gives the same sample.
+/// Draws a sample of the mutants, in list order. The same seed gives the same sample.
 pub(crate) fn sample(mutants: Vec<Mutant<'_>>, size: usize, seed: u64) -> Vec<Mutant<'_>> {
     let mut random = Random::new(seed);
     let mut drawn: Vec<(u64, usize, Mutant<'_>)> = mutants
@@ -82,7 +82,7 @@ pub(crate) fn find(source: &str, text: &str) -> Vec<Range<usize>> {
     starts.filter_map(|start| Some(start..match_words(source, start, &words)?)).collect()
 }
 
-/// The end of the words if they begin here.
+/// Returns the end of the words if they begin here.
 fn match_words(source: &str, start: usize, words: &[&str]) -> Option<usize> {
     let mut end = start;
     for (index, word) in words.iter().enumerate() {

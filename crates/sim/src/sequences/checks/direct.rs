@@ -53,7 +53,7 @@ pub(super) fn waits(ledger: &Ledger, ready: &[ReadySequence<'_>]) -> bool {
     may_wait && ready.len() < minimum_ready && !is_finished
 }
 
-/// The time at which waiting slots are dispatched as they are.
+/// Returns the time at which waiting slots are dispatched as they are.
 pub(super) fn dispatch_time(ledger: &Ledger, ready: &[ReadySequence<'_>]) -> Option<Time> {
     let Strategy::Direct { delay_ns, .. } = ledger.rules.strategy else { return None };
     later(longest_waiting(ready)?.request.waits_since, delay_ns)

@@ -20,7 +20,7 @@ pub(crate) fn check_wakeup(ledger: &Ledger, wakeup: Option<Time>) -> Check {
     Ok(())
 }
 
-/// The time at which the waiting requests of a free lane are dispatched as they are.
+/// Returns the time at which the waiting requests of a free lane are dispatched as they are.
 pub(super) fn dispatch_time(ledger: &Ledger, ready: &[ReadySequence<'_>]) -> Option<Time> {
     match &ledger.rules.strategy {
         Strategy::Direct { .. } => direct::dispatch_time(ledger, ready),

@@ -83,7 +83,8 @@ impl Oracle {
         self.sequences.iter().enumerate().filter_map(look).collect()
     }
 
-    /// The sequences of the next batch, row by row, if there is one, and the reason why it ends.
+    /// Returns the sequences of the next batch, row by row, if there is one, and the reason why it
+    /// ends.
     fn batch(&self, candidates: &[EligibleSequence]) -> Option<(Vec<Option<usize>>, CloseReason)> {
         match &self.strategy {
             OracleStrategy::Direct { delay_ns, minimum_ready } => {
@@ -154,7 +155,7 @@ impl Oracle {
         executed.into_iter().for_each(|sequence| self.end_if_finished(sequence, decisions));
     }
 
-    /// The times at which batches waiting to grow are dispatched as they are.
+    /// Returns the times at which batches waiting to grow are dispatched as they are.
     pub(super) fn batch_dispatch_times(&self) -> impl Iterator<Item = Time> {
         let held = self.hold.is_some();
         let lanes = self.lanes.iter().filter(move |lane| !lane.busy && !held);

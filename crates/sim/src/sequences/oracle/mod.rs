@@ -1,5 +1,5 @@
-//! A naive sequence batcher: a single list of sequences in the order of their beginnings, searched
-//! for each query. It shares no code with the real one.
+//! A naive sequence batcher: a single list of sequences in start order, which is searched for each
+//! query. It shares no code with the real one.
 //!
 //! It orders simultaneous decisions like the real one: timeouts before idle ends, each by deadline,
 //! and instances by id.
@@ -409,7 +409,7 @@ impl Oracle {
         self.lanes.retain(|lane| !goes(lane));
     }
 
-    /// The time at which the next decision is due without an event.
+    /// Returns the time at which the next decision is due without an event.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
         let backlog = self.sequences.iter().filter(|sequence| sequence.slot.is_none());
         let failures =

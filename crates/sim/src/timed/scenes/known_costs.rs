@@ -1,5 +1,5 @@
-//! Targeted loads for a scheduler with known execution costs: what a batch leaves to others, which
-//! requests are passed over, what is admitted, and how much caution deadlines need.
+//! Targeted loads for a scheduler with known execution costs: how much time a batch leaves for
+//! other requests, which requests are passed over or admitted, and how much caution deadlines need.
 
 use galatea_policy::{RequestKey, Time};
 use galatea_simulate::SimulationWorld;
@@ -16,7 +16,7 @@ const LINEAR: Costs = Costs::by_element(1_000, 1_000);
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// Checks all of these loads.
+/// Runs and checks all of these loads.
 pub(super) fn check_known_costs(random: &mut Random) -> Check {
     check_consideration(random)?;
     check_passing_over(random)?;
@@ -77,8 +77,8 @@ fn check_passing_over(random: &mut Random) -> Check {
     Ok(())
 }
 
-/// The load needs faster batches than that of the long request alone. The long request is in the
-/// next batch anyway if there is time for all.
+/// The load needs faster batches than one with only the long request. The next batch still contains
+/// the long request if there is time for all requests.
 fn check_patience(random: &mut Random) -> Check {
     let mut world = World::experienced(random, PAYING, (16, 4))?;
     for _ in 0..100 {
@@ -159,7 +159,7 @@ fn check_caution(random: &mut Random) -> Check {
 
 impl World {
     /// Creates a scene with one instance, batches of at most these rows, and a scheduler that has
-    /// seen each of some lengths this often, executed alone.
+    /// executed a request of each of these lengths alone this many times.
     fn experienced(
         random: &mut Random,
         costs: Costs,

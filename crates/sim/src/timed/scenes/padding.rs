@@ -1,5 +1,5 @@
-//! Loads with different lengths: how much padding is allowed, what is luck, and which requests are
-//! delayed.
+//! Loads with different lengths: how much padding is allowed, lucky executions, and which requests
+//! are delayed.
 
 use galatea_policy::{RequestKey, Time};
 
@@ -46,8 +46,8 @@ pub(super) fn check_patience(random: &mut Random) -> Check {
     world.pass_until(Time::MAX)
 }
 
-/// Queues one short request, a long one and 15 short ones for the time when the instance becomes
-/// free, with this fixed duration of an execution. Returns the key of the long request and the
+/// Queues a short request, a long one and 15 more short ones during an execution, and lets that
+/// execution end. Each execution has this fixed cost. Returns the key of the long request and the
 /// length of the others.
 fn wait_with_a_long_one(
     random: &mut Random,
