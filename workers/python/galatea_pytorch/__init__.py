@@ -1,4 +1,4 @@
-"""The supplied script of the backend `pytorch`: executes models with PyTorch in a worker.
+"""The built-in script of the `pytorch` backend, which executes models with PyTorch in a worker.
 
 The server sends this package only to workers that need it.
 """
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def model_class(job: Any) -> Any:
-    """Returns the class, or a function in its place, that makes the model of a job.
+    """Returns the class, or a factory function, that creates the model for a job.
 
-    Without a job, the model is one of Triton's Python runtime (`runtime: "model.py"`).
+    Without a job, the model uses Triton's Python runtime (`runtime: "model.py"`).
     """
     import functools
     if job is None:
@@ -25,6 +25,6 @@ def model_class(job: Any) -> Any:
 
 
 def describe(job: Any) -> Any:
-    """Describes the model of a job, which is one of TorchScript, without executing it."""
+    """Describes a job's TorchScript model without executing it."""
     from . import script
     return script.describe(job)

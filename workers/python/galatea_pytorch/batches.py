@@ -1,4 +1,4 @@
-"""Batches: the requests' tensors joined along the first dimension, and split again."""
+"""Batches: joins the requests' tensors along the first dimension and splits the results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, List, Sequence, Tuple
 
 
 def join(torch: Any, inputs: Sequence[Sequence[Any]]) -> Tuple[List[Any], List[int]]:
-    """Returns the inputs of a batch, and the number of rows of each request."""
+    """Returns the batch inputs and each request's number of rows."""
     rows = [tensors[0].size()[0] for tensors in inputs]
     if len(inputs) == 1:
         return list(inputs[0]), rows
@@ -14,6 +14,6 @@ def join(torch: Any, inputs: Sequence[Sequence[Any]]) -> Tuple[List[Any], List[i
 
 
 def split(torch: Any, outputs: Sequence[Any], rows: List[int]) -> List[List[Any]]:
-    """Returns the outputs of each request."""
+    """Returns each request's outputs."""
     columns = [torch.split(output, rows) for output in outputs]
     return [list(parts) for parts in zip(*columns)]

@@ -1,4 +1,4 @@
-"""The class in a model's file."""
+"""Finds the model class in a Python file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from galatea_worker.errors import TritonModelException
 
 
 def import_file(model: str, path: str) -> Any:
-    """Imports a model's file under a name that no other module has."""
+    """Imports a model file under a unique module name."""
     name = "galatea_model_" + re.sub(r"\W", "_", model)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # The compiler of PyTorch looks for the module there.
+    # PyTorch's compiler looks for the module there.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -27,10 +27,10 @@ def import_file(model: str, path: str) -> Any:
 
 
 def candidates(torch: Any, module: Any) -> List[type]:
-    """Returns the classes that the model may be, the served one first.
+    """Returns the candidate model classes. The first one is served.
 
-    As in Triton, the names decide, in alphabetical order, and imported classes count. The layers
-    of PyTorch itself count only if there is nothing else.
+    As in Triton, the classes are in alphabetical order and include imported ones. The layers
+    of PyTorch itself are candidates only if there are no other classes.
     """
     found: List[type] = []
     for name in dir(module):

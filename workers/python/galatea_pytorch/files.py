@@ -1,4 +1,4 @@
-"""The files of a version, by the rules of Triton's script."""
+"""Finds the files of a model version by the rules of Triton's script."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from galatea_worker.errors import TritonModelException
 
 
 def model_file(config: Dict[str, Any], folder: str) -> str:
-    """Returns the path of the first of the model's possible files that exists.
+    """Returns the path of the first candidate model file that exists.
 
-    The server completes a configuration with the name model.pt, as Triton does. Beside model.py,
-    that is the name of the weights as well, so a file of weights is passed over there.
+    Like Triton, the server completes the configuration with the file name model.pt. A weights file
+    next to model.py has the same name and is skipped.
     """
     names = ["model.py", "model.pt"]
     if config.get("default_model_filename"):
@@ -26,7 +26,7 @@ def model_file(config: Dict[str, Any], folder: str) -> str:
 
 
 def weights_file(path: str) -> str:
-    """Returns the path of the weights beside a file of Python; empty if there are none."""
+    """Returns the path of the weights next to a Python file, or an empty string."""
     weights = os.path.splitext(path)[0] + ".pt"
     return weights if os.path.exists(weights) else ""
 
@@ -37,7 +37,7 @@ def _is_weights(path: str) -> bool:
 
 
 def _is_script(path: str) -> bool:
-    """True for a model of TorchScript, whose archive has constants beside the data."""
+    """Returns true for a TorchScript model, whose archive contains constants as well as data."""
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith("/constants.pkl") for name in archive.namelist())

@@ -1,4 +1,4 @@
-"""The import of PyTorch, whose failure says what to install."""
+"""Imports PyTorch. If the import fails, the error says what to install."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from galatea_worker.errors import BackendError
 
-#: The text of Triton's script.
+#: The error message of Triton's script.
 _MISSING = "RuntimeError: Missing/Incomplete PyTorch package installation"
 
 
@@ -22,7 +22,7 @@ def load() -> Any:
 
 
 def check() -> None:
-    """Raises if PyTorch isn't installed, without importing it, which takes seconds."""
+    """Raises an error if PyTorch isn't installed. Doesn't import it, which would take seconds."""
     try:
         is_found = importlib.util.find_spec("torch") is not None
     except (ImportError, ValueError):

@@ -12,7 +12,7 @@ from galatea_worker.errors import BackendError, TritonModelException
 
 _THREADS = ("NUM_THREADS", "NUM_INTEROP_THREADS")
 _COMPILE = "TORCH_COMPILE_OPTIONAL_PARAMETERS"
-#: Parameters of the backend's other forms, which Triton's script doesn't read.
+#: Parameters for the backend's other model formats, which Triton's script doesn't read.
 _OF_OTHERS = (
     "CACHE_CLEANING_ENABLED", "DISABLE_CUDNN", "DISABLE_OPTIMIZED_EXECUTION",
     "ENABLE_CACHE_CLEANING", "ENABLE_JIT_EXECUTOR", "ENABLE_JIT_PROFILING", "ENABLE_TENSOR_FUSER",
@@ -27,7 +27,7 @@ class Options:
         self._values = {key: value["string_value"] for key, value in parameters.items()}
 
     def set_threads(self, torch: Any) -> None:
-        """Sets the numbers of threads, which are 1 unless the configuration has others."""
+        """Sets the thread counts, which are 1 unless configured otherwise."""
         for key in _THREADS:
             text = self._values.get(key, "1")
             try:
@@ -53,13 +53,13 @@ class Options:
         return arguments
 
     def without_effect(self, is_script: bool) -> List[str]:
-        """Returns the given parameters that change nothing."""
+        """Returns the specified parameters that have no effect."""
         others = [key for key in _OF_OTHERS if key in self._values]
         return others + [_COMPILE] if is_script and _COMPILE in self._values else others
 
 
 def compiler_problem(arguments: Dict[str, Any], device: str) -> str:
-    """Returns the reason why `torch.compile` can't work here; empty if it can."""
+    """Returns the reason why `torch.compile` can't work here, or an empty string if it can."""
     backend = arguments.get("backend", "inductor")
     if backend != "inductor" or device != "cpu" or arguments.get("disable"):
         return ""

@@ -1,4 +1,4 @@
-"""Models whose tensors the server has put into the model's order, and their errors."""
+"""Models whose tensors the server has arranged in the model's order, and their errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import batches, install
 
 
 class Refusal(Exception):
-    """An error with a code, which a client reads as it is."""
+    """An error with a status code. Clients receive the message unchanged."""
 
     def __init__(self, text: str, code: Any = TritonError.INVALID_ARG) -> None:
         super().__init__(text)
@@ -23,7 +23,7 @@ class Refusal(Exception):
 
 
 class OrderedModel:
-    """A model with the names of its job; subclasses load and run it."""
+    """A model with the tensor names from its job. Subclasses load and run it."""
 
     def __init__(self, job: Dict[str, Any]) -> None:
         self._job = job
@@ -40,7 +40,7 @@ class OrderedModel:
         self.load(self._torch, self._job)
 
     def execute(self, requests: Sequence[Any]) -> List[InferenceResponse]:
-        """Executes a batch, or requests one by one if the model has no batches."""
+        """Executes a batch, or individual requests if the model doesn't support batching."""
         if self._is_batched:
             return self._answer(requests)
         return [response for request in requests for response in self._answer([request])]
@@ -77,15 +77,15 @@ class OrderedModel:
         return values
 
     def value(self, tensor: Any) -> Any:
-        """Returns an input as the model receives it."""
+        """Converts an input to the form that the model receives."""
         return self._torch.from_dlpack(tensor.to_dlpack())
 
     def join(self, inputs: List[List[Any]]) -> Any:
-        """Returns the inputs of a batch, and the number of rows of each request."""
+        """Returns the batch inputs and each request's number of rows."""
         return batches.join(self._torch, inputs)
 
     def _split(self, name: str, value: Any, rows: List[int]) -> Sequence[Any]:
-        """Returns the part of each request."""
+        """Splits an output of the batch into one part per request."""
         is_list = isinstance(value, list)
         shape = [len(value)] if is_list else list(value.shape)
         if not shape or shape[0] != sum(rows):
@@ -99,20 +99,20 @@ class OrderedModel:
         return self._torch.split(value, rows)
 
     def load(self, torch: Any, job: Dict[str, Any]) -> None:
-        """Loads the model of a job."""
+        """Loads the job's model."""
         raise NotImplementedError
 
     def run(self, values: List[Any]) -> Sequence[Any]:
-        """Computes all outputs; raises `Refusal`."""
+        """Computes all outputs. May raise `Refusal`."""
         raise NotImplementedError
 
     def output(self, outputs: Sequence[Any], output: Dict[str, Any]) -> Any:
-        """Returns an output that the configuration has; raises `Refusal`."""
+        """Returns an output listed in the configuration. May raise `Refusal`."""
         raise NotImplementedError
 
 
 def datatype_of(tensor: Any) -> str:
-    """Returns the data type of a tensor of PyTorch in the protocol's words; empty if unknown."""
+    """Returns the protocol's data type name for a PyTorch tensor, or an empty string."""
     return _DATATYPES.get(str(tensor.dtype), "")
 
 
@@ -125,7 +125,7 @@ _DATATYPES = {
 
 
 def make_tensor(name: str, value: Any) -> Tensor:
-    """Returns a tensor of a response: of a tensor of PyTorch, or of a list of strings."""
+    """Returns a response tensor made from a PyTorch tensor or a list of strings."""
     if not isinstance(value, list):
         return Tensor.from_dlpack(name, value.detach().contiguous())
     from galatea_worker.tensor import from_bytes
@@ -135,7 +135,7 @@ def make_tensor(name: str, value: Any) -> Tensor:
 
 
 def texts_of(tensor: Any) -> List[bytes]:
-    """Returns the elements of a tensor of strings."""
+    """Returns the elements of a string tensor."""
     if tensor._dtype != arrays.BYTES:
         raise TritonModelException("the tensor has no strings")
     data = bytes(tensor._data if tensor._block is None else tensor._block.view())

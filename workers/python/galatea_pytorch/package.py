@@ -1,4 +1,4 @@
-"""Compiled models (`model.pt2`) with operations that only a program in Python can execute."""
+"""Compiled models (`model.pt2`) with operations that only Python can execute."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PackageModel(OrderedModel):
             raise Refusal(text, TritonError.INTERNAL) from None
 
     def output(self, outputs: Sequence[Any], output: Dict[str, Any]) -> Any:
-        """Returns an output, whose data type must be that of the configuration."""
+        """Returns an output. Its data type must match the configuration."""
         name, value = output["name"], outputs[output["index"]]
         if not isinstance(value, self._torch.Tensor):
             raise Refusal(f"output tensor '{name}' is not found", TritonError.INTERNAL)

@@ -1,4 +1,4 @@
-"""Models of Triton's Python runtime: a class of `torch.nn.Module`, or a model of TorchScript."""
+"""Models for Triton's Python runtime: a subclass of `torch.nn.Module` or a TorchScript model."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .options import Options, compiler_problem
 
 
 class NetworkModel:
-    """A model as Triton's script for `runtime: "model.py"` executes it."""
+    """A model, executed in the same way as by Triton's script for `runtime: "model.py"`."""
 
     @staticmethod
     def auto_complete_config(config: Any) -> Any:
-        """Completes nothing, as in Triton; what can be checked without PyTorch is."""
+        """Checks what can be checked without PyTorch. As in Triton, completes nothing."""
         install.check()
         files.model_file(config._model_config, helpers.get_model_dir())
         return config
@@ -71,7 +71,7 @@ class NetworkModel:
         self._model.eval()
 
     def _device_of(self, kind: str, number: str, model: Any) -> Any:
-        """Returns the instance's device; if the model chooses it, that of a parameter."""
+        """Returns the instance's device or, if the model chooses it, a parameter's device."""
         if kind == "GPU":
             return self._torch.device(f"cuda:{number}")
         if kind == "CPU":
@@ -90,7 +90,7 @@ class NetworkModel:
             self._model = compiled
 
     def execute(self, requests: Sequence[Any]) -> List[InferenceResponse]:
-        """Executes a batch, or requests one by one if the model has no batches."""
+        """Executes a batch, or individual requests if the model doesn't support batching."""
         with self._torch.inference_mode():
             inputs = [self._tensors(request) for request in requests]
             if self._is_batched:

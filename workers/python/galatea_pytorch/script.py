@@ -1,4 +1,4 @@
-"""Models of TorchScript (`model.pt`) on machines without a C++ compiler."""
+"""TorchScript models (`model.pt`) on machines without a C++ compiler."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def _load(torch: Any, path: str, inference_mode: bool) -> Any:
 
 
 class ScriptModel(OrderedModel):
-    """A model of TorchScript. The server has compared its arguments with the configuration."""
+    """A TorchScript model. The server has compared its arguments with the configuration."""
 
     def load(self, torch: Any, job: Dict[str, Any]) -> None:
-        """Loads the model, and sets how it is executed."""
+        """Loads the model and configures its execution."""
         if job["inter_op_threads"] is not None:
             torch.set_num_interop_threads(job["inter_op_threads"])
         switches = (
@@ -48,7 +48,7 @@ class ScriptModel(OrderedModel):
         self._module = _load(torch, job["path"], job["inference_mode"])
 
     def value(self, tensor: Any) -> Any:
-        """Returns an input: a tensor, or a list of strings."""
+        """Returns an input as a tensor or a list of strings."""
         if tensor._dtype != arrays.BYTES:
             return super().value(tensor)
         try:
@@ -58,7 +58,7 @@ class ScriptModel(OrderedModel):
                           "in a worker does not take") from None
 
     def join(self, inputs: List[List[Any]]) -> Any:
-        """Returns the inputs of a batch, and the number of rows of each request."""
+        """Returns the batch inputs and each request's number of rows."""
         rows = [_length(values[0]) for values in inputs]
         if len(inputs) == 1:
             return inputs[0], rows
@@ -78,7 +78,7 @@ class ScriptModel(OrderedModel):
             raise Refusal(f"PyTorch execute failure: {error}", code) from None
 
     def _outputs(self, result: Any) -> Sequence[Any]:
-        """Returns the outputs in a result, in Triton's words if it has others."""
+        """Returns the outputs in a result. Invalid results raise errors with Triton's messages."""
         tensor = self._torch.Tensor
         if isinstance(result, tensor):
             return [result]
@@ -97,7 +97,7 @@ class ScriptModel(OrderedModel):
         return result
 
     def output(self, outputs: Sequence[Any], output: Dict[str, Any]) -> Any:
-        """Returns an output, whose data type must be that of the configuration."""
+        """Returns an output. Its data type must match the configuration."""
         name, index = output["name"], output["index"]
         if index >= len(outputs):
             raise Refusal(
