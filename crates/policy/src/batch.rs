@@ -1,4 +1,4 @@
-//! A closed batch: a set of requests that execute together. A closed batch never reopens.
+//! A closed batch, which is a set of requests that execute together. It never reopens.
 
 use crate::ids::{RequestKey, SequenceKey};
 

@@ -143,7 +143,7 @@ impl<T> ReplyReorderBuffer<T> {
 mod tests {
     use super::*;
 
-    /// Plays operations and compares the replies that pass after each one: `s1` starts, `w1`
+    /// Runs operations and compares the replies that pass after each one: `s1` starts, `w1`
     /// withdraws, `r1` is a reply that others follow, and `l1` is the last reply.
     fn check(operations: &str, expected: &str) {
         let mut order = ReplyReorderBuffer::default();

@@ -1,4 +1,4 @@
-//! The scheduler: takes events and the time, and produces actions.
+//! The scheduler, which takes events and the time and produces actions.
 
 use crate::batch_strategy::{BatchStrategy, NoBatchStrategy};
 use crate::batcher::Intake;
@@ -114,7 +114,7 @@ impl<S: BatchStrategy> Scheduler<S> {
     ///
     /// # Panics
     ///
-    /// Panics if the driver breaks the rules of the events: a key is queued twice; an instance is
+    /// Panics if the driver breaks the rules for events: a key is queued twice; an instance is
     /// unknown, added twice, or freed while free; a request belongs to a closed sequence (see
     /// [`SchedulerEvent::Enqueue`] for how to avoid this); a released request isn't executing; or a
     /// permit is granted without a request.

@@ -91,13 +91,14 @@ fn row(entry: &BatchEntry) -> String {
     }
 }
 
-/// Plays `TIME EVENT -> ACTIONS; WAKEUP` line by line. The wake-up is optional.
+/// Runs a script line by line. Each line has the form `TIME EVENT -> ACTIONS; WAKEUP`. The wake-up
+/// is optional.
 #[track_caller]
 pub(crate) fn check(spec: SchedulingSpec, script: &str) -> Scheduler {
     play(Scheduler::new(spec), script)
 }
 
-/// Same as [`check`], but with an existing scheduler.
+/// Does the same as [`check`] with an existing scheduler.
 #[track_caller]
 pub(crate) fn play<S: BatchStrategy>(mut scheduler: Scheduler<S>, script: &str) -> Scheduler<S> {
     let mut actions = SchedulerActions::default();

@@ -1,4 +1,4 @@
-//! The settings of a scheduler, derived from a validated model configuration.
+//! A scheduler's settings, derived from a validated model configuration.
 //!
 //! `galatea_config` has types with the same names that mirror `config.pbtxt`. The engine converts
 //! them to the types in this module, with defaults resolved and times in nanoseconds.
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SchedulingSpec {
     /// The maximum number of rows in a batch. 0 means that the model doesn't batch, so each request
-    /// is a batch of its own.
+    /// executes alone.
     pub max_batch_size: u32,
     /// The scheduler that forms the batches.
     pub mode: SchedulingMode,
@@ -25,7 +25,7 @@ pub struct SchedulingSpec {
 /// The scheduler that forms the batches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SchedulingMode {
-    /// The default scheduler, in which each request is a batch of its own, first come, first
+    /// The default scheduler, which executes each request in a batch of its own, first come, first
     /// served.
     Default,
     /// The dynamic batcher, which combines whole requests.
@@ -76,9 +76,9 @@ pub enum SequenceStrategy {
     Oldest {
         /// The maximum number of sequences with a slot on an instance; 0 means `max_batch_size`.
         max_candidate_sequences: u32,
-        /// Same as [`DynamicBatcherSpec::preferred_batch_sizes`].
+        /// The same as [`DynamicBatcherSpec::preferred_batch_sizes`].
         preferred_batch_sizes: Vec<u32>,
-        /// Same as [`DynamicBatcherSpec::max_queue_delay_ns`].
+        /// The same as [`DynamicBatcherSpec::max_queue_delay_ns`].
         max_queue_delay_ns: u64,
     },
 }

@@ -1,11 +1,12 @@
-//! Time passed as an argument: a point on the driver's monotonic clock.
+//! Time as an argument: a point on the driver's monotonic clock.
 
 /// Nanoseconds since an arbitrary start.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// The end of time, which is never reached: a deadline that saturates here is no deadline.
+    /// The end of time, which is never reached. A deadline that saturates at this value is no
+    /// deadline.
     pub const MAX: Time = Time(u64::MAX);
 
     /// Returns this time plus `nanoseconds`, at most [`Time::MAX`].

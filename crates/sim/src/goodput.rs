@@ -12,7 +12,7 @@ use crate::random::Random;
 const MAX_ROWS: u32 = 16;
 const NS_PER_US: f64 = 1e3;
 
-/// Bounds that no seed exceeds. In such a short load, the time to learn execution costs is
+/// The bounds that no seed exceeds. In such a short load, the time to learn execution costs is
 /// noticeable. The tests of entire loads have tighter bounds.
 const RATIO_MIN: f64 = 0.72;
 const LATE_MAX: u64 = 20;

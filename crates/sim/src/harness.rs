@@ -21,8 +21,8 @@ pub enum OracleMode {
     Oracle,
     /// Only the checks.
     ChecksOnly,
-    /// Same as `Oracle`, with a rate limiter that grants each permit immediately, which must make
-    /// no difference.
+    /// The same as `Oracle`, with a rate limiter that grants each permit immediately. This must
+    /// make no difference.
     OracleWithPermits,
 }
 

@@ -21,8 +21,8 @@ const TEXT_NS: f64 = 6e6;
 /// The lengths of texts, in tokens.
 const LENGTHS: std::ops::RangeInclusive<u32> = 5..=256;
 
-/// Bounds that no seed exceeds. In such a short load, single batches make a difference. The test of
-/// the entire grid has tighter bounds.
+/// The bounds that no seed exceeds. In such a short load, single batches make a difference. The
+/// test of the entire grid has tighter bounds.
 const P99_MAX: f64 = 1.15;
 const RATE_MIN: f64 = 0.97;
 

@@ -13,7 +13,7 @@ use crate::setup::SchedulerSetup;
 /// A kind of scheduler.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum SchedulerMode {
-    /// The default scheduler, in which each request is a batch of its own.
+    /// The default scheduler, which executes each request in a batch of its own.
     Default,
     /// The dynamic batcher.
     Dynamic,

@@ -1,4 +1,4 @@
-//! Requests with deadlines: the rules hold for the loads of many seeds.
+//! Checks the rules for requests with deadlines, for the loads of many seeds.
 
 #[test]
 fn the_rules_hold_for_requests_with_deadlines() {

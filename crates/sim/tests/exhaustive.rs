@@ -1,4 +1,4 @@
-//! All orders of a few events.
+//! Tests all orders of a few events.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! All orders of a few events with sequences.
+//! Tests all orders of a few events with sequences.
 
 use galatea_policy::{SchedulingMode, SchedulingSpec, SequenceBatcherSpec, SequenceStrategy};
 use galatea_sim::{EventAlphabet, OracleMode, RequestTemplate, explore};

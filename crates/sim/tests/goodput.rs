@@ -1,5 +1,5 @@
-//! The deadline batcher answers as many requests in time as the dynamic batcher with the best
-//! setting for the load.
+//! Checks that the deadline batcher serves as many requests in time as the dynamic batcher with the
+//! best setting for the load.
 
 use galatea_policy::{DeadlineBatcherSpec, DynamicBatcherSpec, SchedulingMode, SchedulingSpec};
 use galatea_sim::{ArrivalLaw, CostCurve, GoodputExperiment};
@@ -34,7 +34,7 @@ fn no_setting_is_much_better_at_any_load() {
     }
 }
 
-/// Under overload, everything is answered too late with first come, first served.
+/// Under overload, first come, first served makes every response late.
 #[test]
 fn under_overload_nine_tenths_of_the_capacity_are_answered_in_time() {
     let result = GoodputExperiment { load: 1.5, requests: 10_000, ..CELL }.run();

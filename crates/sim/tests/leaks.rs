@@ -1,5 +1,5 @@
-//! Requests, sequences and instances leave no state behind: after a thousand rounds of the same
-//! events, a scheduler has the same state as after ten.
+//! Checks that requests, sequences and instances leave no state behind: after a thousand rounds of
+//! the same events, a scheduler has the same state as after ten.
 
 use galatea_policy::{
     BatchEntry, InstanceId, RequestInfo, RequestKey, RequestRelease, SchedulerEvent,
@@ -85,7 +85,7 @@ fn state_after(spec: &SchedulingSpec, rounds: u64, play: fn(&mut Rounds)) -> Str
     all.harness.state().chars().filter(|character| !character.is_ascii_digit()).collect()
 }
 
-/// Plays with both strategies, two slots per instance, an idle limit of 20, and a delay of 3 for
+/// Runs with both strategies, two slots per instance, an idle limit of 20, and a delay of 3 for
 /// batches that aren't full.
 #[track_caller]
 fn check(iterative: bool, play: fn(&mut Rounds)) {

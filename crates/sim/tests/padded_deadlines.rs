@@ -1,5 +1,5 @@
-//! Requests with different lengths and deadlines: the rules hold for the loads of many seeds and,
-//! once costs are known, at most one in a thousand admitted requests is late.
+//! Checks the rules for requests with different lengths and deadlines, for the loads of many seeds.
+//! Once costs are known, at most one in a thousand admitted requests may be late.
 
 #[test]
 fn the_rules_hold_for_padded_batches_with_deadlines() {

@@ -1,4 +1,4 @@
-//! Requests with different lengths: the rules hold for the loads of many seeds.
+//! Checks the rules for requests with different lengths, for the loads of many seeds.
 
 #[test]
 fn the_rules_hold_for_requests_of_unequal_lengths() {

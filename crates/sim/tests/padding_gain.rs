@@ -1,4 +1,4 @@
-//! Padded batches compared with executions one by one.
+//! Compares padded batches with executions one by one.
 
 use galatea_sim::{ArrivalPattern, PaddingComparison, PaddingExperiment};
 

@@ -1,4 +1,5 @@
-//! A few thousand seeds: each gives a different world, and the same seed gives the same one.
+//! Runs a few thousand seeds. Each seed gives a different world, and the same seed always gives the
+//! same world.
 
 use galatea_policy::FailReason;
 use galatea_sim::{

@@ -1,4 +1,4 @@
-//! The worked examples of Triton's documentation, event by event, with the resulting batches. Each
+//! The worked examples in Triton's documentation, event by event, with the resulting batches. Each
 //! step is also compared with the naive scheduler and checked as in a simulated run.
 
 mod player;

@@ -1,4 +1,4 @@
-//! Random lifecycles of worker processes.
+//! Tests random lifecycles of worker processes.
 
 use galatea_sim::fuzz_workers;
 

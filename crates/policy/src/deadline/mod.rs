@@ -94,7 +94,7 @@ enum Costs {
     Padded(Box<PaddedBatches>),
 }
 
-/// An execution.
+/// An execution in progress.
 #[derive(Copy, Clone, Debug)]
 struct Running {
     since: Time,

@@ -44,9 +44,8 @@ fn render(action: &EnsembleAction<String>) -> String {
     }
 }
 
-/// Plays one operation per line: `begin abc want d` (capitals are omitted), `0 c d` (call 0
-/// responds with these tensors), `end 0`, `fault 0` (an error before the end), `fail 0` or
-/// `cancel`.
+/// Runs one operation per line: `begin abc want d` (capitals are omitted), `0 c d` (call 0 responds
+/// with these tensors), `end 0`, `fault 0` (an error before the end), `fail 0` or `cancel`.
 #[track_caller]
 fn check(ensemble: &str, script: &str) {
     let graph = EnsembleGraph::new(&spec(ensemble)).unwrap();

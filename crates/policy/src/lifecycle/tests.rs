@@ -13,7 +13,7 @@ fn render(action: &LifecycleAction) -> String {
     }
 }
 
-/// Plays one event per line: `want a@1 b c` (desired directly, depends on b and c), `need a@1`
+/// Runs one event per line: `want a@1 b c` (desired directly, depends on b and c), `need a@1`
 /// (desired as a dependency), `drop a`, `prune a` (with unused dependencies), `retry a`; the load
 /// results `ok a`, `same a` (unchanged), `failed a`, `unfit a` (incompatible) and `given-up a`
 /// (cancelled); and `gone a` (unloaded).

@@ -59,7 +59,7 @@ struct Entry {
     due_time: DueTime,
 }
 
-/// An execution.
+/// An execution in progress.
 #[derive(Copy, Clone, Debug)]
 struct Running {
     since: Time,

@@ -77,7 +77,7 @@ impl LevelPolicies {
     }
 }
 
-/// The level already has as many requests as its policy allows.
+/// The error for a level that already has as many requests as its policy allows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct QueueFull;
 

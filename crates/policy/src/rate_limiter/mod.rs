@@ -196,7 +196,7 @@ impl RateLimiter {
     ///
     /// # Panics
     ///
-    /// Panics if the driver breaks the rules of the events, or if the holder is unknown.
+    /// Panics if the driver breaks the rules for events, or if the holder is unknown.
     pub fn step(&mut self, event: PermitEvent, granted: &mut Vec<PermitHolder>) {
         self.step_all(&[event], granted);
     }

@@ -14,7 +14,7 @@ fn limiter(gpu: u64, disk: u64, holders: &[(u64, u64, u32)]) -> RateLimiter {
     limiter
 }
 
-/// Plays `+1` (request), `-1` (withdraw), `!1` (executed) and `?1` (unused), and compares the
+/// Runs `+1` (request), `-1` (withdraw), `!1` (executed) and `?1` (unused), and compares the
 /// holders that get a permit after each operation.
 #[track_caller]
 fn check(limiter: &mut RateLimiter, script: &str) {
@@ -68,8 +68,8 @@ fn an_instance_of_priority_two_gets_half_as_many() {
     assert_eq!(counts, [200, 100]);
 }
 
-/// Compares the turns of two instances with these priorities that always have a batch. The first
-/// one requests first.
+/// Compares the turns of two instances with these priorities, both of which always have a batch.
+/// The first one requests first.
 #[track_caller]
 fn check_turns(priorities: [u32; 2], first: u64, expected: &str) {
     let mut limiter = limiter(1, 0, &priorities.map(|priority| (1, 0, priority)));

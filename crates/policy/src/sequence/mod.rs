@@ -81,9 +81,9 @@ pub(crate) struct SequenceBatcher {
     /// Instances to be removed once their sequences have ended.
     removing: BTreeSet<InstanceId>,
     backlog: Backlog,
-    /// The ends of the idle times of sequences with slots.
+    /// The times at which sequences with slots become idle for too long.
     idle: Deadlines<SequenceIndex>,
-    /// Instances with batches that must be decided again.
+    /// Instances whose batches must be decided again.
     dirty: BTreeSet<InstanceId>,
     /// The times at which batches waiting to grow are dispatched as they are.
     wakeups: BTreeSet<(Time, InstanceId)>,

@@ -1,4 +1,4 @@
-//! The transitions of a sequence: it begins, waits, gets a slot, runs, closes and ends.
+//! A sequence's transitions: it begins, waits, gets a slot, runs, closes and ends.
 
 use crate::batch::{Batch, BatchEntry, CloseReason, SequenceStep};
 use crate::event::{FailReason, SchedulerAction, SchedulerActions};

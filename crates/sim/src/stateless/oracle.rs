@@ -13,7 +13,7 @@ use crate::setup::SchedulerSetup;
 #[derive(Clone, Debug)]
 pub(crate) struct Oracle {
     batcher: NaiveBatcher,
-    /// True for the default scheduler, in which each request is a batch of its own.
+    /// True for the default scheduler, which executes each request in a batch of its own.
     is_unbatched: bool,
     settings: DynamicBatcherSpec,
     pending: Vec<Pending>,

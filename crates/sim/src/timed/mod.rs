@@ -207,7 +207,7 @@ impl World {
         self.timed = SchedulerSimulation::new(settings(self.max_rows, mode));
     }
 
-    /// Lets time pass until this moment.
+    /// Advances time to this moment.
     fn pass_until(&mut self, until: Time) -> Check {
         loop {
             let wakeup = self.timed.scheduler.next_wakeup();
@@ -222,7 +222,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets this much time pass.
+    /// Advances time by this much.
     fn pass_ns(&mut self, nanoseconds: u64) -> Check {
         self.pass_until(self.after(nanoseconds))
     }

@@ -1,4 +1,4 @@
-//! Plays a timeline, which consists of lines of the form `TIME EVENT -> DECISIONS`.
+//! Runs a timeline, which consists of lines of the form `TIME EVENT -> DECISIONS`.
 //!
 //! | event | meaning |
 //! |---|---|
@@ -45,13 +45,13 @@ impl Player {
         }
     }
 
-    /// Plays the lines and compares the decisions.
+    /// Runs the lines and compares the decisions.
     #[track_caller]
     pub(crate) fn play(&mut self, timeline: &str) {
         self.compare(timeline, |player, decision| Some(player.describe(decision)));
     }
 
-    /// Plays the lines, but compares only the control tensors of the batches' two slots.
+    /// Runs the lines, but compares only the control tensors of the batches' two slots.
     #[track_caller]
     pub(crate) fn tensors(&mut self, timeline: &str) {
         self.compare(timeline, |_, decision| match decision {

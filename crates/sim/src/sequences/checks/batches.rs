@@ -1,5 +1,5 @@
-//! The rules for every batch of sequences: a free lane, requests in order, one request per sequence
-//! at a time, on the sequence's instance and with its flags.
+//! The rules for every sequence batch: its lane is free, and its requests execute in order, one per
+//! sequence at a time, on the sequence's instance and with the right flags.
 
 use galatea_policy::{BatchEntry, InstanceId, SequenceStep};
 

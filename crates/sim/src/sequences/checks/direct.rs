@@ -1,5 +1,5 @@
-//! Batches by slot: rows up to the highest ready slot, padded exactly where a slot has no request
-//! or one with another shape class.
+//! The rules for direct batches: rows extend to the highest ready slot, and a row is padding
+//! exactly if its slot has no request or one with another shape class.
 
 use galatea_policy::{BatchEntry, InstanceId, ShapeClassId, Time};
 

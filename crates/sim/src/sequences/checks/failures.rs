@@ -1,5 +1,5 @@
-//! A request ends exactly once and fails only for a reason: it was refused on arrival, cancelled,
-//! or in the backlog for too long.
+//! Checks that a request ends exactly once and fails only for a reason: it was refused on arrival,
+//! cancelled, or in the backlog for too long.
 
 use galatea_policy::{FailReason, RequestKey, SequenceKey};
 

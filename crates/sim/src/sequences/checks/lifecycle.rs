@@ -1,5 +1,5 @@
-//! Sequences are closed once and then ended once, in the step that causes it. An instance that is
-//! being removed is deleted when its slots are empty. A drain always ends.
+//! Checks that sequences are closed once and then ended once, each in the step that causes it, that
+//! an instance being removed is deleted when its slots are empty, and that a drain always ends.
 
 use galatea_policy::{InstanceId, SequenceKey};
 

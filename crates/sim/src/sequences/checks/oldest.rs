@@ -1,5 +1,5 @@
-//! Batches of the eligible requests of an instance's sequences, by the rules of dynamic batching
-//! and in the order in which they became eligible.
+//! The rules for batches with the oldest strategy: an instance's eligible requests are batched by
+//! the rules of dynamic batching, in the order in which they became eligible.
 
 use galatea_policy::{BatchEntry, InstanceId, RequestKey};
 

@@ -1,5 +1,5 @@
-//! Every wait has a reason: no slot is free while the backlog waits, and a free lane has ready
-//! requests only while their batch may grow.
+//! Checks that every wait has a reason: no slot is free while the backlog waits, and a free lane
+//! has ready requests only while their batch may grow.
 
 use super::super::ledger::Ledger;
 use super::super::lookups::ReadySequence;

@@ -175,7 +175,7 @@ impl World {
         Ok(world)
     }
 
-    /// Lets time pass until the next execution ends, if there is one.
+    /// Advances time to the end of the next execution, if there is one.
     fn pass_until_an_end(&mut self) -> Check {
         let ends = self.timed.lanes.values().copied().flatten().min();
         self.pass_until(ends.unwrap_or(self.timed.now))
