@@ -15,11 +15,12 @@ use crate::open::{KeylessIdentity, open};
 use crate::runtime::Runtime;
 use crate::store::{BucketStore, RepositoryLocation};
 
-/// A connector that opens repositories in buckets. It costs almost nothing while there are none.
+/// A connector that opens repositories in buckets. While no repository is open, it costs almost
+/// nothing.
 #[derive(Debug)]
 pub struct BucketConnector {
     around: BucketEnvironment,
-    /// Started when the first repository is opened.
+    /// The shared state, created when the first repository is opened.
     shared: Lock<Option<ConnectorShared>>,
 }
 

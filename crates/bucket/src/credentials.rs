@@ -107,7 +107,7 @@ pub(crate) struct AzureCredential {
 #[derive(Clone, Default)]
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct GcsCredential {
-    /// A JSON file.
+    /// The path of a JSON file.
     pub(crate) path: String,
 }
 

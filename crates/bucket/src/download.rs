@@ -138,7 +138,7 @@ impl ObjectPart<'_> {
         }
     }
 
-    /// Copies starting at `position`, which advances.
+    /// Copies the part from `position` on and advances `position`.
     async fn go_on(&self, position: &mut u64) -> Result<(), PartInterruption> {
         let is_whole = *position == 0 && self.end == self.state.byte_size;
         let options = GetOptions {
@@ -172,7 +172,7 @@ impl ObjectPart<'_> {
     }
 }
 
-/// A tag in the form used in requests and responses: Azure lists tags without quotes.
+/// Adds the quotes that a tag has in requests and responses. Azure lists tags without quotes.
 fn quoted(tag: &str) -> String {
     if tag.starts_with('"') || tag.starts_with("W/") {
         tag.to_owned()
@@ -183,7 +183,7 @@ fn quoted(tag: &str) -> String {
 
 /// A reason why a part ended early.
 enum PartInterruption {
-    /// Another attempt may help.
+    /// The transfer broke; another attempt may succeed.
     Broken(object_store::Error),
     Final(DownloadFailure),
 }

@@ -74,7 +74,7 @@ fn open_s3(
     client: &BucketClient,
     has_role: impl Fn() -> bool,
 ) -> Result<Arc<dyn ObjectStore>, String> {
-    /// The variables with which clusters assign roles.
+    /// The variables that clusters set to assign roles.
     const ROLE_VARIABLES: [&str; 10] = [
         "AWS_WEB_IDENTITY_TOKEN_FILE",
         "AWS_ROLE_ARN",

@@ -24,7 +24,7 @@ use crate::runtime::Runtime;
 /// The time limit for one page of a listing, including the client's retries.
 const PAGE_TIME_MAX: Duration = Duration::from_mins(2);
 
-/// A function that reopens an object store with the credentials current at that time.
+/// A function that reopens an object store with the current credentials.
 pub(crate) type StoreOpener =
     Box<dyn Fn(KeylessIdentity) -> Result<Arc<dyn ObjectStore>, String> + Send + Sync>;
 
@@ -124,7 +124,7 @@ impl BucketStore {
 }
 
 impl RepositoryLocation {
-    /// The reason why an object was not copied.
+    /// Describes why an object was not copied.
     fn told(&self, path: &str, failure: &DownloadFailure) -> RemoteError {
         let url = &self.url;
         match failure {
@@ -138,7 +138,7 @@ impl RepositoryLocation {
         }
     }
 
-    /// The failure in Triton's words, followed by its cause.
+    /// Describes a failure in Triton's words, followed by its cause.
     fn text(&self, purpose: &RequestPurpose<'_>, error: &object_store::Error) -> String {
         let cause = RequestFailureCause::of(error);
         let RequestFailureCause { code, message, .. } = &cause;

@@ -76,7 +76,7 @@ impl LogSettingChange {
     }
 }
 
-/// The log, as doors see it.
+/// The log, as seen by doors.
 pub trait LogControl: fmt::Debug + Send + Sync {
     /// The current settings of the log.
     fn settings(&self, pass: AccessPass<api::Logging>) -> LogSettings;
@@ -90,14 +90,14 @@ pub trait LogControl: fmt::Debug + Send + Sync {
 /// have changed the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LogSettingsUpdate {
-    /// The changes, in the order in which they are made.
+    /// The changes, in the order in which they are applied.
     pub changes: Vec<LogSettingChange>,
     /// The mistake that follows the changes, if any.
     pub mistake: Option<Status>,
 }
 
 impl LogSettingsUpdate {
-    /// Makes the changes, and returns the new settings.
+    /// Applies the changes and returns the new settings.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Distributions and counts for a model version beyond its statistics; only metrics show them.
+//! Distributions and counts for a model version that go beyond its statistics. Only metrics report
+//! them.
 
 /// Observations, counted by size.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,19 +25,19 @@ pub struct SummaryReading {
     pub quantiles: Vec<(f64, Option<u64>)>,
 }
 
-/// The values that Triton calls latency summaries.
+/// The quantiles that Triton calls latency summaries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LatencySummaries {
-    /// Requests, from arrival to response. As in Triton, `None` for models that use the response
+    /// The time from arrival to response. As in Triton, `None` for models that use the response
     /// cache.
     pub request: Option<SummaryReading>,
-    /// Time in the queue.
+    /// The time spent in the queue.
     pub queue: SummaryReading,
-    /// Gathering inputs.
+    /// The time spent gathering inputs.
     pub compute_input: SummaryReading,
-    /// Computing.
+    /// The time spent computing.
     pub compute_infer: SummaryReading,
-    /// Collecting outputs.
+    /// The time spent collecting outputs.
     pub compute_output: SummaryReading,
     /// Cache lookups and the work that follows them: hits, then misses. `None` without the response
     /// cache.
@@ -47,17 +48,17 @@ pub struct LatencySummaries {
 /// they can be added up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelHistograms {
-    /// Successful requests, from arrival to response.
+    /// The time from arrival to response, for successful requests.
     pub request: HistogramReading,
-    /// Time in the queue.
+    /// The time spent in the queue.
     pub queue: HistogramReading,
-    /// Gathering inputs, computing and collecting outputs.
+    /// The time spent gathering inputs, computing and collecting outputs.
     pub compute: HistogramReading,
-    /// Batch elements that were executed together.
+    /// The number of batch elements executed together.
     pub batch_size: HistogramReading,
 }
 
-/// Counts by reason. The names don't change.
+/// Counts by reason. The reason names are stable.
 pub type CountsByReason = Vec<(&'static str, u64)>;
 
 /// A family of counters that Triton lacks. The metrics code shows every family without knowing any
@@ -81,7 +82,7 @@ pub enum CounterReadings {
     ByReason(CountsByReason),
 }
 
-/// A version's measurements beyond its statistics.
+/// The measurements of a version that its statistics don't include.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelMeasurements {
     /// The time from arrival to the first response, in whole milliseconds.
@@ -100,7 +101,7 @@ impl ModelMeasurements {
     /// The family that counts requests that ended without execution, by reason.
     pub const UNEXECUTED: &str = "galatea_inference_unexecuted_total";
 
-    /// The counts of a family by reason; empty if there is no such family.
+    /// The counts of the family with this name, by reason; empty if there is no such family.
     #[must_use]
     pub fn counts_by_reason(&self, family: &str) -> &[(&'static str, u64)] {
         let found = self.counters.iter().find(|known| known.name == family);

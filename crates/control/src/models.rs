@@ -59,7 +59,7 @@ pub struct PriorityLevels {
 }
 
 impl PriorityLevels {
-    /// The effective priority of a request that asks for this one.
+    /// The effective priority of a request that specifies `priority`.
     #[must_use]
     pub const fn effective_priority(self, priority: u64) -> u64 {
         if priority == 0 || priority > self.count { self.default } else { priority }
@@ -71,7 +71,7 @@ impl PriorityLevels {
 pub enum ModelState {
     /// Its state is unknown.
     Unknown,
-    /// It serves.
+    /// It is serving.
     Ready,
     /// It can't serve.
     Unavailable,

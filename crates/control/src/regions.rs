@@ -133,12 +133,12 @@ pub trait ShmControl: Send + Sync + fmt::Debug {
     ) -> Result<ForeignRegion, Status>;
 }
 
-/// A control that doesn't let clients share memory.
+/// A [`ShmControl`] that refuses to share memory with clients.
 #[derive(Copy, Clone, Debug)]
 pub struct ShmDisabled;
 
 impl ShmDisabled {
-    /// The refusal. As in Triton, it mentions the flag.
+    /// The error for a refused registration. As in Triton, it mentions the flag.
     #[must_use]
     pub fn refusal() -> Status {
         Status::unsupported(
@@ -147,7 +147,7 @@ impl ShmDisabled {
         )
     }
 
-    /// The result if no region has this name, which may be empty.
+    /// The result when no region has the name `name`, which may be empty.
     ///
     /// # Errors
     ///
@@ -226,13 +226,13 @@ impl<'a> RequestShmRegions<'a> {
         Self { control, pass }
     }
 
-    /// No regions. For requests from inside the process.
+    /// No regions. Used for requests from inside the process.
     #[must_use]
     pub const fn none() -> Self {
         Self::new(&ShmDisabled, AccessPass::in_process())
     }
 
-    /// A part of a region.
+    /// Finds the part of a region that contains a tensor.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The trait through which doors reach the server for everything but inference.
+//! The trait that gives doors access to everything in the server except inference.
 //!
 //! Every method requires the pass for its category, which only a door's gate can issue.
 

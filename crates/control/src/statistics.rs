@@ -46,7 +46,7 @@ pub struct ModelStatistics {
     pub failures: [u64; 4],
     /// True if the model's configuration enables the response cache.
     pub is_cached: bool,
-    /// The number of requests that wait in the scheduler now.
+    /// The number of requests now waiting in the scheduler.
     pub pending: u64,
     /// The bytes that large request tensors currently hold.
     pub held_bytes: u64,
@@ -54,9 +54,9 @@ pub struct ModelStatistics {
     pub load_duration: Duration,
     /// The metric labels that `metric_tags` in the configuration adds.
     pub metric_tags: Arc<[(String, String)]>,
-    /// Measurements that only metrics show.
+    /// Measurements that only metrics report.
     pub measurements: ModelMeasurements,
-    /// The statistics of each GPU; only metrics show them.
+    /// Per-GPU statistics, which only metrics report.
     pub gpus: Vec<ModelGpuStatistics>,
 }
 
@@ -85,13 +85,13 @@ pub struct InferenceStatistics {
     pub success: DurationStatistic,
     /// Failed requests, from arrival to response.
     pub fail: DurationStatistic,
-    /// Time in the queue.
+    /// The time spent in the queue.
     pub queue: DurationStatistic,
-    /// Gathering inputs.
+    /// The time spent gathering inputs.
     pub compute_input: DurationStatistic,
-    /// Computing.
+    /// The time spent computing.
     pub compute_infer: DurationStatistic,
-    /// Collecting outputs.
+    /// The time spent collecting outputs.
     pub compute_output: DurationStatistic,
     /// Requests served from the response cache.
     pub cache_hit: DurationStatistic,
@@ -102,11 +102,11 @@ pub struct InferenceStatistics {
 /// Durations of the responses with the same index within their requests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseStatistics {
-    /// Computing.
+    /// The time spent computing.
     pub compute_infer: DurationStatistic,
-    /// Collecting outputs.
+    /// The time spent collecting outputs.
     pub compute_output: DurationStatistic,
-    /// Whole responses with outputs.
+    /// Complete responses with outputs.
     pub success: DurationStatistic,
     /// Error responses.
     pub fail: DurationStatistic,
@@ -116,15 +116,15 @@ pub struct ResponseStatistics {
     pub cancel: DurationStatistic,
 }
 
-/// Durations of the executions of one batch size.
+/// Durations of executions with the same batch size.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchStatistics {
     /// The number of batch elements executed together.
     pub batch_size: u64,
-    /// Gathering inputs.
+    /// The time spent gathering inputs.
     pub compute_input: DurationStatistic,
-    /// Computing.
+    /// The time spent computing.
     pub compute_infer: DurationStatistic,
-    /// Collecting outputs.
+    /// The time spent collecting outputs.
     pub compute_output: DurationStatistic,
 }

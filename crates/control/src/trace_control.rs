@@ -48,8 +48,8 @@ impl DoorTracePoint {
     }
 }
 
-/// Records a traced request's passage through its door. The trace is complete when this sink and
-/// the request's trace have been dropped.
+/// Records the trace points that a traced request passes in its door. The trace is complete when
+/// this sink and the request's trace have been dropped.
 pub trait DoorTraceSink: Send + Sync + std::fmt::Debug {
     /// Records that the request passed `point` at this time.
     fn record(&self, point: DoorTracePoint, at: Instant);
@@ -97,7 +97,7 @@ pub enum FieldChange<T> {
     /// The field stays as it is.
     #[default]
     Keep,
-    /// The field follows the global settings or, if it is global, the settings at startup.
+    /// The field reverts to the global setting or, for a global field, to the setting at startup.
     Clear,
     /// The field gets this value.
     Set(T),
@@ -127,7 +127,7 @@ pub struct TraceSettings {
     pub count: i32,
     /// The destination of traces.
     pub mode: TraceMode,
-    /// Other settings by name, from the command line for this mode. Names may repeat.
+    /// Other settings for this mode from the command line, by name. Names may repeat.
     pub further: Vec<(String, String)>,
 }
 
@@ -165,20 +165,20 @@ impl TraceMode {
 /// The headers or metadata that affect a request's trace: the W3C Trace Context.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct TraceHeaders<'a> {
-    /// `traceparent`
+    /// The `traceparent` header.
     pub parent: Option<&'a [u8]>,
-    /// `tracestate`
+    /// The `tracestate` header.
     pub state: Option<&'a [u8]>,
 }
 
-/// The tracing of clients' requests.
+/// Controls the tracing of client requests.
 pub trait TraceControl: Send + Sync + std::fmt::Debug {
     /// Returns true if any request may be traced. This is called for every request, so it takes
     /// only one load.
     fn is_on(&self) -> bool;
 
-    /// Returns true if [`TraceHeaders`] affect tracing; otherwise the door need not keep them.
-    /// Returns false while nothing is traced.
+    /// Returns true if [`TraceHeaders`] affect tracing; otherwise the door needn't keep the
+    /// headers. Returns false while nothing is traced.
     fn reads_headers(&self) -> bool {
         false
     }

@@ -6,10 +6,10 @@ use galatea_gate::access::{AccessPass, api};
 
 use galatea_infer::Status;
 
-/// The server as seen by doors that record traffic.
+/// The server, as seen by doors that let clients record traffic.
 ///
-/// It belongs to the `trace` API: like traces, a recording shows one client the requests of other
-/// clients.
+/// Recording belongs to the `trace` API: like a trace, a recording shows a client the requests of
+/// other clients.
 pub trait TrafficRecordingControl: fmt::Debug + Send + Sync {
     /// Records the requests to a model version until the returned value is dropped. If no version
     /// is specified, the newest ready version is recorded.

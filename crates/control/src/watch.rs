@@ -7,16 +7,17 @@ use galatea_gate::access::{AccessPass, api};
 
 use crate::ModelStatistics;
 
-/// The maximum number of model versions shown to observers; a page can't display more of them well.
+/// The maximum number of model versions shown to observers; a page can't display more versions
+/// legibly.
 pub const WATCHED_VERSIONS_MAX: usize = 256;
 
 /// The server as seen by doors that show its activity.
 pub trait ActivityMonitor: fmt::Debug + Send + Sync {
     /// Records executions until the returned value is dropped. Returns `None` while another
-    /// recording is in progress: its owner shares its readings.
+    /// recording is in progress: the owner of that recording shares its readings.
     fn begin(&self, pass: AccessPass<api::Statistics>) -> Option<Box<dyn ActivityRecording>>;
 
-    /// Returns the counters of the versions in service, up to the number shown.
+    /// Returns the counters of the versions in service, at most [`WATCHED_VERSIONS_MAX`].
     fn counters(&self) -> Vec<ModelStatistics>;
 
     /// Returns true if the control mode lets clients load and unload models.
@@ -34,7 +35,7 @@ pub trait ActivityRecording: Send {
 pub struct ActivityReading {
     /// The time of the reading, relative to the start of the recording.
     pub at: Duration,
-    /// The versions in service, up to the number shown.
+    /// The versions in service, at most [`WATCHED_VERSIONS_MAX`].
     pub versions: Vec<VersionActivity>,
     /// The number of versions not shown.
     pub omitted: usize,
@@ -64,7 +65,7 @@ pub struct QueueActivity {
     pub waiting: usize,
     /// The age of the oldest waiting request.
     pub oldest: Duration,
-    /// The event that the first waiting request waits for, in the scheduler status's words.
+    /// The event that the first waiting request waits for, worded as in the scheduler report.
     pub waits_for: Option<&'static str>,
 }
 
@@ -117,7 +118,7 @@ pub struct ExecutionInterval {
 pub struct BatchCloseReasons(u16);
 
 impl BatchCloseReasons {
-    /// The set with only this reason.
+    /// The set that contains only this reason.
     #[must_use]
     pub const fn only(number: usize) -> Self {
         Self(if number < 16 { 1 << number } else { 0 })

@@ -1,4 +1,5 @@
-//! The activity of a connection: the event that it waits for and the start of the wait.
+//! Connection activity: the event that a connection waits for, and the time at which the wait
+//! began.
 //!
 //! Code that reads from or writes to a client reports the start and end of each wait
 //! ([`ConnectionActivity::wait_for_client`]). That costs two memory stores and no timer: once a
@@ -137,7 +138,7 @@ impl Default for ConnectionActivity {
 }
 
 impl ConnectionActivity {
-    /// Creates the activity of a connection that is being served, on a thread with this clock.
+    /// Creates the activity of a connection in the `Serving` state, on a thread with this clock.
     pub(crate) fn new(now: Arc<AtomicU32>) -> Self {
         Self { state: AtomicU64::new(ActivityState::Serving.bits()), now, waker: Lock::new(None) }
     }
@@ -153,7 +154,7 @@ impl ConnectionActivity {
         *self.waker.lock("attach a task") = Some(waker.clone());
     }
 
-    /// Begins a wait for the client, which must act from `since` on.
+    /// Begins a wait for the client. Time limits count from `since`.
     pub fn begin_wait(&self, waiting: AwaitedClientStep, since: UptimeSeconds) {
         let state = ActivityState::Waiting(waiting, since).bits();
         // An eviction is final.
@@ -197,12 +198,12 @@ impl ConnectionActivity {
         }
     }
 
-    /// Returns true if at least this many seconds have passed since then.
+    /// Returns true if at least `seconds` seconds have passed since `since`.
     pub(crate) fn has_passed(&self, since: UptimeSeconds, seconds: u32) -> bool {
         self.now().since(since) > seconds
     }
 
-    /// Evicts a connection that has been idle since then, if it is still idle.
+    /// Evicts the connection if it has been idle since `idle_since`.
     pub(crate) fn evict(&self, idle_since: UptimeSeconds) -> bool {
         self.change(
             ActivityState::Waiting(AwaitedClientStep::Idle, idle_since),

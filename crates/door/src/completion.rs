@@ -48,8 +48,8 @@ impl<T: Send + 'static> CompletionQueues<T> {
         Self(workers.iter().map(start).collect())
     }
 
-    /// Returns the queue of the current thread. Returns `None` until its runtime has run, in which
-    /// case results go to their requests one by one.
+    /// Returns the queue of the current thread. Returns `None` until its runtime has started;
+    /// results are then sent to their requests individually.
     #[must_use]
     pub fn current(&self) -> Option<Arc<CompletionQueue<T>>> {
         self.0.iter().find(|queue| queue.is_current()).cloned()

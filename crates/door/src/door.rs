@@ -1,4 +1,4 @@
-//! Listens, accepts connections and stops.
+//! Door lifecycle: listening, accepting connections and stopping.
 
 use std::io;
 use std::net::{self, SocketAddr};
@@ -22,7 +22,7 @@ use crate::watch::{Watch, WatchedConnection, WatchedConnectionGuard};
 /// The maximum number of clients that are refused at the same time.
 const REFUSED_MAX: usize = 64;
 
-/// Returns the settings with which the system probes inactive connections.
+/// Returns the settings for the system's probes of inactive connections.
 const fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new()
         .with_time(Duration::from_secs(300))
@@ -30,7 +30,7 @@ const fn keepalive() -> TcpKeepalive {
         .with_retries(4)
 }
 
-/// The protocol of a door's connections.
+/// The protocol that a door's connections speak.
 pub trait ConnectionHandler: Send + Sync + 'static {
     /// Serves a connection until it ends, on the I/O thread that owns it.
     ///
@@ -126,7 +126,7 @@ impl DoorBuilder {
         Self { phase: PhaseSender::new(), connections: Arc::default(), tls: None, options }
     }
 
-    /// Encrypts the door's connections if `tls` is given.
+    /// Encrypts the door's connections if `tls` is `Some`.
     #[must_use]
     pub fn with_tls(self, tls: Option<SharedTlsAcceptor>) -> Self {
         Self { tls, ..self }
@@ -194,7 +194,7 @@ impl DoorBuilder {
     }
 }
 
-/// A thread that serves connections.
+/// A worker that serves connections.
 struct DoorWorker {
     runtime: Handle,
     watch: Arc<Watch>,
@@ -211,8 +211,8 @@ pub struct RunningDoor {
 }
 
 impl RunningDoor {
-    /// Returns the address on which the door listens. Its port is the one that the system chose if
-    /// none was given.
+    /// Returns the address on which the door listens. If port 0 was requested, it contains the port
+    /// that the system chose.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -311,8 +311,8 @@ impl<P: ConnectionHandler> Acceptor<P> {
         }
     }
 
-    /// Returns the text for a connection that is refused for lack of a place. With TLS, nothing can
-    /// be sent without a handshake.
+    /// Returns the bytes for a connection that is refused for lack of a place. With TLS, nothing
+    /// can be sent without a handshake.
     fn refusal(&self) -> &'static [u8] {
         if self.tls.is_some() { &[] } else { self.protocol.refusal() }
     }

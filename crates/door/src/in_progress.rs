@@ -21,7 +21,7 @@ pub(crate) struct TaskTracker {
 
 #[derive(Debug, Default)]
 struct OpenTasks {
-    /// The number of entries that have ever begun.
+    /// The number of entries begun so far.
     begun: u64,
     /// The entries by number. Dropping the sender ends an entry.
     in_progress: BTreeMap<u64, oneshot::Sender<Infallible>>,
@@ -39,7 +39,7 @@ impl TaskTracker {
         Self { count_max, open: Lock::default() }
     }
 
-    /// Begins an entry. If there are too many, the oldest entry is given up.
+    /// Begins an entry. If there are too many entries, the oldest one is given up.
     pub(crate) fn track(self: &Arc<Self>) -> TaskEntry {
         let (sender, given_up) = oneshot::channel();
         let mut open = self.open.lock("begin another");

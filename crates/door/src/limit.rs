@@ -95,8 +95,8 @@ fn evict_oldest(idle: &mut [(UptimeSeconds, WatchedConnection)], count: usize) -
     evicted
 }
 
-/// Takes a place in each limit, making room if necessary and possible. Returns `None` if there is
-/// no place.
+/// Takes a place in each limit, closing idle connections if necessary. Returns `None` if a limit
+/// has no free place.
 pub(crate) fn take_places(limits: &[Arc<ConnectionLimit>]) -> Option<ConnectionSlots> {
     let mut places = ConnectionSlots::default();
     for limit in limits {
@@ -131,7 +131,7 @@ mod tests {
             Self { door, all, watch }
         }
 
-        /// Opens a connection that has been idle since then, or is busy.
+        /// Opens a connection that has been idle since `idle_since`, or is busy if that is `None`.
         fn open(&self, idle_since: Option<u32>) -> Option<WatchedConnectionGuard> {
             let places = take_places(&[self.door.clone(), self.all.clone()])?;
             let place = self.watch.open(places);

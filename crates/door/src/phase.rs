@@ -19,7 +19,7 @@ pub enum DoorPhase {
     Closed,
 }
 
-/// Moves a door from phase to phase.
+/// Advances a door from phase to phase.
 pub(crate) struct PhaseSender {
     /// A copy of the phase that is cheap to read, because every request reads it.
     now: Arc<AtomicU8>,

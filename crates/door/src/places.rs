@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A number of places, some of which are taken.
+/// Counts the places of one limit and how many of them are taken.
 pub(crate) struct SlotCount {
     max: usize,
     taken: AtomicUsize,
@@ -34,7 +34,7 @@ pub(crate) struct ConnectionSlots {
 }
 
 impl ConnectionSlots {
-    /// Takes a place if one is free.
+    /// Takes a place if one is free. Returns true on success.
     pub(crate) fn take_slot(&mut self, count: &Arc<SlotCount>) -> bool {
         let (ordering, failure) = (Ordering::AcqRel, Ordering::Acquire);
         let one_more = |taken: usize| (taken < count.max).then(|| taken.saturating_add(1));

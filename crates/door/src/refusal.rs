@@ -1,4 +1,4 @@
-//! Refuses clients for which there is no place.
+//! Refuses clients when no place is free.
 //!
 //! A socket that is closed while its client is still sending is reset, and the client may not see
 //! the data that was sent before. The socket is therefore closed for sending and read until the
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use crate::in_progress::TaskTracker;
 
-/// The time for which a client may read the refusal.
+/// The time that a client has to read the refusal.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The maximum number of bytes that are read at once from a connection that makes room.

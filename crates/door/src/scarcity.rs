@@ -14,13 +14,14 @@ use tokio::net::TcpListener;
 use crate::limit::ConnectionLimit;
 use crate::refusal::{read_what_is_there, send_refusal};
 
-/// The pause while a connection that makes room closes.
+/// The pause that lets an evicted connection close.
 const CLOSING_PAUSE: Duration = Duration::from_millis(2);
 
-/// The pause if no connection is idle, so only connections that close on their own help.
+/// The pause if no connection is idle and descriptors become free only when connections close on
+/// their own.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The time for which new clients wait before they are refused.
+/// The time that new clients wait before they are refused.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The state of a listener that may lack descriptors.

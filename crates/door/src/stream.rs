@@ -25,20 +25,20 @@ pub enum ConnectionStream {
 /// The reading half of a [`ConnectionStream`].
 #[derive(Debug)]
 pub enum StreamReadHalf {
-    /// The half of a plain stream.
+    /// Half of a plain stream.
     Tcp(OwnedReadHalf),
-    /// The half of a stream inside TLS.
+    /// Half of a TLS stream.
     Tls(ReadHalf<TlsStream>),
 }
 
 /// The writing half of a [`ConnectionStream`].
 ///
-/// Bytes inside TLS have only been sent after a flush.
+/// With TLS, bytes are guaranteed to be sent only after a flush.
 #[derive(Debug)]
 pub enum StreamWriteHalf {
-    /// The half of a plain stream.
+    /// Half of a plain stream.
     Tcp(OwnedWriteHalf),
-    /// The half of a stream inside TLS.
+    /// Half of a TLS stream.
     Tls(WriteHalf<TlsStream>),
 }
 

@@ -1,11 +1,11 @@
-//! Caller rights and memory charges: the decisions that every door asks for before it collects,
-//! decodes or forwards anything.
+//! Caller rights and memory charges: the checks that every door makes before it collects, decodes
+//! or forwards anything.
 //!
 //! This crate only decides. It reads no sockets, knows no protocol, and has no threads, clocks or
 //! I/O.
 //!
-//! - [`access`]: the callers admitted to each API
-//! - [`ledger`]: the bytes that requests and responses hold together
+//! - [`access`]: access control for each API
+//! - [`ledger`]: the total number of bytes held by requests and responses
 
 #![forbid(unsafe_code)]
 #![deny(

@@ -19,8 +19,8 @@ pub fn format_bounded(value: impl Display, bytes_max: usize) -> String {
     formatted(value, bytes_max, usize::MAX)
 }
 
-/// Formats the start of a value as [`format_bounded`] does, but also in bounded time: missing bytes are
-/// counted up to about `counted_max`.
+/// Like [`format_bounded`], but also takes bounded time: missing bytes are counted only up to about
+/// `counted_max`.
 #[must_use]
 pub fn format_prefix(value: impl Display, bytes_max: usize, counted_max: usize) -> String {
     formatted(value, bytes_max, counted_max)
@@ -50,7 +50,7 @@ struct BoundedString {
     text: String,
     bytes_max: usize,
     missing: usize,
-    /// Formatting stops once more bytes than this are missing.
+    /// The number of missing bytes beyond which formatting stops.
     missing_max: usize,
 }
 

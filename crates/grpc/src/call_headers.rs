@@ -4,7 +4,7 @@ use galatea_explain::LatencyExplanation;
 use galatea_infer::TimeoutHeaders;
 use http::{HeaderMap, HeaderValue};
 
-/// The first value of each known header. A single pass finds them all: a call has few headers, most
+/// The first value of each known header, collected in a single pass. A call has few headers, most
 /// of them unknown, and each lookup would hash a name.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct CallHeaders<'a> {

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 /// Receives the replies to a call and delivers its response to the connection.
 ///
 /// The message is encoded here, on the thread that responds. The response is in that core's caches
-/// and its parts were allocated by that thread, so only one buffer changes threads instead of
+/// and its parts were allocated on that thread, so a single buffer changes threads instead of
 /// several.
 pub(crate) struct CallSink {
     charge: RequestCharge,
@@ -36,8 +36,8 @@ pub(crate) struct ResponseForm {
     pub(crate) replaced: OutputPostprocessing,
     pub(crate) coding: Option<ContentCoding>,
     pub(crate) delay: Delay,
-    /// The cancellation to watch, and how long to delay the end of the call if the client has
-    /// disconnected; only in tests.
+    /// For tests only: the cancellation to watch, and the delay before the end of the call if the
+    /// client has disconnected.
     pub(crate) cancelled_end: Option<(CancelToken, Delay)>,
     /// The trace of the request.
     pub(crate) trace: Option<Arc<CallTrace>>,

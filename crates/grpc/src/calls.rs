@@ -34,7 +34,7 @@ pub(crate) struct Call {
 pub(crate) struct CallHead {
     /// The time at which the call is ended with a failure.
     pub(crate) deadline: Option<Instant>,
-    /// The client's deadline, for models that batch by deadline.
+    /// The client's deadline, used by models that batch by deadline.
     pub(crate) answer_by: Deadline,
     /// The admission for all of the call's requests.
     pub(crate) admission: AccessGrant,
@@ -56,7 +56,7 @@ pub(crate) struct CallHead {
 /// The state of a call. A unary call goes from `Receiving` to `Executing`; a stream is
 /// `Streaming` from its beginning to its end.
 pub(crate) enum CallState {
-    /// The message is arriving.
+    /// The call's message is arriving.
     Receiving(IncomingMessage),
     /// The request is in progress.
     Executing(CancelToken),
@@ -78,9 +78,9 @@ pub(crate) struct IncomingMessage {
 
 /// The result of reading an incoming message.
 pub(crate) enum ReceiveResult {
-    /// More data must arrive.
+    /// The message is incomplete; more data must arrive.
     Part,
-    /// More data must be inflated.
+    /// The message is complete but not fully inflated.
     Inflating,
     /// A complete message for this method.
     Message(Method, Bytes),
@@ -89,7 +89,8 @@ pub(crate) enum ReceiveResult {
 /// All calls of a connection.
 #[derive(Default)]
 pub(crate) struct Calls {
-    /// The calls, boxed because a `Call` is large and is moved when it is inserted or removed.
+    /// The calls. They are boxed because a `Call` is large and is moved when it is inserted or
+    /// removed.
     calls: Slab<Box<Call>>,
     next_serial: u64,
 }

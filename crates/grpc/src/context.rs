@@ -20,7 +20,7 @@ pub(crate) struct DoorContext {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
     pub(crate) options: GrpcOptions,
-    /// Memory for long messages.
+    /// The memory pool for long messages.
     pub(crate) message_pool: Arc<MessagePool>,
     /// Permits for readiness checks that call a backend.
     pub(crate) blocking_permits: BlockingPermits,

@@ -164,8 +164,8 @@ fn regions(context: &DoorContext, admission: AccessGrant) -> Result<RegionCalls<
     Ok(RegionCalls { regions: &*context.options.regions, pass: admission.pass()? })
 }
 
-/// Performs the standard health check. It covers the whole server, whatever service the client
-/// names.
+/// Performs the standard health check. It covers the whole server, regardless of the service that
+/// the client names.
 fn health_check(context: &DoorContext, admission: AccessGrant, body: Bytes) -> ControlResponse {
     decode::<health::HealthCheckRequest>(body)?;
     let ready = match context.control.ready(admission.pass()?) {

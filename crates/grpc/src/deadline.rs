@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The maximum timeout. A longer one counts as no timeout, because timers have a limit too.
+/// The maximum timeout. A longer timeout counts as none, because timers are limited too.
 const TIMEOUT_MAX: Duration = Duration::from_hours(24 * 365);
 
 /// The timeout of a call.
@@ -50,7 +50,7 @@ pub(crate) struct DeadlineTimer {
 }
 
 impl DeadlineTimer {
-    /// Makes the timer expire no later than `deadline`.
+    /// Ensures that the timer expires no later than `deadline`.
     pub(crate) fn set(&mut self, deadline: Instant) {
         match &mut self.sleep {
             None => self.sleep = Some(Box::pin(sleep_until(deadline))),
@@ -63,8 +63,8 @@ impl DeadlineTimer {
         self.is_set = true;
     }
 
-    /// Returns true if the timer has expired, in which case it must be set again. The waker is the
-    /// same each time.
+    /// Returns true if the timer has expired; it must then be set again. Every call must pass the
+    /// same waker.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(sleep) = self.sleep.as_mut().filter(|_| self.is_set) else { return false };
         if self.has_waker && !sleep.is_elapsed() {

@@ -1,4 +1,4 @@
-//! Delays that Triton's own tests request through environment variables.
+//! Artificial delays that Triton's own tests request through environment variables.
 
 use std::time::Duration;
 

@@ -32,7 +32,7 @@ pub(crate) enum ConnectionEvent {
     },
     /// A stream has no room for another response.
     StreamOverrun { call: CallKey },
-    /// A stream can make progress: `h2` has something for it, or its client has read.
+    /// A stream can make progress: `h2` has data for it, or its client has read more.
     StreamReady { call: CallKey },
     /// The door accepts no new inferences.
     Drain,

@@ -11,10 +11,11 @@
 //! until they are written, and a connection with too many of them reads no more requests. The same
 //! applies if its in-progress requests are too large in total (`budget/`).
 //!
-//! Out of scope: the crate doesn't know models, queues or backends, only two traits from
-//! `galatea-infer`. `galatea-codec-grpc` translates all messages, and [`galatea_door`] accepts
-//! connections and stops the door. Client shared memory, tracing and log settings are optional; a
-//! client that requests one that isn't offered receives an error that says so.
+//! Out of scope: the crate doesn't know models, queues or backends, only the traits of
+//! `galatea-infer` and `galatea-control`. `galatea-codec-grpc` translates all messages, and
+//! [`galatea_door`] accepts connections and stops the door. Client shared memory, tracing and log
+//! settings are optional; a client that requests a feature that isn't offered receives an error
+//! that says so.
 //!
 //! Start with `server.rs`, then `ConnectionTask::round` in `connection/mod.rs`.
 //!

@@ -17,8 +17,8 @@ pub(crate) struct MessagePrefix {
     pub(crate) is_compressed: bool,
 }
 
-/// Reads a prefix, provided that the length in it is permitted. As in Triton, flags other than the
-/// compression flag have no meaning.
+/// Parses a prefix and checks that the length in it is permitted. As in Triton, flags other than
+/// the compression flag have no meaning.
 pub(crate) fn parse_prefix(
     prefix: [u8; MESSAGE_PREFIX_BYTES],
     message_bytes_max: usize,

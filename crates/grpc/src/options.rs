@@ -32,8 +32,8 @@ const GOAWAY_TIME_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GrpcOptions {
-    /// The maximum length of a message, in bytes. A longer one is refused as soon as its length is
-    /// read.
+    /// The maximum length of a message, in bytes. A longer message is refused as soon as its length
+    /// is read.
     pub message_bytes_max: usize,
     /// The limits shared with HTTP for calls other than inference.
     pub limits: MessageLimits,
@@ -66,7 +66,8 @@ pub struct GrpcOptions {
     /// The number of messages at which a stream's next requests must wait. It counts requests
     /// without a final response and unwritten responses.
     pub stream_messages_max: usize,
-    /// The number of bytes in these messages at which the next requests must wait.
+    /// The number of bytes at which a stream's next requests must wait. It counts the same
+    /// messages.
     pub stream_bytes_max: usize,
     /// The ledger, which counts and limits the memory for requests and responses across all
     /// connections.
@@ -90,14 +91,14 @@ pub struct GrpcOptions {
     pub tracing: Option<Arc<dyn TraceControl>>,
     /// Writes explanations of requests; `None` if the server doesn't explain.
     pub explanations: Option<LatencyExplanationWriter>,
-    /// TLS, with the protocol `h2`.
+    /// TLS for this door, with the ALPN protocol `h2`; `None` for plain text.
     pub tls: Option<SharedTlsAcceptor>,
     /// The settings for the door's connections.
     pub door: DoorOptions,
 }
 
-/// Pings, and the lifetime of connections. Settings that gRPC's own servers have keep their
-/// defaults and meanings.
+/// Pings, and the lifetime of connections. Settings that also exist in gRPC's own servers have the
+/// same defaults and meanings.
 #[derive(Clone, Debug)]
 pub struct KeepaliveOptions {
     /// The time without data from the client after which the client is pinged; `None` means never.
@@ -114,7 +115,8 @@ pub struct KeepaliveOptions {
     /// The age, give or take a tenth, at which a connection's client is asked to begin no more
     /// calls; `None` means no limit.
     pub connection_age_max: Option<Duration>,
-    /// The time for which calls may continue after that age; `None` means no limit.
+    /// The time that calls may continue after a connection reaches the maximum age; `None` means no
+    /// limit.
     pub connection_age_grace: Option<Duration>,
     /// The time limit for a client's first call.
     pub first_call_timeout: Duration,
@@ -123,8 +125,8 @@ pub struct KeepaliveOptions {
     pub goaway_timeout: Duration,
 }
 
-/// Times that have a flag default to the values of gRPC's own servers. The other times are this
-/// server's own limits.
+/// Times with a command-line flag have the same defaults as in gRPC's own servers. The other times
+/// are this server's own limits.
 impl Default for KeepaliveOptions {
     fn default() -> Self {
         Self {

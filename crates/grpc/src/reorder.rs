@@ -9,9 +9,9 @@ use slab::Slab;
 /// The order in which a request's responses are sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyMode {
-    /// After the responses to every earlier ordered request.
+    /// Responses are sent after those to every earlier ordered request.
     Ordered,
-    /// As soon as they are created.
+    /// Responses are sent as soon as they are created.
     Immediate,
 }
 

@@ -43,8 +43,8 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    /// Returns true if every response is only a few bytes long. Such calls are read even if the
-    /// client falls behind on its responses, so it can still check the server's health.
+    /// Returns true if all responses of this method are only a few bytes long. Such calls are read
+    /// even if the client falls behind on its responses, so it can still check the server's health.
     pub(crate) const fn has_short_response(self) -> bool {
         matches!(self, Self::HealthCheck | Self::ModelReady | Self::ServerLive | Self::ServerReady)
     }
@@ -77,8 +77,8 @@ impl Method {
 /// A method that the protocol defines.
 enum KnownMethod {
     Offered(Method),
-    /// The server doesn't offer it, for this reason. Callers without access to its category must
-    /// not learn the reason.
+    /// The server doesn't offer the method, for this reason. Callers without access to its category
+    /// must not learn the reason.
     NotOffered(ApiCategory, &'static str),
 }
 
@@ -166,8 +166,8 @@ fn timeout(header: Option<&HeaderValue>) -> Result<Option<Timeout>, Failure> {
     }
 }
 
-/// Returns the client's choice of how stream failures are reported. They become the stream's status
-/// if the header has exactly this value.
+/// Returns the client's choice of how stream failures are reported. Failures become the stream's
+/// status if the header has exactly the expected value.
 fn errors(header: Option<&HeaderValue>) -> StreamErrors {
     match header {
         Some(value) if value.as_bytes() == b"true" => StreamErrors::AsStatus,

@@ -1,4 +1,4 @@
-//! Calls and connections that end early, and doors that close.
+//! Tests for calls and connections that end early, and for doors that close.
 
 mod common;
 

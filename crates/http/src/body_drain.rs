@@ -9,7 +9,7 @@ use crate::http_response::HttpResponse;
 use crate::request_body::{DrainLimits, RequestBody};
 use crate::request_head::RequestHead;
 
-/// The total time for which the body of a refused request is read while its client sends.
+/// The maximum total time spent reading the body of a refused request.
 const REFUSED_BODY_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The maximum number of frames that are read from a refused body.
@@ -34,7 +34,7 @@ impl BodyDrain {
         Self { limits }
     }
 
-    /// Returns true if the rest of a body must be drained before `response` is sent.
+    /// Returns true if the rest of the body must be drained before `response` is sent.
     pub(crate) fn is_needed<B: RequestBody>(
         head: &RequestHead<'_>,
         response: &HttpResponse,
@@ -46,7 +46,7 @@ impl BodyDrain {
         is_sent && !body.is_whole()
     }
 
-    /// Lets a client finish sending, within the limits.
+    /// Reads until the client has finished sending or a limit is reached.
     pub(crate) async fn drain<B: RequestBody>(&self, body: &mut B) {
         body.drain(self.limits).await;
     }

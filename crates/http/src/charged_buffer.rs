@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use galatea_gate::ledger::{MemoryAccount, MemoryCharge, MemoryLimitExceeded};
 
-/// The minimum growth of a buffer, and the maximum growth if only a header announces more.
+/// The minimum growth of a buffer, and the maximum growth that a header alone can cause.
 pub(crate) const GROWTH_BYTES: usize = 1 << 20;
 
-/// The size beyond which bodies grow in steps to their end: without a memory limit, nothing bounds
+/// The body size beyond which buffers keep growing in steps. Without a memory limit, nothing bounds
 /// the length that a header may announce.
 const WHOLE_BYTES_MAX: usize = 256 << 20;
 

@@ -23,11 +23,12 @@ use crate::guard::{exiting, guarded};
 use crate::http_response::HttpResponse;
 use crate::request_head::RequestHead;
 
-/// The approximate number of bytes that an I/O thread inflates at once, which takes less than a
+/// The approximate maximum size that an I/O thread inflates itself, which takes less than a
 /// millisecond.
 const INLINE_INFLATED_BYTES: usize = 128 << 10;
 
-/// The maximum size of a body that an I/O thread deflates, which takes about as long.
+/// The maximum size of a body that an I/O thread deflates itself, which also takes less than a
+/// millisecond.
 const INLINE_DEFLATED_BYTES: usize = 32 << 10;
 
 /// The number of inflated bytes after which another thread checks whether the client is still

@@ -1,4 +1,4 @@
-//! The way in which a door's clients describe a body.
+//! The way a door's clients describe a body.
 
 use galatea_codec_http::{header_length_from_content_type, parse_header_length};
 use galatea_infer::Status;
@@ -11,13 +11,14 @@ use crate::request_head::RequestHead;
 /// The form in which headers state the length of the JSON before binary tensors.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// In a separate header. Bodies may be compressed.
+    /// The length is in a separate header. Bodies may be compressed.
     KServe,
-    /// In the content type, for requests and responses. Codings are not read.
+    /// The length is in the content type of requests and responses. Content codings are ignored.
     SageMaker,
-    /// In the content type for requests. Responses are those of KServe and never compressed.
+    /// The length is in the content type of requests. Responses use KServe's form and are never
+    /// compressed.
     VertexAi,
-    /// OpenAI's form, in which all bodies are JSON. Codings are not read.
+    /// All bodies are JSON, as in OpenAI's API. Content codings are ignored.
     OpenAi,
 }
 
@@ -47,7 +48,7 @@ impl Dialect {
         Ok(self.length_in_type(head, body_length)?.unwrap_or(body_length))
     }
 
-    /// Returns true if the headers state the length of JSON that other data follows.
+    /// Returns true if the headers state the length of JSON that precedes other data.
     pub(crate) fn tells_json_length(self, head: &RequestHead<'_>) -> bool {
         match self {
             Self::KServe => head.header_length.is_some(),

@@ -20,7 +20,7 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
         MemoryAccount::unlimited()
     }
 
-    /// Reads, within limits, the body of a request that is refused without it.
+    /// Reads, within limits, the body of a request that was refused without reading its body.
     fn drain<B: RequestBody>(&self, body: &mut B) -> impl Future<Output = ()> + Send;
 
     /// Returns true if the endpoint reads headers that [`RequestHead`] doesn't name.
@@ -28,7 +28,7 @@ pub(crate) trait Endpoint: Send + Sync + 'static {
         false
     }
 
-    /// Returns true if the endpoint reads such headers for this path.
+    /// Returns true if the endpoint reads headers that [`RequestHead`] doesn't name for `path`.
     fn wants_headers_of(&self, _path: &str) -> bool {
         self.wants_headers()
     }

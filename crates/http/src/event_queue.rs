@@ -18,10 +18,10 @@ pub(crate) const EVENT_STREAM_EVENTS_MAX: usize = 4096;
 /// the connection.
 pub(crate) const EVENT_STREAM_UNREAD_BYTES_MAX: usize = 256 << 20;
 
-/// The approximate number of bytes that an event uses in addition to its own.
+/// The approximate number of bytes that an event uses in addition to its content.
 pub(crate) const EVENT_BYTES: usize = 128;
 
-/// A response in the form in which it is sent.
+/// A response, encoded for sending.
 pub(crate) struct Event {
     pub(crate) bytes: Bytes,
     /// The charge for a short event; the bytes of a long event carry their own charge.

@@ -86,8 +86,8 @@ impl std::fmt::Display for EventsLost {
 
 impl std::error::Error for EventsLost {}
 
-/// The first reply. It may have no response because no backend received the request, or its
-/// response may have no event.
+/// The first reply. It lacks a response if no backend received the request, and its response may
+/// lack an event.
 #[derive(Debug)]
 pub(crate) enum Beginning {
     Response,
@@ -193,7 +193,7 @@ impl EventStream {
         next
     }
 
-    /// Notes that all replies were received and nothing is left to cancel.
+    /// Notes that all replies have been received, so nothing is left to cancel.
     fn disarm(&mut self) {
         if let Some(cancel) = self.cancel.take() {
             cancel.disarm();

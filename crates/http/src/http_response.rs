@@ -26,18 +26,18 @@ use smallvec::SmallVec;
 use crate::event_stream::EventsLost;
 use crate::events::Events;
 
-/// The header with the length of the JSON before binary tensors.
+/// The header that states the length of the JSON before binary tensors.
 pub(crate) const HEADER_LENGTH: HeaderName =
     HeaderName::from_static("inference-header-content-length");
 
-/// The header with the format in which a client requests the server's load.
+/// The header that states the format in which a client requests the server's load.
 pub(crate) const LOAD_REPORT_FORMAT: HeaderName =
     HeaderName::from_static("endpoint-load-metrics-format");
 
-/// The header with the server's load.
+/// The header that reports the server's load.
 const LOAD_REPORT: HeaderName = HeaderName::from_static("endpoint-load-metrics");
 
-/// The same delay as in `Retry-After`, in milliseconds.
+/// The header with the same delay as `Retry-After`, in milliseconds.
 const RETRY_AFTER_MS: &str = "Retry-After-Ms";
 
 const JSON: &str = "application/json";
@@ -50,7 +50,7 @@ pub(crate) struct ResponseBody {
     chunks: smallvec::IntoIter<[Bytes; 2]>,
     remaining: u64,
     events: Option<Events>,
-    /// A callback for when hyper has taken the whole body or drops it.
+    /// Called when hyper has taken the whole body or drops it.
     taken: Option<Box<dyn FnOnce() + Send>>,
     /// Records that the body was taken.
     trace: Option<SendTrace>,
@@ -111,8 +111,8 @@ impl Body for ResponseBody {
     }
 }
 
-/// A response before hyper or `plain` writes it. It passes through many futures, each of which
-/// moves a pointer instead of hundreds of bytes.
+/// A response before hyper or `plain` writes it. It is boxed because it passes through many
+/// futures: each move copies a pointer instead of hundreds of bytes.
 pub(crate) struct HttpResponse(Box<ResponseParts>);
 
 /// The parts of a response.
@@ -123,15 +123,15 @@ pub(crate) struct ResponseParts {
     pub(crate) header_length: Option<usize>,
     /// True if that length is appended to the content type instead of sent in a separate header.
     pub(crate) has_length_in_type: bool,
-    /// The compression of the body.
+    /// The content coding of the body.
     pub(crate) content_encoding: Option<&'static str>,
-    /// The header with the accepted compressions.
+    /// The value of the `Accept-Encoding` header, which lists the accepted codings.
     pub(crate) accept_encoding: Option<&'static str>,
     /// The header [`LOAD_REPORT`].
     pub(crate) load_report: Option<HeaderValue>,
     /// Additional headers, which few responses have.
     pub(crate) headers: Option<Box<[(&'static str, HeaderValue)]>>,
-    /// The number of seconds after which the client may try again, for the header `Retry-After`.
+    /// The number of seconds after which the client may retry, for the `Retry-After` header.
     pub(crate) retry_after_secs: Option<u32>,
     /// True if the connection is closed after this response.
     pub(crate) closes: bool,

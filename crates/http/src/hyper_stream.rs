@@ -1,8 +1,8 @@
 //! The socket of a connection that hyper serves.
 //!
-//! hyper has its own timers, but they count the idle time of a connection as part of a head. Here
-//! the stream reports the next step that its client must take, as `plain` does. The passing bytes
-//! show when a head begins, and [`Exchange`] reports when requests begin and end.
+//! hyper has its own timers, but they count a connection's idle time towards the next head. This
+//! stream therefore reports the next step that its client must take, as `plain` does. The passing
+//! bytes show when a head begins, and [`Exchange`] reports when requests begin and end.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -28,11 +28,11 @@ const OVERDUE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\n\
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     stage: AtomicU8,
-    /// The received part of the head, and possibly of the body, if the head is wanted.
+    /// The received bytes of the head and possibly of the body, if the head is to be kept.
     head: Option<Lock<Vec<u8>>>,
 }
 
-/// The maximum number of bytes kept of a head, which is as much as hyper reads.
+/// The maximum number of head bytes that are kept, equal to hyper's own limit.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 const BETWEEN: u8 = 0;
@@ -78,7 +78,7 @@ impl Exchange {
     }
 }
 
-/// A stream from which some bytes were already read; they are read again.
+/// A stream that first returns bytes that were already read from it.
 pub(crate) struct HyperStream {
     read: Bytes,
     stream: ConnectionStream,
@@ -139,7 +139,7 @@ impl HyperStream {
         Poll::Ready(Err(ErrorKind::TimedOut.into()))
     }
 
-    /// Notes that the client has taken the awaited step, if it was one of these.
+    /// Notes that the client has taken the awaited step, if `done` contains that step.
     fn resume(&mut self, done: &[AwaitedClientStep]) -> io::Result<()> {
         let is_done = self.waiting.is_some_and(|waiting| done.contains(&waiting));
         if is_done {

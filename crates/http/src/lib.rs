@@ -1,5 +1,5 @@
-//! The HTTP door: KServe v2 over HTTP/1.1, the metrics endpoint, and the doors whose paths
-//! SageMaker, Vertex AI and OpenAI prescribe.
+//! The HTTP door: KServe v2 over HTTP/1.1, the metrics endpoint, and the doors for SageMaker,
+//! Vertex AI and OpenAI clients.
 //!
 //! The door reads requests from connections, decodes them with `galatea-codec-http`, passes them to
 //! an [`InferenceService`](galatea_infer::InferenceService) and writes the responses. Management
@@ -9,8 +9,8 @@
 //! connections live on the runtimes that it is given, each on one runtime for its whole life.
 //! [`galatea_door`] accepts connections and stops the door.
 //!
-//! The door serves nearly all requests, which are of one plain kind, itself (`plain/`). hyper
-//! serves everything else that HTTP/1.1 allows. Clients can't tell the difference.
+//! The door itself (`plain/`) serves nearly all requests, which are of one plain kind. hyper serves
+//! everything else that HTTP/1.1 allows. Clients can't tell the difference.
 //!
 //! A refused request uses no more memory than its received bytes: bodies have limits in bytes and
 //! in chunks, and buffers grow as bytes arrive rather than as headers announce them. Clients that

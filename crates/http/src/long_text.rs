@@ -19,18 +19,18 @@ use galatea_infer::{AccessPass, InferenceRequest, InferenceResponse, Status, api
 
 use crate::guard::{exiting, guarded};
 
-/// The approximate number of JSON bytes that an I/O thread reads or writes at once, which takes
+/// The approximate maximum length of JSON that an I/O thread reads or writes itself, which takes
 /// less than a millisecond.
 const INLINE_JSON_BYTES: usize = 128 << 10;
 
-/// A request, along with the forms of its outputs.
+/// A request, along with the requested form of each output.
 pub(crate) type DecodedRequest = (Box<InferenceRequest>, OutputFormatMap);
 
 /// JSON that is read or written on another thread. It is boxed so that the futures of short
 /// requests reserve no room for it.
 pub(crate) type Elsewhere<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 
-/// The limits of a request's JSON, and the regions that its tensors may be in.
+/// The limits on a request's JSON, and the regions that may contain its tensors.
 pub(crate) struct TextBounds<'a> {
     pub(crate) limits: &'a MessageLimits,
     pub(crate) account: &'a Arc<MemoryAccount>,

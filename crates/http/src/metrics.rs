@@ -16,12 +16,12 @@ use crate::request_head::RequestHead;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The maximum number of bytes read from a body, which no request here needs.
+/// The maximum number of bytes read from a request body. Metrics requests need no body.
 const DRAIN_BYTES_MAX: u64 = 64 << 20;
 /// The time that a client may be silent while its body is drained.
 const DRAIN_SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Responds with the text that a function renders.
+/// The metrics endpoint, which responds with the text that a function renders.
 pub(crate) struct Metrics {
     renderer: CoalescingRenderer<(), Bytes>,
     body_drain: BodyDrain,

@@ -21,8 +21,8 @@ use crate::traffic::TrafficRecorder;
 
 /// The maximum number of chunks of a chunked body, as in Triton.
 const CHUNKS_MAX: u32 = 65_536;
-/// The time for which an HTTP client may stop sending the body of a refused request before the
-/// response is sent.
+/// The time that an HTTP client may pause while it sends the body of a refused request. After that,
+/// the response is sent.
 ///
 /// A client that is still sending would find the connection closed and miss the response. A client
 /// that waits for a response sends nothing more.
@@ -56,7 +56,7 @@ impl fmt::Debug for OrcaReportSource {
 /// The settings of the inference door.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// The maximum length of a body, and of a tensor made from one, in bytes.
+    /// The maximum length of a body, and of a tensor created from a body, in bytes.
     pub input_bytes_max: u64,
     /// The maximum number of chunks in a chunked body.
     pub chunks_max: u32,
@@ -64,8 +64,8 @@ pub struct HttpOptions {
     pub door: DoorOptions,
     /// The headers of inference requests that become request parameters.
     pub header_forward: Option<HeaderForwardPattern>,
-    /// The time for which a client may stop sending the body of a refused request before the
-    /// response is sent.
+    /// The time that a client may pause while it sends the body of a refused request. After that,
+    /// the response is sent.
     pub drain_silence_max: Duration,
     /// The ledger, which counts and limits the memory for requests and responses.
     pub ledger: Arc<MemoryLedger>,
@@ -76,7 +76,7 @@ pub struct HttpOptions {
     pub load_report: Option<OrcaReportSource>,
     /// The memory that clients share.
     pub regions: Arc<dyn ShmControl>,
-    /// TLS, with the protocol `http/1.1`.
+    /// TLS for this door, with the ALPN protocol `http/1.1`; `None` for plain text.
     pub tls: Option<SharedTlsAcceptor>,
     /// The log that clients may read and change; `None` if the server has none.
     pub log: Option<Arc<dyn LogControl>>,

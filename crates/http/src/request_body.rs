@@ -99,7 +99,7 @@ pub(crate) struct BodyLimits {
 /// The reason why a body could not be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BodyError {
-    /// The body is longer than allowed; `length` is the known part of its length.
+    /// The body is longer than allowed; `length` is a lower bound on its length.
     TooLarge { length: u64 },
     /// The body has more chunks than allowed.
     TooManyChunks,
@@ -120,8 +120,8 @@ impl From<MemoryLimitExceeded> for BodyError {
 }
 
 /// The size below which data frames count as chunks, because hyper does not report where chunks
-/// begin. Few chunked bodies come through hyper. Longer frames are parts of large chunks that were
-/// split into network segments, and need no limit.
+/// begin. Few chunked bodies go through hyper. Longer frames are parts of large chunks that were
+/// split into network segments; they need no limit.
 const CHUNK_BYTES: usize = 512;
 
 /// The limits for draining a body.
@@ -129,7 +129,8 @@ const CHUNK_BYTES: usize = 512;
 pub(crate) struct DrainLimits {
     pub(crate) bytes_max: u64,
     pub(crate) frames_max: u32,
-    /// The time after which a silent client is no longer sending and will see the response.
+    /// The silence after which the client is considered to have stopped sending, so it will see the
+    /// response.
     pub(crate) silence_max: Duration,
     pub(crate) time_max: Duration,
 }
@@ -337,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Returns the number of pieces that are read from such a body.
+    /// Returns the number of pieces that are read from an [`Endless`] body.
     fn drained(size: Option<usize>, limits: DrainLimits) -> u64 {
         let mut body = Endless { size, due: false, read: 0 };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

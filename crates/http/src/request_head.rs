@@ -61,8 +61,8 @@ pub(crate) fn sent_headers(head: &[u8]) -> impl Iterator<Item = SentHeader<'_>> 
 }
 
 impl<'a> RequestHead<'a> {
-    /// Creates the head from the parts that hyper read. `sent` contains the bytes that the
-    /// connection received, or is empty.
+    /// Creates the head from the parts that hyper read. `sent` contains the received bytes of the
+    /// head, or is empty.
     pub(crate) fn of(parts: &'a Parts, with_headers: bool, sent: &'a [u8]) -> Self {
         let value = |name| parts.headers.get(name).map(|value| value.as_bytes());
         let named = |name| parts.headers.get(name).map(HeaderValue::as_bytes);
@@ -98,7 +98,7 @@ impl<'a> RequestHead<'a> {
 }
 
 /// Returns the headers that hyper read. hyper lowercases names and trims values, so the headers are
-/// taken from the received bytes if those are what hyper read.
+/// taken from the received bytes if they match the head that hyper read.
 fn headers_of<'a>(parts: &'a Parts, sent: &'a [u8]) -> Vec<SentHeader<'a>> {
     let sent: Vec<SentHeader<'_>> = sent_headers(sent).take(parts.headers.len()).collect();
     let read = |sent: &SentHeader<'_>| {
@@ -119,8 +119,7 @@ fn headers_of<'a>(parts: &'a Parts, sent: &'a [u8]) -> Vec<SentHeader<'a>> {
 mod tests {
     use super::*;
 
-    /// Returns the headers that an endpoint sees in a request that hyper read, given these received
-    /// bytes.
+    /// Returns the headers that an endpoint sees after hyper has read these received bytes.
     fn seen(received: &str) -> Vec<String> {
         let request = hyper::Request::builder().header("my-a", "1").header("my-b", "2 3");
         let (parts, ()) = request.body(()).unwrap().into_parts();

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use crate::http_response::HttpResponse;
 use crate::request_head::RequestHead;
 
-/// The number of bytes of an error message that are logged: part of the message may come from a
-/// client.
+/// The maximum number of bytes logged of an error message, parts of which may come from a client.
 const ERROR_BYTES_MAX: usize = 1 << 10;
 
 /// Logs requests and their responses while the log is on.
@@ -30,7 +29,7 @@ impl RequestLog {
         Self { is_on: Arc::new(is_on), write: Arc::new(write) }
     }
 
-    /// Logs a request with its response, and with the message if the response is an error.
+    /// Logs a request with its response. For an error response, the error message is included.
     pub(crate) fn record(&self, head: &RequestHead<'_>, response: &HttpResponse) {
         if !(self.is_on)() {
             return;

@@ -47,16 +47,16 @@ pub(crate) enum Route<'a> {
 pub(crate) enum ModelAction<'a> {
     Metadata,
     Infer,
-    /// A single response, as flat JSON.
+    /// Generates a single response, as flat JSON.
     Generate,
-    /// Any number of responses, as events.
+    /// Generates any number of responses, as events.
     GenerateStream,
     Ready,
     Config,
     Statistics,
-    /// The model's requests, as they arrive.
+    /// Reports the model's requests as they arrive.
     Traffic,
-    /// The report with this name, if the server has it.
+    /// Returns the report with this name, if the server has it.
     Report(&'a str),
 }
 
@@ -82,8 +82,8 @@ pub(crate) enum RegionAction {
 }
 
 impl<'a> Route<'a> {
-    /// Returns the endpoint at `path`, if there is one. Any additional word after a model names a
-    /// report, which the server may or may not have.
+    /// Returns the endpoint at `path`, if there is one. Any other word after a model is taken as a
+    /// report name; the server may not have that report.
     pub(crate) fn of(path: &'a str) -> Option<Self> {
         let rest = path.strip_prefix("/v2")?;
         if rest.is_empty() {

@@ -114,7 +114,7 @@ const HTTP_TO_HTTPS: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     Content-Type: application/json\r\nConnection: close\r\nContent-Length: 48\r\n\r\n\
     {\"error\":\"this port speaks HTTPS, and not HTTP\"}";
 
-/// HTTP/1.1 in front of an endpoint.
+/// The HTTP/1.1 protocol in front of an endpoint.
 struct Http1<E> {
     endpoint: Arc<E>,
     hyper: http1::Builder,

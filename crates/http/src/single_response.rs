@@ -1,4 +1,4 @@
-//! The sink of an inference request, which passes on its only response.
+//! The sink of an inference request, which delivers its only response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,14 +12,14 @@ use tokio::sync::oneshot;
 /// The response to a request, or the error in its place.
 pub(crate) type InferenceResult = Result<InferenceResponse, Status>;
 
-/// Receives the replies to a request that must have exactly one response, and passes on the result
-/// with the final reply.
+/// Receives the replies to a request that must have exactly one response, and delivers the result
+/// when the final reply arrives.
 pub(crate) struct SingleResponse {
     result: Option<InferenceResult>,
     responses: u32,
     receiver: Option<oneshot::Sender<InferenceResult>>,
-    /// The completion queue of the I/O thread that waits; without a queue, the result goes directly
-    /// to the request.
+    /// The completion queue of the waiting I/O thread; without a queue, the result goes directly to
+    /// the request.
     completions: Option<Arc<CompletionQueue<InferenceResult>>>,
     /// The trace of the request.
     trace: Option<Arc<dyn DoorTraceSink>>,
@@ -84,7 +84,7 @@ impl CancelOnDrop {
         Self(token)
     }
 
-    /// Notes that the request has its response and nothing is left to cancel.
+    /// Notes that the request has its response, so nothing is left to cancel.
     pub(crate) fn disarm(mut self) {
         self.0 = CancelToken::default();
     }

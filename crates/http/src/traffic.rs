@@ -1,8 +1,8 @@
 //! Recorded traffic as a response body.
 //!
 //! Nothing is recorded unless a client reads: the recording belongs to its response. The recording
-//! is read ten times a second, on a thread that may block. No readings happen for a client that
-//! reads slowly, and the recording counts the requests that it has no room for.
+//! is read ten times a second, on a thread that may block. For a client that reads slowly, readings
+//! pause, and the recording counts the requests that it has to drop.
 
 use std::fmt;
 use std::future::Future;
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts readings and determines their contents.
+    /// A server that counts readings and determines their contents.
     #[derive(Debug, Default)]
     struct FakeServer {
         open: Arc<AtomicUsize>,

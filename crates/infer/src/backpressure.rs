@@ -25,10 +25,10 @@ pub trait CongestionPoint: Send + Sync {
 }
 
 /// Lets a backend check whether the receiver of its responses is congested. Backends that send many
-/// responses consult it.
+/// responses should check it.
 ///
-/// A backend that ignores it loses no responses; they only take up memory. The default value is
-/// never congested and needs no allocation.
+/// If a backend ignores congestion, no responses are lost, but they accumulate in memory. The
+/// default value never reports congestion and doesn't allocate.
 #[derive(Clone, Default)]
 pub struct Backpressure {
     points: Vec<Arc<dyn CongestionPoint>>,
@@ -55,8 +55,8 @@ impl Backpressure {
         self.points.iter().any(|point| point.is_congested())
     }
 
-    /// Runs `resume` once no point is congested, or immediately if none is. For backends that have
-    /// other work in the meantime.
+    /// Runs `resume` once no point is congested, or immediately if none is. Intended for backends
+    /// that have other work to do in the meantime.
     pub fn when_free(self, resume: impl FnOnce() + Send + 'static) {
         let Some(point) = self.points.iter().find(|point| point.is_congested()).cloned() else {
             return resume();

@@ -103,7 +103,7 @@ type Hook = Box<dyn FnOnce() + Send>;
 /// A flag that a door sets when its client cancels a request. Holders of the
 /// request read it or register a hook.
 ///
-/// The default token can't be cancelled and needs no allocation.
+/// The default token can't be cancelled and doesn't allocate.
 #[derive(Clone, Default)]
 pub struct CancelToken {
     shared: Option<Arc<Shared>>,
@@ -147,7 +147,7 @@ impl CancelToken {
         }
     }
 
-    /// Runs `hook` when the token is cancelled, or at once if it already is.
+    /// Runs `hook` when the token is cancelled, or immediately if it already has been.
     pub fn on_cancel(&self, hook: impl FnOnce() + Send + 'static) {
         let Some(shared) = &self.shared else { return };
         {

@@ -1,4 +1,4 @@
-//! The model facts that the classification extension needs: output labels.
+//! The model information that the classification extension needs: the output labels.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -15,7 +15,7 @@ pub struct ClassLabels {
 }
 
 impl ClassLabels {
-    /// The maximum length of a label file: far above any list of classes, and small enough for an
+    /// The maximum size of a label file. No real label list comes close, and every position fits an
     /// offset.
     pub const BYTES_MAX: u64 = 1 << 26;
 
@@ -52,7 +52,7 @@ impl ClassLabels {
         (!label.is_empty()).then_some(label)
     }
 
-    /// The number of lines.
+    /// The number of lines in the label file.
     #[must_use]
     pub fn count(&self) -> usize {
         self.starts.len()
@@ -88,7 +88,7 @@ impl ClassificationInfo {
     }
 }
 
-/// A cell through which a door learns how to turn a request's outputs into classes.
+/// A cell that gives a door the information needed to turn a request's outputs into classes.
 ///
 /// The door puts one copy into the request and keeps the other. The version that admits the request
 /// sets the cell, so a response never gets the labels of a version that was loaded later.
@@ -96,12 +96,12 @@ impl ClassificationInfo {
 pub struct ClassificationInfoOnce(Arc<OnceLock<Arc<ClassificationInfo>>>);
 
 impl ClassificationInfoOnce {
-    /// Sets the classes; later calls change nothing.
+    /// Sets the classification information; later calls have no effect.
     pub fn set_once(&self, classes: &Arc<ClassificationInfo>) {
         self.0.get_or_init(|| classes.clone());
     }
 
-    /// The classes; `None` if no version has admitted the request.
+    /// The classification information; `None` if no version has admitted the request yet.
     #[must_use]
     pub fn get(&self) -> Option<&Arc<ClassificationInfo>> {
         self.0.get()

@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 /// The time by which the client needs the response. Only models that are batched by deadline use
-/// it; other models pass it on to the requests that they make.
+/// it; other models propagate it to the requests that they make.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Deadline {
     /// No deadline.
     #[default]
     None,
-    /// This time.
+    /// The response must arrive by this instant.
     At(Instant),
-    /// The request has a header with this name, but its value can't be parsed.
+    /// The value of the request header with this name can't be parsed.
     Unreadable(&'static str),
 }
 
@@ -32,7 +32,7 @@ impl Deadline {
         }
     }
 
-    /// The time, if any.
+    /// The deadline's instant; `None` unless it is [`Deadline::At`].
     #[must_use]
     pub const fn instant(self) -> Option<Instant> {
         match self {
@@ -81,7 +81,7 @@ fn milliseconds(text: &[u8]) -> Option<Duration> {
     whole(text).map(Duration::from_millis)
 }
 
-/// A number of seconds, with at most nine decimal places.
+/// Parses a number of seconds with at most nine decimal places.
 fn seconds(text: &[u8]) -> Option<Duration> {
     const DIGITS: usize = 9;
     let point = text.iter().position(|byte| *byte == b'.');
@@ -93,7 +93,7 @@ fn seconds(text: &[u8]) -> Option<Duration> {
     Some(seconds.saturating_add(fraction))
 }
 
-/// A number of decimal digits only. A number that exceeds 64 bits counts as the largest number.
+/// Parses a string of decimal digits. A number that exceeds 64 bits is clamped to `u64::MAX`.
 fn whole(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -105,7 +105,8 @@ fn whole(text: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The time that the headers allow from now; `Err` with the name of an unreadable header.
+    /// The time that the headers allow, or `Err` with the name of a header that can't be
+    /// parsed.
     fn allowed(
         envoy: Option<&str>,
         request: Option<&str>,

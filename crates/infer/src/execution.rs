@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use crate::FailureReason;
 
-/// The times at which a request passed the trace points before the backend.
+/// The times at which a request passed the trace points that precede its execution.
 #[derive(Copy, Clone, Debug)]
 pub struct AdmissionTimes {
-    /// The time at which the server received it.
+    /// The time at which the server received the request.
     pub arrival: Instant,
-    /// The time at which it entered its model's queue.
+    /// The time at which the request entered its model's queue.
     pub queued: Instant,
 }
 
-/// The readings of the clock at which a backend passed the stages of one execution.
+/// Clock readings that a backend took at the stages of one execution.
 #[derive(Copy, Clone, Debug)]
 pub struct ExecutionReadings {
     /// The backend received the batch.
@@ -26,8 +26,8 @@ pub struct ExecutionReadings {
     pub end: Instant,
 }
 
-/// The readings of one execution and the durations of its stages, which are counted for the batch
-/// and for each of its requests.
+/// The clock readings of one execution and the stage durations computed from them. The durations
+/// are recorded for the batch and for each of its requests.
 #[derive(Copy, Clone, Debug)]
 pub struct ExecutionTimes {
     readings: ExecutionReadings,
@@ -70,8 +70,8 @@ impl From<ExecutionReadings> for ExecutionTimes {
     }
 }
 
-/// The time between two readings of the clock. A backend that gathers or collects nothing gives the
-/// same reading twice, and a comparison costs a tenth of a subtraction.
+/// The time between two readings of the clock. A backend that gathers or collects nothing reports
+/// the same reading twice. Comparing first skips the subtraction, which is ten times as expensive.
 fn between(earlier: Instant, later: Instant) -> Duration {
     if earlier == later { Duration::ZERO } else { later.saturating_duration_since(earlier) }
 }
@@ -90,7 +90,7 @@ pub struct ExecutionSummary {
     pub infer: Duration,
     /// Time spent on collecting outputs.
     pub output: Duration,
-    /// The GPU of the instance that executed it, if executions are counted by GPU.
+    /// The GPU of the instance that executed the request, if executions are counted per GPU.
     pub gpu: Option<u32>,
 }
 
@@ -110,17 +110,17 @@ impl From<&ExecutionTimes> for ExecutionSummary {
 /// An observer of a step's execution: the ensemble run that made the request and adds up the times
 /// of its steps.
 pub trait StepExecutionObserver: Send + Sync + std::fmt::Debug {
-    /// The request was executed without an error.
+    /// Called when the request was executed without an error.
     fn executed(&self, execution: &ExecutionSummary);
 }
 
 /// Keeps the statistics of a model's requests.
 pub trait RequestObserver: Send + Sync + std::fmt::Debug {
-    /// A request was executed without an error.
+    /// Called when a request was executed without an error.
     fn succeeded(&self, batch_size: u32, times: &AdmissionTimes, execution: &ExecutionSummary);
-    /// A request ended with an error.
+    /// Called when a request ended with an error.
     fn failed(&self, times: &AdmissionTimes, reason: FailureReason);
-    /// The first response to a request, or an error in its place, is about to be sent.
+    /// Called before the first response to a request, or an error in its place, is sent.
     fn responding(&self, _times: &AdmissionTimes) {}
 }
 

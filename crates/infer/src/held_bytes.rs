@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::InputTensor;
 
-/// The bytes that a model version's requests hold: the part of the ledger that is shown per model.
-/// Only charged tensors count, so a small request costs nothing.
+/// The number of bytes that a model version's requests hold: the part of the ledger that is
+/// reported per model. Only charged tensors are counted, so small requests add no overhead.
 #[derive(Clone, Debug, Default)]
 pub struct ModelRequestBytes(Arc<AtomicU64>);
 
-/// The share of one request, which lasts until the request and its copies are dropped.
+/// One request's share of the bytes. It is released when the request and all of its copies are
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct RequestBytesGuard {
     _share: Arc<HeldShare>,
@@ -23,13 +24,13 @@ struct HeldShare {
 }
 
 impl ModelRequestBytes {
-    /// The number of bytes held now.
+    /// The number of bytes currently held.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts the charged tensors of a request; `None` if there are none.
+    /// Adds a request's charged tensors to the count. Returns `None` if the request has none.
     #[must_use]
     pub fn add_request(&self, inputs: &[InputTensor]) -> Option<RequestBytesGuard> {
         let charged = inputs.iter().filter(|input| input.data.is_charged());

@@ -21,21 +21,21 @@ use crate::{
 /// an internal error.
 #[derive(Debug)]
 pub struct PendingRequest {
-    /// Boxed because the request is large and moved a dozen times.
+    /// Boxed because the request is large and is moved about a dozen times.
     parts: Box<PendingParts>,
 }
 
 #[derive(Debug)]
 struct PendingParts {
     request: Box<InferenceRequest>,
-    /// The responder, which the final reply takes. Padding never has one.
+    /// The responder, taken by the final reply. Padding never has a responder.
     responder: Option<Responder>,
     batch_size: u32,
-    /// The sequence; set while a backend has the request.
+    /// The request's sequence; set while a backend has the request.
     sequence: Option<Box<SequenceContext>>,
     /// True for padding, which no client sent: it fills a row of a sequence batch.
     is_padding: bool,
-    /// The trace of its execution and its end.
+    /// The trace that records the request's execution and end.
     trace: Option<Arc<Trace>>,
 }
 
@@ -60,9 +60,9 @@ pub struct SequenceContext {
 /// One tensor of a sequence's implicit state.
 #[derive(Clone, Debug)]
 pub struct StateTensor {
-    /// The input that receives it.
+    /// The input that receives the state.
     pub input_name: Arc<str>,
-    /// The output that produces it.
+    /// The output that produces the state.
     pub output_name: Arc<str>,
     /// The type of its elements.
     pub datatype: DataType,
@@ -76,14 +76,14 @@ pub struct StateTensor {
 ///
 /// Called without locks, on the thread that releases a request. Must not block.
 pub trait SequenceReleaseHook: Send + Sync + std::fmt::Debug {
-    /// The backend has released the request; `states` belong to its sequence.
+    /// Called when the backend has released the request; `states` are its sequence's states.
     fn released(&self, key: u64, states: Vec<StateTensor>);
-    /// The request must be executed again, after other waiting requests.
+    /// Called when the request must be executed again, after other waiting requests.
     fn rescheduled(&self, key: u64, request: PendingRequest, states: Vec<StateTensor>);
 }
 
 impl PendingRequest {
-    /// Joins an admitted request with its sender.
+    /// Combines an admitted request with its sender.
     ///
     /// `batch_size` is the size of the request's first dimension, or 1 for a model without
     /// batching.
@@ -180,8 +180,8 @@ impl PendingRequest {
         self.parts.responder.as_ref().map(|responder| responder.statistics().times)
     }
 
-    /// Puts another observer before the one that keeps the statistics. Has no effect on padding, or
-    /// on a request whose responder has been taken.
+    /// Wraps the observer that records the statistics. Has no effect on padding, or on a request
+    /// whose responder has been taken.
     pub fn wrap_observer(
         &mut self,
         wrap: impl FnOnce(Arc<dyn RequestObserver>) -> Arc<dyn RequestObserver>,
@@ -239,7 +239,7 @@ impl PendingRequest {
         Ok(())
     }
 
-    /// Sends a response that is not the last. For decoupled models only.
+    /// Sends a response that is not the last. Only for decoupled models.
     pub fn respond_nonfinal(&mut self, result: Result<InferenceResponse, Status>) {
         if let Some(responder) = &mut self.parts.responder {
             responder.respond_nonfinal(result);
@@ -271,8 +271,8 @@ impl PendingRequest {
         self.parts.trace.as_ref()
     }
 
-    /// Takes the trace out, so that it can end after the request is released. For backends that
-    /// also take the responder.
+    /// Takes the trace out, so that it can end after the request is released. Intended for backends
+    /// that also take the responder.
     pub const fn take_trace(&mut self) -> Option<Arc<Trace>> {
         self.parts.trace.take()
     }
@@ -296,8 +296,8 @@ impl PendingRequest {
         }
     }
 
-    /// Records a success, ends the request without a further response and releases it. For
-    /// decoupled models only.
+    /// Records a success, ends the request without a further response and releases it. Only for
+    /// decoupled models.
     pub fn finish_without_response(mut self, execution: &ExecutionTimes) {
         self.give_up_regions();
         if let Some(responder) = self.parts.responder.take() {
@@ -316,8 +316,8 @@ impl PendingRequest {
         }
     }
 
-    /// Records a failure for `reason` and ends the request with an error. For requests that were
-    /// not executed.
+    /// Records a failure for `reason` and ends the request with an error. Used for requests that
+    /// were not executed.
     pub fn fail(mut self, status: Status, reason: FailureReason) {
         self.give_up_regions();
         if let Some(responder) = self.parts.responder.take() {
@@ -325,8 +325,8 @@ impl PendingRequest {
         }
     }
 
-    /// Ends the request with an error, and reports to its caller that no backend received it. For
-    /// requests that the scheduler rejects. If there is no reason, no failure is counted.
+    /// Ends the request with an error, and reports to its caller that no backend received it. Used
+    /// for requests that the scheduler rejects. If `reason` is `None`, no failure is counted.
     pub fn refuse(mut self, status: Status, reason: Option<FailureReason>) {
         self.give_up_regions();
         if let Some(responder) = self.parts.responder.take() {
@@ -334,7 +334,7 @@ impl PendingRequest {
         }
     }
 
-    /// Returns the request to the engine, which executes it again. For iterative sequences only.
+    /// Returns the request to the engine, which executes it again. Only for iterative sequences.
     /// Padding is dropped.
     ///
     /// # Errors
@@ -361,7 +361,7 @@ impl PendingRequest {
 }
 
 /// The error for a backend that reschedules a request although its model has no iterative
-/// sequences. The text is Triton's.
+/// sequences. The message is Triton's.
 pub const NOT_RESCHEDULED: &str = "Request is released with \
      TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such a \
      flag.";

@@ -22,7 +22,7 @@ pub struct InferenceRequest {
     pub id: String,
     /// The model's name.
     pub model_name: String,
-    /// The model's version; `None` selects the newest that is ready.
+    /// The model's version; `None` selects the newest ready version.
     pub model_version: Option<i64>,
     /// The server's handle for that model version, if the door has looked it up. The server takes
     /// it; without a handle, the server looks up the model by name and version.
@@ -59,8 +59,8 @@ pub struct InferenceRequest {
     /// Set by the model version that admits the request, if the door turns
     /// outputs into classes.
     pub classes: Option<ClassificationInfoOnce>,
-    /// The caller's query for output memory, for backends that know the query's type: the C API's
-    /// query functions. If `None`, outputs go into CPU memory.
+    /// The caller's query for output memory, used by backends that recognize its type, such as the
+    /// C API's query functions. If `None`, outputs are placed in CPU memory.
     pub output_query: Option<Arc<dyn Any + Send + Sync>>,
     /// The outputs that may stay in GPU memory. Other outputs are returned in host memory.
     pub device_outputs: DeviceOutputs,
@@ -97,7 +97,7 @@ impl InferenceRequest {
 pub struct MalformedInput {
     /// The input's name.
     pub name: String,
-    /// The type; `None` if the client specified one that does not exist.
+    /// The data type; `None` if the client specified an unknown type.
     pub datatype: Option<DataType>,
     /// The dimensions.
     pub dims: Vec<i64>,
@@ -128,7 +128,7 @@ impl DeviceOutputs {
     }
 }
 
-/// The correlation ID by which the client identifies a sequence.
+/// The correlation ID that identifies a sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CorrelationId {
     /// The request belongs to no sequence.
@@ -143,8 +143,8 @@ pub enum CorrelationId {
 /// The flags of a request that starts or ends its sequence.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SequenceFlags {
-    /// It is the first request.
+    /// True for the first request of the sequence.
     pub start: bool,
-    /// It is the last request.
+    /// True for the last request of the sequence.
     pub end: bool,
 }

@@ -77,7 +77,7 @@ impl Responder {
         self.statistics.observer = wrap(self.statistics.observer.clone());
     }
 
-    /// Sends a response that is not the last. For decoupled models only.
+    /// Sends a response that is not the last. Only for decoupled models.
     pub fn respond_nonfinal(&mut self, result: Result<InferenceResponse, Status>) {
         self.begin_response();
         if let Some(sender) = &mut self.sender {
@@ -110,8 +110,8 @@ impl Responder {
         self.sender.as_ref().and_then(ResponseSender::backing_object)
     }
 
-    /// Ends without a reply and without statistics. For the sink's owner, which replies in another
-    /// way.
+    /// Drops the responder without replying or recording statistics. Used by the sink's owner,
+    /// which replies by other means.
     pub fn discard(mut self) {
         if let Some(sender) = self.sender.take() {
             sender.discard();
@@ -138,8 +138,8 @@ impl Responder {
         }
     }
 
-    /// Like [`Self::complete_unrecorded`], for a response whose model ended the request only after
-    /// sending it.
+    /// Like [`Self::complete_unrecorded`], but for a model that sent its last response before it
+    /// ended the request.
     pub fn complete_separate_end_unrecorded(mut self, result: Result<InferenceResponse, Status>) {
         self.begin_response();
         if let Some(sender) = self.sender.take() {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use crate::{InferenceResponse, Status};
 
-/// The place of a reply among those to its request.
+/// The position of a reply among the replies to its request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Finality {
     /// More replies may follow.
     More,
     /// This is the last reply.
     Final,
-    /// This is the last reply, but its model ended the request only after sending it. Clients to
-    /// which Triton reports the end separately receive it separately.
+    /// This is the last reply, but the model ended the request only after sending it. Where Triton
+    /// reports the end to clients separately, so do we.
     EndApart,
 }
 
@@ -24,10 +24,10 @@ pub enum Reply {
     Response {
         /// The response or error.
         result: Result<InferenceResponse, Status>,
-        /// The finality of the reply.
+        /// The reply's finality.
         finality: Finality,
     },
-    /// The end of the replies, without a further response.
+    /// The request has ended without a further response.
     Finished,
 }
 
@@ -48,13 +48,14 @@ pub trait ResponseSink: Send {
     /// Receives one reply.
     fn deliver(&mut self, reply: Reply);
 
-    /// Receives the only reply to a request that no backend received: the reason for the refusal.
+    /// Receives the only reply to a request that never reached a backend: the reason for the
+    /// refusal.
     fn refuse(&mut self, status: Status) {
         self.deliver(Reply::Response { result: Err(status), finality: Finality::Final });
     }
 
-    /// The object behind the sink, by which the sink's creator can recognize it in a sender that
-    /// comes back. `None` if that is never needed.
+    /// The object behind the sink. It lets the sink's creator recognize a sender that is handed
+    /// back. `None` if that is never needed.
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
@@ -91,7 +92,7 @@ impl ResponseSender {
         self.end(Reply::Response { result, finality: Finality::Final });
     }
 
-    /// Sends the last response of a model that ended the request only after sending it.
+    /// Sends the last response of a model that ends the request separately, after sending it.
     pub fn send_final_with_separate_end(mut self, result: Result<InferenceResponse, Status>) {
         self.end(Reply::Response { result, finality: Finality::EndApart });
     }
@@ -101,7 +102,7 @@ impl ResponseSender {
         self.send_final(Err(status));
     }
 
-    /// Ends a request with an error if no backend received it.
+    /// Ends the request with an error, and reports that no backend received the request.
     pub fn refuse(mut self, status: Status) {
         if let Some(mut sink) = self.sink.take() {
             sink.refuse(status);
@@ -127,7 +128,7 @@ impl ResponseSender {
         self.sink.as_ref().and_then(|sink| sink.underlying())
     }
 
-    /// Ends without a reply. For the sink's owner, which replies in another way.
+    /// Drops the sender without a reply. Used by the sink's owner, which replies by other means.
     pub fn discard(mut self) {
         self.sink = None;
     }

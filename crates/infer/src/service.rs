@@ -1,6 +1,6 @@
 //! The trait through which doors submit requests to the server.
 //!
-//! It requires the pass for inference, which only a door's gate can issue.
+//! It requires an inference pass, which only a door's gate can issue.
 
 use galatea_gate::access::{AccessPass, GrantMismatch, api};
 

@@ -1,4 +1,4 @@
-//! Counts and reasons that backends and caches report.
+//! Counts and failure reasons that backends and caches report.
 
 /// The reason why a request failed: the label of the failure metric.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,21 +32,21 @@ impl FailureReason {
 /// The counters of the server's response cache as a whole.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheStatistics {
-    /// The bytes that cached responses occupy.
+    /// The number of bytes that cached responses occupy.
     pub bytes_used: u64,
-    /// The bytes that cached responses may occupy.
+    /// The maximum number of bytes that cached responses may occupy.
     pub bytes_max: u64,
     /// The number of cached responses.
     pub entries: u64,
     /// Lookups that found a response.
     pub hits: u64,
-    /// Lookups that found none.
+    /// Lookups that found no response.
     pub misses: u64,
     /// Responses removed to make room for new ones.
     pub evictions: u64,
-    /// The time of all lookups, in nanoseconds.
+    /// The total time spent on lookups, in nanoseconds.
     pub lookup_ns: u64,
-    /// The time of all insertions, in nanoseconds.
+    /// The total time spent on insertions, in nanoseconds.
     pub insertion_ns: u64,
 }
 

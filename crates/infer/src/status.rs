@@ -65,7 +65,7 @@ impl Code {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     code: Code,
-    /// The time after which to retry; 0 means unknown.
+    /// The time to wait before retrying, in milliseconds; 0 means unknown.
     retry_after_ms: u32,
     message: Cow<'static, str>,
 }
@@ -164,7 +164,7 @@ impl From<MemoryLimitExceeded> for Status {
     }
 }
 
-/// The client removed its memory, or no memory is left for a copy of it.
+/// Covers memory that the client has removed, and copies that the memory limit does not allow.
 impl From<ForeignMemoryError> for Status {
     fn from(error: ForeignMemoryError) -> Self {
         let code = match error {

@@ -57,9 +57,9 @@ pub struct TraceSubject<'a> {
 pub struct TraceIdentity {
     /// The trace's number in this process.
     pub id: u64,
-    /// The number of the trace that it serves; 0 means none.
+    /// The number of the parent trace; 0 means none.
     pub parent_id: u64,
-    /// The context that the model may pass on, as a JSON object; empty if there is none.
+    /// The context that the model may propagate, as a JSON object; empty if there is none.
     pub context: String,
     /// The model's name, once the trace has begun.
     pub model_name: String,
@@ -96,19 +96,18 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
     fn record_tensor(&self, point: TensorTracePoint, tensor: &TracedTensor<'_>);
     /// Records that the request is released. Called once, if the trace began.
     fn end(&self);
-    /// Makes the sink for a request that serves this one, such as a step of an
-    /// ensemble.
+    /// Makes the sink for a request made on behalf of this one, such as an ensemble step.
     fn child(&self) -> Option<Box<dyn TraceSink>>;
     /// Records an activity that a backend named. The backend specifies the time in nanoseconds of
     /// the system's monotonic clock.
     fn record_custom(&self, _name: &str, _at_ns: u64) {}
     /// Like [`Self::record_custom`], at an instant.
     fn record_activity(&self, _name: &str, _at: Instant) {}
-    /// The identity of the trace, for backends that ask.
+    /// The trace's identity, for backends that request it.
     fn identity(&self) -> TraceIdentity {
         TraceIdentity::default()
     }
-    /// The object behind the sink, by which its creator can find it.
+    /// The object behind the sink, which lets the sink's creator find it again.
     fn underlying(&self) -> Option<&dyn Any> {
         None
     }
@@ -119,7 +118,7 @@ pub trait TraceSink: Send + Sync + std::fmt::Debug {
 pub trait TraceAttachment: Any + Send + Sync + std::fmt::Debug {
     /// Records that a model received the request at this time. Called at most once.
     fn begin(&self, subject: &TraceSubject<'_>, at: Instant);
-    /// Makes the companion of a request that serves this one.
+    /// Makes the attachment for a request that serves this one.
     fn child(&self) -> Option<Arc<dyn TraceAttachment>>;
 }
 
@@ -134,7 +133,7 @@ const ENDED: u8 = 2;
 #[derive(Debug)]
 pub struct Trace {
     phase: AtomicU8,
-    /// The sink; `None` if the request's trace only serves its companion.
+    /// The sink; `None` if the trace exists only for its attachment.
     sink: Option<Box<dyn TraceSink>>,
     companion: Option<Arc<dyn TraceAttachment>>,
     /// The parent, kept so that it ends after this trace.
@@ -148,7 +147,7 @@ impl Trace {
         Arc::new(Self::with(Some(sink), None, None))
     }
 
-    /// Adds a companion to a request, which may already have a trace.
+    /// Adds an attachment to a request, which may already have a trace.
     #[must_use]
     pub fn with_attachment(
         trace: Option<Arc<Self>>,
@@ -172,8 +171,7 @@ impl Trace {
         Self { phase: AtomicU8::new(NEW), sink, companion, _parent: parent }
     }
 
-    /// Makes the trace of a request that serves this one, such as a step of an
-    /// ensemble.
+    /// Makes the trace for a request made on behalf of this one, such as an ensemble step.
     #[must_use]
     pub fn child(self: &Arc<Self>) -> Option<Arc<Self>> {
         let sink = self.sink.as_ref().and_then(|sink| sink.child());
@@ -184,14 +182,14 @@ impl Trace {
         Some(Arc::new(Self::with(sink, companion, Some(self.clone()))))
     }
 
-    /// Returns true if the request is traced. A request that only has a companion counts as
+    /// Returns true if the request is traced. A request that has only an attachment counts as
     /// untraced for its model.
     #[must_use]
     pub const fn is_traced(&self) -> bool {
         self.sink.is_some()
     }
 
-    /// The companion of the request, if any.
+    /// The request's attachment, if any.
     #[must_use]
     pub const fn attachment(&self) -> Option<&Arc<dyn TraceAttachment>> {
         self.companion.as_ref()

@@ -60,7 +60,7 @@ pub enum OutboundError {
         server: String,
         /// The reason.
         reason: String,
-        /// True if the time limit has passed; false if the connection ended or uses a different
+        /// True if the time limit passed; false if the connection ended or the server uses another
         /// protocol.
         is_late: bool,
     },
@@ -104,7 +104,7 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Makes a client that reads its certificates when a connection first needs them.
+    /// Makes a client. It reads its certificates when a connection first needs them.
     #[must_use]
     pub fn new(certificates: CertificateFiles, reuse: ConnectionReuse) -> Self {
         Self(Arc::new(ClientShared { tls: Tls::new(certificates), reuse, idle: Lock::default() }))
@@ -188,7 +188,7 @@ where
     }
 }
 
-/// The result of one connection step, or a description of its failure.
+/// Awaits one connection step within its time limit. The error describes the failure.
 async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> Result<T, String> {
     match timeout(CONNECT_TIME_MAX, step).await {
         Ok(result) => result.map_err(|error| error.to_string()),
@@ -210,7 +210,7 @@ where
     Ok(sender)
 }
 
-/// The server that a request goes to.
+/// The server to which a request is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RequestTarget {
     is_https: bool,

@@ -1,4 +1,4 @@
-//! Size-limited files: a full file is renamed with a number appended, and the next one begins with
+//! Size-limited files. A full file is renamed with a number appended, and its successor begins with
 //! the same header.
 
 use std::ffi::OsString;
@@ -39,7 +39,7 @@ impl RotatingFile {
         Ok(Self { path: path.to_owned(), header, bytes_max, files_max, file, bytes })
     }
 
-    /// Adds a line, to the next file if the current one is full. A line is never split.
+    /// Adds a line, starting the next file if the current one is full. A line is never split.
     ///
     /// # Errors
     ///

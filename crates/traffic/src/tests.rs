@@ -1,4 +1,4 @@
-//! Tests that written lines can be read back.
+//! Round-trip tests: written lines can be read back.
 
 use serde_json::json;
 

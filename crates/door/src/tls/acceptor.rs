@@ -28,11 +28,10 @@ const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(20);
 /// Each uses some 30 KiB, so together they use 30 MiB.
 const HANDSHAKES_MAX: usize = 1024;
 
-/// The time for which a client that doesn't speak TLS may continue to send before it is
-/// disconnected.
+/// The time that a client without TLS may keep sending before it is disconnected.
 const PLAIN_TEXT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The maximum number of bytes that are read from such a client in that time.
+/// The maximum number of bytes read from a client without TLS before it is disconnected.
 const PLAIN_TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// TLS at a door, consisting of a replaceable configuration and the handshakes in progress.
@@ -143,7 +142,8 @@ async fn begins_with_a_letter(stream: &TcpStream) -> bool {
     matches!(stream.peek(&mut first).await, Ok(1) if first.iter().all(u8::is_ascii_uppercase))
 }
 
-/// Responds to a client that doesn't speak TLS, if it can understand a response.
+/// Responds to a client that doesn't speak TLS, if the client seems able to understand the
+/// response.
 async fn refuse_plain_text(stream: &mut TcpStream, reply: &[u8]) {
     if reply.is_empty() || stream.write_all(reply).await.is_err() {
         return;

@@ -78,7 +78,7 @@ impl ClientVerifier {
     }
 }
 
-/// Returns true if one of the algorithms belongs to the key and accepts the signature.
+/// Returns true if one of the algorithms matches the key and accepts the signature.
 fn verify<'a>(
     public_key: &[u8],
     algorithms: impl IntoIterator<Item = &'a dyn SignatureVerificationAlgorithm>,

@@ -42,7 +42,7 @@ pub enum TlsFileRole {
     Roots,
 }
 
-/// The error for a fault in a file that prevents a configuration.
+/// The error for a file from which no configuration can be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfigError {
     /// The file.

@@ -43,7 +43,7 @@ impl HandshakeFailure {
         Self { kind, reason: reason.into() }
     }
 
-    /// Determines the failure behind an error that the handshake returned.
+    /// Converts an error that the handshake returned.
     pub(super) fn from_io(error: &io::Error) -> Self {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
         match cause {

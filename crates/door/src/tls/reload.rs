@@ -40,7 +40,7 @@ impl<F: PartialEq + Clone + Debug> TlsReloader<F> {
         Self { served, seen: None }
     }
 
-    /// Processes the contents of the files, or the reason why they can't be read.
+    /// Processes a reading: the contents of the files, or the reason why they can't be read.
     pub fn process_files(&mut self, reading: Result<F, String>) -> ReloadStep<'_, F> {
         if reading.as_ref() == Ok(&self.served) {
             self.seen = None;

@@ -19,7 +19,7 @@ pub(super) struct Socket {
     stream: TcpStream,
     /// The bytes that were read ahead. No memory is allocated while the connection waits.
     ahead: Vec<u8>,
-    /// The start of the bytes that have not been passed on.
+    /// The start of the bytes in `ahead` that rustls has not read yet.
     start: usize,
 }
 

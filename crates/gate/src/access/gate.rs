@@ -6,10 +6,10 @@ use super::category::ApiCategory;
 use super::pass::AccessGrant;
 use super::rules::AccessRules;
 
-/// Admits callers by the rules of a door's protocol.
+/// Admits callers according to the rules for a door's protocol.
 #[derive(Clone, Debug, Default)]
 pub struct AccessGate {
-    /// `None` if nothing is restricted, so that an open gate costs one comparison.
+    /// `None` if nothing is restricted, so an open gate costs only one comparison.
     rules: Option<Box<AccessRules>>,
 }
 

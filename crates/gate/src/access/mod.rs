@@ -1,10 +1,10 @@
-//! Access control for APIs, which implements Triton's restricted APIs.
+//! API access control, which implements Triton's restricted APIs.
 //!
 //! The APIs are divided into nine [categories](ApiCategory). A [`AccessRule`] restricts a category
 //! to callers that send a header with a secret value. Each door has a [`AccessGate`] with the rules
 //! of its protocol and asks it before it reads the body of a request.
 //!
-//! An admitted caller gets a [`AccessPass`]. The server's methods require a pass for their
+//! An admitted caller gets an [`AccessPass`]. The server's methods require a pass for their
 //! category, and only the gate issues one: a door that forgets the gate doesn't compile, and a pass
 //! for the health API can't load a model.
 //!

@@ -7,7 +7,7 @@ use super::category::{ApiCategory, ApiMarker};
 
 /// The proof that the gate lets a caller use a category's APIs.
 ///
-/// It is zero-sized. A stream keeps its call's pass for all of its requests.
+/// It is zero-sized. All requests of a stream use the pass of the stream's call.
 pub struct AccessPass<A> {
     category: PhantomData<fn() -> A>,
 }
@@ -46,7 +46,7 @@ impl<A: ApiMarker> fmt::Debug for AccessPass<A> {
     }
 }
 
-/// The admission of a caller to a category's APIs. It becomes a [`AccessPass`] once the door knows
+/// The admission of a caller to a category's APIs. It becomes an [`AccessPass`] once the door knows
 /// which method it calls.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct AccessGrant {

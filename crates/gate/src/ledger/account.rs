@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{MemoryLedger, MemoryLimitExceeded};
 
-/// The bytes that one holder has taken from the ledger. Bytes that are taken but not charged form
-/// the credit, from which small charges are served.
+/// The number of bytes that one holder has taken from the ledger. Bytes that are taken but not
+/// charged form the credit, from which small charges are served.
 ///
 /// Dropping an account returns all of its bytes. Charges keep their account alive.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct MemoryAccount {
     taken: AtomicUsize,
     /// The bytes that are taken but not charged.
     credit: AtomicUsize,
-    /// True if the account counts towards the largest account.
+    /// True if the account is considered when the largest account is determined.
     is_compared: bool,
 }
 
@@ -33,7 +33,7 @@ impl MemoryAccount {
     /// steps of this many bytes. The credit is always less than two steps.
     pub const STEP_BYTES: usize = 16 << 10;
 
-    /// Makes an account for a holder without a base.
+    /// Makes an account without base bytes.
     #[must_use]
     pub const fn without_base(ledger: Arc<MemoryLedger>) -> Self {
         Self { ledger, taken: AtomicUsize::new(0), credit: AtomicUsize::new(0), is_compared: true }
@@ -67,15 +67,16 @@ impl MemoryAccount {
         &self.ledger
     }
 
-    /// The bytes that the holder has: its base and its charges.
+    /// The number of bytes that the holder has: its base and its charges.
     #[must_use]
     pub fn held(&self) -> usize {
         let credit = self.credit.load(Ordering::Relaxed);
         self.taken.load(Ordering::Relaxed).saturating_sub(credit)
     }
 
-    /// Charges bytes; [`MemoryAccount::release`] returns them. A [`MemoryCharge`](super::MemoryCharge) does both
-    /// automatically; these two methods are for holders that count their bytes anyway.
+    /// Charges bytes; [`MemoryAccount::release`] returns them. A
+    /// [`MemoryCharge`](super::MemoryCharge) does both automatically; these two methods are for
+    /// holders that already count their bytes.
     ///
     /// # Errors
     ///
@@ -84,7 +85,7 @@ impl MemoryAccount {
         if self.try_charge(bytes) { Ok(()) } else { Err(self.ledger.refuse(bytes)) }
     }
 
-    /// Like [`Self::charge_unguarded`], but for optional memory: a failure does not count as a refusal.
+    /// Like [`Self::charge_unguarded`], but for optional memory: failures don't count as refusals.
     pub(super) fn try_charge(&self, bytes: usize) -> bool {
         if bytes < Self::STEP_BYTES {
             let without = |credit: usize| credit.checked_sub(bytes);
@@ -118,7 +119,7 @@ impl MemoryAccount {
         }
     }
 
-    /// Returns credit beyond one step.
+    /// Returns all credit beyond one step to the ledger.
     fn give_surplus(&self) {
         let enough = |credit: usize| (credit > Self::STEP_BYTES).then_some(Self::STEP_BYTES);
         let before = self.credit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough);

@@ -1,4 +1,4 @@
-//! Charged bytes, and memory that is charged.
+//! Charges, and memory bound to its charge.
 
 use std::sync::Arc;
 
@@ -90,8 +90,8 @@ impl Drop for MemoryCharge {
     }
 }
 
-/// Memory with its charge, freed and released together. If it owns reference-counted bytes, they
-/// stay charged until the last slice is dropped.
+/// Memory together with its charge. Dropping the value frees the memory and releases the charge. If
+/// it owns reference-counted bytes, they stay charged until the last slice is dropped.
 #[derive(Debug)]
 pub struct ChargedMemory<T> {
     // Freed before the charge is released.

@@ -116,8 +116,8 @@ impl MemoryLedger {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Reads the held bytes and begins a new period for [`MemoryLedgerSample::peak`]. For a single
-    /// reader only: the driver of a [`HeapTrimPolicy`].
+    /// Reads the held bytes and begins a new period for [`MemoryLedgerSample::peak`]. Only one
+    /// reader may call it: the driver of a [`HeapTrimPolicy`].
     pub fn sample(&self) -> MemoryLedgerSample {
         let held = self.held();
         MemoryLedgerSample { held, peak: self.peak.swap(held, Ordering::Relaxed).max(held) }
@@ -142,7 +142,7 @@ impl MemoryLedger {
         Err(self.refuse(bytes))
     }
 
-    /// Takes bytes, if they are within the limit.
+    /// Takes bytes if they are within the limit. Returns true on success.
     fn take(&self, bytes: usize) -> bool {
         let within = |held: usize| held.checked_add(bytes).filter(|after| *after <= self.limit);
         let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within);

@@ -2,7 +2,7 @@
 
 use super::MemoryLedgerSample;
 
-/// Decides after each sample of the ledger whether the allocator returns free memory to the system.
+/// Decides after each ledger sample whether the allocator should return free memory to the system.
 ///
 /// An allocator keeps freed memory for the next burst. Keeping it is right while bursts follow each
 /// other, and wrong after the last one. Memory is therefore returned when much less memory was held
@@ -26,7 +26,7 @@ pub enum HeapTrimDecision {
 }
 
 impl HeapTrimPolicy {
-    /// The minimum fall that is worth the page faults of the next burst.
+    /// The minimum decrease that justifies the page faults of the next burst.
     pub const FALL_BYTES_MIN: usize = 4 << 20;
 
     /// Decides at the end of a period.
@@ -50,7 +50,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// Checks after which periods memory is returned; periods are the MiB of their peaks.
+    /// Checks the periods after which memory is returned. Each period is given as its peak in MiB.
     fn check(peaks: &[usize], expected: &[usize]) {
         let mut rule = HeapTrimPolicy::default();
         let mut trims = Vec::new();

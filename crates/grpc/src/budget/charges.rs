@@ -68,7 +68,7 @@ impl RequestCharge {
     ///
     /// # Errors
     ///
-    /// [`MemoryLimitExceeded`] if no memory is left for it.
+    /// [`MemoryLimitExceeded`] if the memory limit leaves no room for the request.
     pub(crate) fn new(
         budget: Arc<MemoryBudget>,
         size: RequestSize,
@@ -123,12 +123,12 @@ impl ArrivalCharge {
         self.set(self.bytes.saturating_add(bytes))
     }
 
-    /// Sets the count to `bytes`.
+    /// Sets the counted size to `bytes`.
     ///
     /// # Errors
     ///
     /// `RESOURCE_EXHAUSTED` if `bytes` and the other messages exceed the limit together. A single
-    /// message may have the maximum message length.
+    /// message may always reach the maximum message length.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), Failure> {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if self.budget.recharge_arriving(before, bytes) || bytes == 0 {

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use galatea_gate::ledger::MemoryAccount;
 
-/// The bytes that a connection has in flight, and their limits.
+/// The number of bytes that a connection has in flight, and their limits.
 pub(crate) struct MemoryBudget {
     /// The number of bytes in unwritten unary responses.
     call_unwritten_bytes: AtomicUsize,
@@ -98,7 +98,7 @@ impl MemoryBudget {
         self.unwritten(kind).fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Counts other memory that a response keeps alive. Returns true if there is room for it.
+    /// Counts other memory that a response keeps alive. Returns true if the limit has room for it.
     pub(super) fn charge_retained(&self, bytes: usize) -> bool {
         let before = self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
         let has_room = before.saturating_add(bytes) <= self.limits.retained_bytes_max;

@@ -13,8 +13,8 @@ use super::stream_budget::StreamBudget;
 use crate::call_trace::{CallTrace, SendTrace};
 use crate::failure::Failure;
 
-/// The bytes that a response uses in addition to its own: frames, lists and reference counts. The
-/// estimate is deliberately high, so that many tiny responses count as well.
+/// The bytes that a response uses in addition to its message: frames, lists and reference counts.
+/// The estimate is deliberately high, so that many tiny responses count as well.
 const OVERHEAD_BYTES: usize = 512;
 
 /// The budget to which a response is charged.
@@ -71,7 +71,7 @@ pub(crate) struct Outgoing {
 pub(crate) enum DroppedResponse {
     /// The client does not read earlier responses.
     Overrun,
-    /// No memory is left for the response.
+    /// The memory limit leaves no room for the response.
     Exhausted(MemoryLimitExceeded),
 }
 

@@ -9,16 +9,16 @@ use galatea_stdx::Lock;
 
 use super::memory_budget::{CallKind, MemoryBudget};
 
-/// The limits on unfinished stream messages below which the stream's requests don't wait.
+/// The limits on a stream's unfinished messages. Below them, the stream's requests don't wait.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct StreamLimits {
     /// The total number of requests without a final reply and unwritten responses.
     pub(crate) messages_max: usize,
-    /// The total number of their bytes.
+    /// The total size of these requests and responses, in bytes.
     pub(crate) bytes_max: usize,
 }
 
-/// A stream's unwritten responses, and the parties that wait for the number to fall.
+/// A stream's unwritten responses, and the code that waits for their number to fall.
 pub(crate) struct StreamBudget {
     connection: Arc<MemoryBudget>,
     limits: StreamLimits,

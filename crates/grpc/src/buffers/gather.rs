@@ -18,7 +18,7 @@ use super::frames::{FrameCounts, ReceivedFrames, SentFrames};
 use super::read_ahead::{ReadAhead, ReadQuota};
 use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 
-/// The number of gathered bytes beyond which they are written without waiting for the flush.
+/// The number of gathered bytes at which they are written without waiting for the flush.
 const GATHER_BYTES_MAX: usize = STAGING_BYTES;
 
 /// The size at which writes are no longer gathered: copying them would cost more than the system
@@ -82,8 +82,9 @@ impl Flusher {
         &self.frames
     }
 
-    /// Appends a final frame to the output of `h2`, which tells the client why the connection ends.
-    /// Nothing is appended if the client reads so little that `h2` is in the middle of a frame.
+    /// Appends a final frame to the output of `h2`, to report to the client why the connection
+    /// ends. Nothing is appended if `h2` is in the middle of a frame because the client reads too
+    /// slowly.
     pub(crate) fn push_goaway(&self, reason: Reason, text: &[u8]) {
         let mut output = self.output.lock("end a connection");
         if let Some(frame) = output.sent.goaway(reason, text)

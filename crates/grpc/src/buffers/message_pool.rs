@@ -2,8 +2,8 @@
 //!
 //! A client announces the length of a message before it sends any of it, and may never send the
 //! rest. Memory therefore grows with the bytes: it is at most twice the size of the bytes that have
-//! arrived. Growing copies at most as many bytes in total as the message is long, and none where
-//! the system moves pages.
+//! arrived. Growing copies no more bytes in total than the message's length, and none where the
+//! system can move pages.
 //!
 //! Touching fresh memory is expensive: the system provides it page by page, and takes it back when
 //! a long message is freed. The door therefore keeps the memory of some long messages for later
@@ -14,7 +14,7 @@
 //! The memory that the door keeps or has lent to incomplete messages totals at most
 //! [`POOL_BYTES_MAX`], or an eighth of the memory limit if that is less, regardless of the traffic.
 //! A client that holds messages back can occupy no more than that plus twice the bytes that it has
-//! sent. Near the memory limit nothing is kept: kept memory isn't charged, so it gives way to
+//! sent. Near the memory limit, no memory is kept: kept memory isn't charged and gives way to
 //! charged memory.
 
 use std::collections::VecDeque;
@@ -34,7 +34,8 @@ use crate::failure::Failure;
 const POOLED_BYTES_MIN: usize = 128 << 10;
 /// The maximum total of unused bytes that are kept and bytes lent to incomplete messages.
 const POOL_BYTES_MAX: usize = 64 << 20;
-/// The divisor of the memory limit that also limits these bytes, because they are not charged.
+/// The divisor of the memory limit that also bounds kept and lent bytes, because they are not
+/// charged.
 const POOL_SHARE: usize = 8;
 /// The minimum time for which unused memory is kept; the maximum is twice as long.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -58,7 +59,7 @@ pub(crate) struct PartialMessage {
 }
 
 impl PartialMessage {
-    /// Begins a message of this length without allocating any memory.
+    /// Begins a message of this length. Allocates no memory yet.
     pub(crate) fn new(length: usize, memory: &MessageMemory) -> Self {
         let (bytes, memory) = (Vec::new(), memory.clone());
         Self { length, buffer: MessageBuffer { bytes, borrowed: 0, charge: None, memory } }
@@ -88,9 +89,9 @@ impl PartialMessage {
         Ok(())
     }
 
-    /// Makes room for `needed` bytes and as many again, or borrows memory for the whole message.
-    /// From then on, the whole message is charged. If many messages arrive at once, those that fit
-    /// in memory are therefore accepted and the others are refused early.
+    /// Makes room for twice `needed` bytes, or borrows memory for the whole message. From then on,
+    /// the whole message is charged. If many messages arrive at once, those that fit in memory are
+    /// therefore accepted and the others are refused early.
     fn make_room(&mut self, needed: usize) -> Result<(), Failure> {
         let threshold = loan_threshold(self.length);
         if needed >= threshold {
@@ -282,7 +283,8 @@ impl MessagePool {
         }
     }
 
-    /// Frees memory for which the ledger's limit has no room in addition to charged memory.
+    /// Frees kept memory that doesn't fit under the ledger's limit together with the charged
+    /// memory.
     fn give_way(&self) {
         if self.ledger.limit().is_some() {
             let room = self.room();

@@ -1,7 +1,7 @@
 //! Reads from a connection's socket.
 //!
-//! `h2` reads until nothing is left and only then hands out the data. A long message would be
-//! buffered completely before being assembled, from memory that has already left the caches. The
+//! `h2` reads until nothing is left and only then hands out the data. A long message would thus be
+//! buffered completely, and then assembled from memory that has already left the caches. The
 //! connection's task therefore grants a quota for each of its rounds.
 //!
 //! `h2` also reads little at a time when frames are short: a frame of 16 KiB takes two system
@@ -22,7 +22,7 @@ use super::staging::{STAGING_BYTES, StagingBuffer, StagingPool};
 /// The number of bytes that are read ahead at a time. Reads of this size or more are not read
 /// ahead.
 const AHEAD_BYTES: usize = STAGING_BYTES;
-/// The number of consecutive short reads, all of them filled, after which bytes are read ahead.
+/// The number of consecutive short, completely filled reads after which bytes are read ahead.
 const FULL_READS: u32 = 2;
 
 /// The number of bytes that may still be read in a round.

@@ -53,11 +53,11 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// The maximum length of a frame. A message in one frame isn't copied; longer messages are
 /// assembled from frames that are still in the processor's caches.
 const FRAME_BYTES_MAX: u32 = 2 << 20;
-/// The divisor of the memory limit that limits the length of a frame. For each connection, `h2` has
-/// an uncharged buffer for the longest frame, and another while the previous frame is read. With 64
-/// connections, the buffers use at most an eighth of the limit.
+/// The divisor of the memory limit that yields the maximum frame length. For each connection, `h2`
+/// has an uncharged buffer for the longest frame, and another while the previous frame is read.
+/// With 64 connections, the buffers use at most an eighth of the limit.
 const FRAME_SHARE: usize = 1024;
-/// The lowest value for the maximum frame length: shorter frames cost more than they save.
+/// The lower bound for the maximum frame length: shorter frames cost more than they save.
 const FRAME_BYTES_MIN: u32 = 64 << 10;
 /// The number of bytes that are read before the task processes them.
 const READ_BYTES_MAX: usize = 1 << 20;
@@ -153,8 +153,8 @@ struct ConnectionTask {
     inbox: Arc<Inbox<ConnectionEvent>>,
     budget: Arc<MemoryBudget>,
     /// Wakes this task through the inbox. `h2` and the socket receive this waker instead of the
-    /// task's own, because `h2` wakes its task for every response passed to it, even if the task
-    /// itself passes it.
+    /// task's own, because `h2` wakes its task for every response, even one that the task itself
+    /// hands over.
     waker: Waker,
     h2: Connection<GatheringSocket, Outgoing>,
     flusher: Flusher,
@@ -163,9 +163,9 @@ struct ConnectionTask {
     receiving: Vec<CallKey>,
     /// The streams to be served in this round.
     ready_streams: Vec<CallKey>,
-    /// The streams that wait for the connection to have room.
+    /// The streams that wait for room in the connection's budget.
     paused_streams: Vec<CallKey>,
-    /// True if unary calls wait for the connection to have room.
+    /// True if unary calls wait for room in the connection's budget.
     are_calls_paused: bool,
     /// The number of bytes that may still be inflated in this round.
     inflates: usize,

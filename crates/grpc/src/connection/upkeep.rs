@@ -1,4 +1,4 @@
-//! Pings, and the end of connections whose clients would keep them open.
+//! Pings, and the end of connections that their clients would otherwise keep open.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::task::{Context, Poll};

@@ -15,9 +15,9 @@ use crate::event::ConnectionEvent;
 /// The form in which a stream reports request failures.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StreamErrors {
-    /// As a message; the stream continues.
+    /// A failure is sent as a message, and the stream continues.
     AsMessages,
-    /// As the status of the stream, which ends.
+    /// A failure becomes the status of the stream, which ends.
     AsStatus,
 }
 

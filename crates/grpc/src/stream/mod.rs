@@ -3,8 +3,8 @@
 //! A stream has no task, channel or lock of its own. The connection's task splits the body into
 //! messages and begins requests as they arrive; sinks deliver the replies to the connection's
 //! inbox. Requests are executed independently. Responses from models that are not decoupled are
-//! sent in request order. Failures are counted too, even those of requests that reached no model.
-//! Responses from decoupled models are sent as soon as they are created.
+//! sent in request order. Failures keep their place in that order, even for requests that reached
+//! no model. Responses from decoupled models are sent as soon as they are created.
 //!
 //! The response headers are sent when the stream is opened, because some clients wait for them
 //! before they send anything.

@@ -33,9 +33,9 @@ pub(crate) struct Stream {
     handle: Arc<StreamHandle>,
     /// Wakes the task to serve the stream.
     waker: Waker,
-    /// True if the client sends no more requests.
+    /// True if the client has finished sending requests.
     half_closed: bool,
-    /// True if the stream waits for its connection to have room.
+    /// True if the stream waits for room in its connection's budget.
     is_paused: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct StreamReset;
 
 /// The next input of a stream.
 pub(crate) enum StreamInput {
-    /// Nothing until more data arrives.
+    /// No input until more data arrives.
     Pending,
     /// A request.
     Request(Bytes),
@@ -112,8 +112,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns true if the next requests must wait. In that case, the stream is served again when
-    /// that may have changed.
+    /// Returns true if the next requests must wait. The stream is served again once there may be
+    /// room.
     pub(crate) fn is_full(&self) -> bool {
         self.handle.budget.is_full(self.replies.in_progress(), self.replies.bytes())
     }
@@ -151,8 +151,8 @@ impl Stream {
         }
     }
 
-    /// Continues to inflate a request. A request that is too long for this round continues in the
-    /// next one.
+    /// Continues to inflate a request. A request that is too long for this round is continued in
+    /// the next round.
     fn inflate(
         &mut self,
         mut inflation: Inflation,

@@ -118,8 +118,8 @@ impl StreamSink {
         }
     }
 
-    /// Creates a counted message, or an error if no memory is left for it. Returns `None` if the
-    /// stream must be reset.
+    /// Creates a counted message, or an error if the memory limit leaves no room for it. Returns
+    /// `None` if the stream must be reset.
     fn outgoing(
         &self,
         message: MessageChunks,

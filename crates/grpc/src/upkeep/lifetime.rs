@@ -29,9 +29,9 @@ pub(crate) struct Upkeep {
     ping_deadline: Option<Instant>,
     /// The time by which the client must have begun its first call.
     first_call_deadline: Option<Instant>,
-    /// The time at which the connection is too old.
+    /// The time at which the connection reaches its maximum age.
     age_end: Option<Instant>,
-    /// The time at which the remaining calls of a connection that is too old are ended.
+    /// The time at which the remaining calls of a connection past its maximum age are ended.
     grace_end: Option<Instant>,
     goaway: GoAway,
 }

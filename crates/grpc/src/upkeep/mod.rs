@@ -1,7 +1,7 @@
-//! Keeps connections alive, and ends those that clients would keep open.
+//! Keeps connections alive, and ends those that clients would otherwise keep open.
 //!
-//! The decisions are values without a clock, like those in `policy`: they take observations and the
-//! time, and return actions. The rules are those of gRPC's own servers, whose flags Triton adopts.
+//! Like those in `policy`, the decisions read no clock: they take observations and the time, and
+//! return actions. The rules are those of gRPC's own servers, whose flags Triton adopts.
 //!
 //! - [`PingPolice`] ends connections whose clients ping too often
 //! - [`Upkeep`] pings the client, limits the connection's age, and ends connections whose clients

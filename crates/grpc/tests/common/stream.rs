@@ -37,7 +37,8 @@ impl StreamCall {
         assert!(self.try_infer(model, id), "the stream is over");
     }
 
-    /// Like [`Self::infer`], for a stream that may have ended. Returns true if it had not.
+    /// Like [`Self::infer`], for a stream that may have ended. Returns false if the stream has
+    /// ended.
     pub(crate) fn try_infer(&mut self, model: &str, id: &str) -> bool {
         let mut request = infer_request(model, Bytes::from_static(b"x"));
         request.id = id.into();

@@ -97,7 +97,7 @@ impl Api {
         }
     }
 
-    /// Returns the error for a request whose body of at least `length` bytes isn't read.
+    /// Returns the error for a request whose body, of at least `length` bytes, is too long to read.
     fn too_large(&self, head: &RequestHead<'_>, length: u64) -> Status {
         let length_max = usize::try_from(length).unwrap_or(usize::MAX);
         match self.dialect.json_length(head, length_max) {

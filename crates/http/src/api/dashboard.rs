@@ -5,8 +5,8 @@
 //!
 //! The stream requires a header that a browser sends only to its own server, so no other site can
 //! make a visitor's browser start a recording. Scripts from other sites can't read the page or the
-//! stream even if such a site's name leads here, because both are served only under the server's
-//! names.
+//! stream even if that site's name resolves to this server, because both are served only under the
+//! server's own names.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ const HTML: &str = "text/html; charset=utf-8";
 /// The header that a request for the stream must have, with any value.
 const WATCH_HEADER: &str = "galatea-dashboard";
 
-/// Returns true if a path may belong to the dashboard.
+/// Returns true if `path` may belong to the dashboard.
 pub(super) fn has(path: &str) -> bool {
     path.starts_with(PATH)
 }

@@ -31,7 +31,7 @@ pub(crate) fn mark(explanation: Option<&Arc<LatencyExplanation>>, mark: Mileston
     }
 }
 
-/// Adds the explanation of the request to its response, if there is one.
+/// Adds the request's explanation, if any, to its response.
 pub(crate) fn explain(response: &mut HttpResponse, explanation: Option<&Arc<LatencyExplanation>>) {
     let Some(LatencyExplanationText { json, server_timing }) =
         explanation.and_then(|one| one.text())

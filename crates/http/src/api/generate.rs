@@ -29,7 +29,7 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::route::ModelAction;
 
-/// The model that a path names.
+/// The model named in a path.
 #[derive(Copy, Clone)]
 pub(crate) struct NamedModel<'a> {
     pub(crate) name: &'a str,
@@ -155,7 +155,7 @@ impl Api {
         if is_long { self.text_threads.elsewhere(infer).await } else { guarded(infer) }
     }
 
-    /// Finds the model that a path names.
+    /// Finds the model named in a path.
     fn generating_model(
         &self,
         pass: AccessPass<api::Inference>,
@@ -168,8 +168,8 @@ impl Api {
     }
 }
 
-/// Returns the status of a response that begins this way. As in Triton, model errors are attributed
-/// to the client regardless of their code.
+/// Returns the status code for a response with this beginning. As in Triton, model errors are
+/// attributed to the client regardless of their code.
 fn code(beginning: Beginning) -> Result<StatusCode, Status> {
     match beginning {
         Beginning::Response => Ok(StatusCode::OK),
@@ -179,7 +179,7 @@ fn code(beginning: Beginning) -> Result<StatusCode, Status> {
 }
 
 /// Creates the response to a request for a single response. As in Triton, it has the status of the
-/// first response even if there are others.
+/// first response, even if the model sent more than one.
 fn single(collected: Collected) -> Result<HttpResponse, Status> {
     let code = code(collected.beginning)?;
     Ok(match collected.only {

@@ -31,13 +31,13 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::single_response::{CancelOnDrop, InferenceResult, SingleResponse};
 
-/// The model of a request, along with the facts about the request other than its body.
+/// The model of a request, together with everything known about the request except its body.
 struct TracedTarget<'a> {
     target: TargetModel,
     arrival: InferenceArrival<'a>,
 }
 
-/// The facts about a request other than its body.
+/// Everything known about a request except its body.
 struct InferenceArrival<'a> {
     model: Arc<dyn ServedModel>,
     trace: Option<RequestTraceParts>,
@@ -216,7 +216,7 @@ impl Api {
         response.unwrap_or_else(plain)
     }
 
-    /// Finds the model of a request, which must be a model that sends single responses.
+    /// Finds the model of a request, which must send a single response per request.
     fn target(
         &self,
         pass: AccessPass<api::Inference>,

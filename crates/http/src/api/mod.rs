@@ -47,7 +47,7 @@ use crate::single_response::InferenceResult;
 use crate::traffic::TrafficRecorder;
 use crate::{HttpOptions, OrcaReportSource, RequestLog};
 
-/// The endpoint of the inference door. Doors with other paths also use parts of it.
+/// The endpoint of the inference door. Doors with other paths also use some of its parts.
 pub(crate) struct Api {
     pub(crate) service: Arc<dyn InferenceService>,
     pub(crate) control: Arc<dyn ServerControl>,
@@ -200,8 +200,8 @@ impl Api {
         }
     }
 
-    /// Responds at an endpoint, if the gate and the method allow it. The method is the endpoint's,
-    /// which may differ from the method in the head.
+    /// Responds at an endpoint if the gate admits the caller and the endpoint supports the method.
+    /// `method` may differ from the method in the head.
     pub(crate) async fn serve<B: RequestBody>(
         &self,
         route: Route<'_>,
@@ -236,9 +236,9 @@ impl Api {
         }
     }
 
-    /// Responds at the other endpoints. Inference requests are far more common. Their futures
-    /// reserve no room for the futures of other endpoints, because a future is moved when it
-    /// begins.
+    /// Responds at all endpoints other than inference. It is a separate function because a future
+    /// is moved when it begins: the far more common inference futures should not reserve space for
+    /// those of other endpoints.
     async fn serve_other<B: RequestBody>(
         &self,
         route: Route<'_>,
@@ -296,12 +296,12 @@ impl Api {
     }
 }
 
-/// Returns the response, or the error object for its status.
+/// Returns the response, or an error object for the status.
 fn or_error(result: Result<HttpResponse, Status>) -> HttpResponse {
     result.unwrap_or_else(|status| http_response::failure(&status))
 }
 
-/// Returns the response, or the error as plain text.
+/// Returns the response, or the error in plain text.
 fn or_plain_error(result: Result<HttpResponse, Status>) -> HttpResponse {
     result.unwrap_or_else(|status| http_response::plain(http_response::failure(&status)))
 }

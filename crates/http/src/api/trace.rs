@@ -13,8 +13,8 @@ use super::Api;
 use crate::http_response::{self, HttpResponse};
 use crate::request_head::RequestHead;
 
-/// The time at which the request was received, if requests are traced. The clock is read for no
-/// other purpose.
+/// The time at which the request was received, if requests are traced. If requests are not traced,
+/// the clock is not read.
 pub(crate) struct Arrival {
     tracing: Arc<dyn TraceControl>,
     start: Instant,

@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::options::LogLineSink;
 use crate::guard::{exiting, guarded};
 
-/// The time for which an unload waits for the model's last requests. SageMaker waits slightly
+/// The maximum time that an unload waits for the model's last requests. SageMaker waits slightly
 /// longer.
 const UNLOAD_TIME_MAX: Duration = Duration::from_secs(350);
 
@@ -32,12 +32,12 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// The longest pause between two checks.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// The model version that the list asks for, as in Triton.
+/// The model version that is listed, as in Triton.
 const LISTED_VERSION: i64 = 1;
 
 /// An archive that a client wants to load.
 pub(super) struct WantedArchive {
-    /// The name by which SageMaker knows it.
+    /// The name that SageMaker uses for the archive.
     pub(super) name: String,
     /// The name of the archive's model.
     pub(super) target: String,
@@ -49,7 +49,8 @@ pub(super) struct WantedArchive {
 #[derive(Clone)]
 struct LoadedArchive {
     target: String,
-    /// The repository, and the repositories of later loads of the same name with other model names.
+    /// The archive's repository, followed by those of later loads under the same name with other
+    /// model names.
     repositories: Vec<String>,
 }
 
@@ -69,7 +70,7 @@ pub(super) enum LoadFailure {
 pub(super) enum UnloadFailure {
     /// There is no archive with that name.
     Unknown,
-    /// The server refused.
+    /// The server refused to unload it.
     Refused(Status),
 }
 
@@ -80,8 +81,8 @@ pub(super) struct Archives {
     permits: RepositoryPermits,
     notices: Arc<LogLineSink>,
     loaded: Lock<BTreeMap<String, LoadedArchive>>,
-    /// The names that current requests refer to. The request that holds the lock of a name has its
-    /// turn.
+    /// One lock for each name that current requests refer to. A request holds the lock of its name
+    /// while it is served.
     turns: Lock<BTreeMap<String, Arc<Mutex<()>>>>,
 }
 
@@ -175,8 +176,8 @@ impl Archives {
         Ok(())
     }
 
-    /// Unloads an archive's model and the models that only it needs. If no model name is given, it
-    /// is the name of the loaded model.
+    /// Unloads an archive's model and the models that only it needs. If `target` is empty, the name
+    /// of the loaded model is used.
     pub(super) async fn unload(
         self: &Arc<Self>,
         pass: AccessPass<api::ModelRepository>,
@@ -219,8 +220,8 @@ impl Archives {
         removed.map_err(UnloadFailure::Refused)
     }
 
-    /// Waits until the requests for a model are done. If their state can't be determined, the
-    /// function doesn't wait for them.
+    /// Waits until the requests for a model are done. Returns immediately if the model's state
+    /// can't be determined.
     async fn wait_until_unloaded(&self, pass: AccessPass<api::ModelRepository>, model: &str) {
         let waiting = async {
             let mut pause = PAUSE_MIN;

@@ -1,5 +1,5 @@
-//! The doors whose paths a cloud prescribes. They are route tables in front of the inference door's
-//! endpoints.
+//! The doors for cloud platforms, each with the paths that its platform prescribes. They are route
+//! tables in front of the inference door's endpoints.
 
 mod archives;
 mod options;

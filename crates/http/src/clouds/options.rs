@@ -13,7 +13,7 @@ use crate::HttpOptions;
 pub struct SageMakerOptions {
     /// The options shared with the inference door. Headers don't become parameters.
     pub http: HttpOptions,
-    /// The condition that `/ping` checks.
+    /// The condition that `/ping` verifies.
     pub ping: PingCheck,
     /// The model for `/invocations`.
     pub default_model: String,
@@ -28,7 +28,7 @@ pub struct SageMakerOptions {
 /// Receives log lines.
 pub type LogLineSink = dyn Fn(&dyn Display) + Send + Sync;
 
-/// The condition that a health check checks.
+/// The condition that a health check verifies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum PingCheck {
     /// The server is running.
@@ -42,11 +42,11 @@ pub enum PingCheck {
 pub enum InferenceType {
     /// KServe requests.
     Infer,
-    /// Requests of the generate extension, for a single response.
+    /// Generate requests that return a single response.
     Generate,
-    /// Requests of the generate extension, for events.
+    /// Generate requests that return server-sent events.
     GenerateStream,
-    /// Refused, because the configured name has no meaning.
+    /// An unknown configured name; requests are refused.
     Unknown(String),
 }
 

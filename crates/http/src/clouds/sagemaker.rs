@@ -22,7 +22,7 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::route::{ModelAction, Route};
 
-/// The header with the name of an archive's model.
+/// The header that names an archive's model.
 const TARGET_MODEL: &str = "X-Amzn-SageMaker-Target-Model";
 
 /// The endpoint of the SageMaker door.
@@ -174,7 +174,7 @@ impl SageMaker {
         })
     }
 
-    /// Returns the archive that a load request asks for.
+    /// Returns the archive that a load request specifies.
     fn wanted(&self, head: &RequestHead<'_>, body: &[u8]) -> Result<WantedArchive, LoadFailure> {
         let request = SageMakerLoadRequest::decode(body, &self.api.limits);
         let SageMakerLoadRequest { model_name, url } = request.map_err(LoadFailure::Refused)?;
@@ -228,7 +228,8 @@ impl SageMaker {
     }
 }
 
-/// Returns the model that the header specifies. Triton reads no other header about models.
+/// Returns the model that the header specifies. Like Triton, it reads no other header that names a
+/// model.
 fn target_model(head: &RequestHead<'_>) -> Option<String> {
     head.header(TARGET_MODEL).map(|name| String::from_utf8_lossy(name).into_owned())
 }

@@ -17,10 +17,10 @@ use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 use crate::route::{ModelAction, RegionAction, Route};
 
-/// The header with the path of another endpoint, without its leading slash.
+/// The header that contains the path of another endpoint, without its leading slash.
 const REDIRECT: &str = "X-Vertex-Ai-Triton-Redirect";
 
-/// The content type of the metrics, which differs from that at the metrics door.
+/// The content type of the metrics, which differs from the one that the metrics door uses.
 const TEXT: &str = "text/plain";
 
 /// The endpoint of the Vertex AI door.
@@ -37,7 +37,7 @@ pub(crate) struct VertexAi {
 enum Redirect<'a> {
     Endpoint(Route<'a>),
     Metrics,
-    /// A change of the server, which only the inference door makes.
+    /// An endpoint that changes the server, which only the inference door may serve.
     Forbidden,
 }
 

@@ -150,7 +150,7 @@ impl OpenAi {
     }
 }
 
-/// The facts about a request that accompany it.
+/// Facts that accompany a request.
 struct RequestFacts<'a> {
     arrived: Instant,
     deadline: Deadline,

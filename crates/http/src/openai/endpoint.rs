@@ -1,4 +1,4 @@
-//! The endpoint, which determines the handler for each request and who may make it.
+//! The endpoint, which selects the handler for each request and checks that the caller may use it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -62,7 +62,7 @@ impl Timing {
     }
 }
 
-/// The speed at which a model generates.
+/// The speed at which a model generates text.
 #[derive(Clone, Debug)]
 pub struct ModelSpeed {
     /// The model's name.

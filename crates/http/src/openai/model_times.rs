@@ -1,12 +1,12 @@
-//! The times since which models have been known.
+//! The time at which each model became known.
 
 use std::collections::BTreeMap;
 
 use galatea_openai::ModelEntry;
 use galatea_stdx::Lock;
 
-/// The times since which models have been known, in seconds since 1970. Triton's frontend records
-/// them when it starts and when it loads a model.
+/// The time at which each model became known, in seconds since 1970. Triton's frontend records them
+/// when it starts and when it loads a model.
 #[derive(Debug, Default)]
 pub(super) struct ModelTimes(Lock<BTreeMap<String, u64>>);
 

@@ -30,7 +30,7 @@ pub(super) enum BodyKind {
     Embedding,
 }
 
-/// A body, along with the facts about it.
+/// A body, along with information about its request.
 pub(super) struct ReceivedText {
     pub(super) bytes: Bytes,
     pub(super) content_type: ContentType,

@@ -1,4 +1,4 @@
-//! Responses in the same forms as those of Triton's frontend.
+//! Responses in the forms that Triton's frontend uses.
 
 use galatea_gate::access::AccessRefusal;
 use galatea_infer::{Code, Status};

@@ -55,8 +55,8 @@ impl<'a> OpenAiRoute<'a> {
         }
     }
 
-    /// The category by which the gate knows the group of APIs that the endpoint belongs to. The
-    /// metrics have no category of their own.
+    /// Returns the category that the gate uses for the endpoint's group of APIs. The metrics have
+    /// no category of their own.
     pub(super) const fn category(&self) -> ApiCategory {
         match self {
             Self::Chat | Self::Completion | Self::Embedding => ApiCategory::Inference,

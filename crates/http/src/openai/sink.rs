@@ -11,7 +11,7 @@ use galatea_openai::{CompletionReply, Embedding, Failure, error_document};
 use super::meters::TextMeter;
 use crate::event_queue::{EVENT_BYTES, Event, EventQueue};
 
-/// The form in which a client reads a text.
+/// The form in which a text is delivered to a client.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum TextDelivery {
     Stream,

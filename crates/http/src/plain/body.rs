@@ -25,7 +25,7 @@ pub(super) struct PlainBody<'c, 'stream> {
     missing: u64,
     /// True if the client waits for an interim response before it sends the body.
     waits_for_continue: bool,
-    /// Set once nothing is missing.
+    /// Set once the whole body has been received.
     is_whole: &'c AtomicBool,
     /// The first byte after the body, if it was received with the body.
     byte_after_body: Option<u8>,
@@ -69,7 +69,7 @@ impl<'c, 'stream> PlainBody<'c, 'stream> {
 
     /// Receives some of the missing bytes into `buffer` and returns their number.
     ///
-    /// The read requests one byte more than is missing. If the system returns fewer bytes than
+    /// Each read requests one byte more than is missing. If the system returns fewer bytes than
     /// requested, nothing is left, and no further system call is needed to find that out.
     async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize, BodyError> {
         let spare = buffer.capacity().saturating_sub(buffer.len());

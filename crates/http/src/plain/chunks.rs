@@ -24,13 +24,13 @@ pub(super) struct ChunkDecoder {
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum ChunkState {
-    /// In the digits of a size. The size is `None` before the first digit.
+    /// Within the digits of a size. The size is `None` before the first digit.
     Size { size: Option<u64> },
     /// After the digits, up to the CR.
     Extension { size: u64 },
     /// After the CR of a size.
     SizeEnd { size: u64 },
-    /// In the content.
+    /// Within a chunk's content.
     Content { missing: u64 },
     /// After the content, where CR must follow.
     ContentCr,
@@ -38,7 +38,7 @@ enum ChunkState {
     ContentLf,
     /// At the beginning of a trailer or of the empty line that ends the body.
     Trailers,
-    /// In a trailer.
+    /// Within a trailer.
     Trailer,
     /// After the CR of the empty line.
     End,

@@ -22,13 +22,13 @@ use tokio::net::tcp::ReadHalf;
 /// A stream inside TLS that both directions share.
 pub(super) type SharedTls = Lock<Box<TlsStream>>;
 
-/// The direction from the client.
+/// The receiving half: client to server.
 pub(super) enum Receiver<'s> {
     Tcp(ReadHalf<'s>),
     Tls(&'s SharedTls),
 }
 
-/// The direction to the client.
+/// The sending half: server to client.
 #[derive(Copy, Clone)]
 pub(super) enum Sender<'s> {
     Tcp(&'s TcpStream),
@@ -38,9 +38,9 @@ pub(super) enum Sender<'s> {
 /// The end of the client's input.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum InputEnd {
-    /// The end isn't visible, because the client has sent more.
+    /// The end can't be seen, because unread input precedes it.
     Hidden,
-    /// The client sends no more but may read.
+    /// The client has stopped sending but may still read.
     Reached,
     /// The client has disconnected.
     Gone,
@@ -133,7 +133,7 @@ impl Sender<'_> {
         }
     }
 
-    /// Waits until a client that sends no more rejects the data that it is sent.
+    /// Waits until a client that has stopped sending rejects the data sent to it.
     pub(super) async fn reset(self) {
         match self {
             // An error while waiting is an error of the socket.

@@ -22,13 +22,13 @@ pub(super) struct ClientWatch<'s> {
     stream: Sender<'s>,
     /// True if the whole body has been received. Until then, reading the body detects the end.
     is_body_whole: &'s AtomicBool,
-    /// True if the end of the connection is visible. Further requests in front of the end hide it.
+    /// True if the end of the connection is visible. Unread requests hide the end.
     is_end_visible: bool,
 }
 
 /// The result of watching the connection during a request.
 pub(super) enum WatchedResponse<T> {
-    /// The request has a response, and the client already has this many of its bytes.
+    /// The response was created; this many of its bytes have already been sent.
     Made(T, usize),
     /// The request failed, or the client disconnected.
     Gone,
@@ -37,7 +37,7 @@ pub(super) enum WatchedResponse<T> {
 /// The result of a poll.
 enum WatchPoll<T> {
     Response(T),
-    /// The client sends no more.
+    /// The client has stopped sending.
     End,
     Gone,
 }
@@ -84,8 +84,8 @@ impl<'s> ClientWatch<'s> {
         }
     }
 
-    /// Returns the result of `respond` for a client that sends no more, unless it rejects the data
-    /// that it is sent.
+    /// Returns the result of `respond` for a client that has stopped sending, unless the client
+    /// rejects the data sent to it.
     async fn unless_reset<T, F>(
         self,
         respond: Pin<&mut impl Future<Output = Result<T, F>>>,

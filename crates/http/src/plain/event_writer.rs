@@ -1,8 +1,7 @@
 //! Writes the events of a response as chunks while watching the client.
 //!
-//! A client that closes its sending side may still read, as `client_watch.rs` explains. To find out
-//! whether it does, a zero is sent in front of the next chunk's size; a leading zero doesn't change
-//! the size.
+//! A client that closes its sending side may still read, as `client_watch.rs` explains. As a probe,
+//! a zero is sent before the next chunk's size; a leading zero doesn't change the size.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, Write};
@@ -20,18 +19,19 @@ use crate::events::Events;
 /// The size up to which events are gathered and written with one system call.
 const GATHERED_BYTES: usize = 16 << 10;
 
-/// The number of writes without a wait after which other connections of the thread are served.
+/// The number of consecutive writes without a wait after which the thread serves its other
+/// connections.
 const WRITES_IN_A_ROW_MAX: u32 = 16;
 
-/// The bytes sent to probe a client that sends no more.
+/// The bytes sent to probe a client that has stopped sending.
 const PROBE: &[u8] = b"0";
 
 /// The signal that indicates that a client has disconnected.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// The client sends no more.
+    /// The client has stopped sending.
     End,
-    /// The client doesn't accept the data that it is sent.
+    /// The client rejected the data sent to it.
     Reset,
 }
 
@@ -111,7 +111,7 @@ fn begin_chunk(gathered: &mut Vec<u8>, length: usize) -> io::Result<()> {
     write!(gathered, "{length:x}\r\n")
 }
 
-/// Waits until the client is found to have disconnected.
+/// Waits until the watch detects that the client has disconnected.
 fn poll_client(
     stream: Sender<'_>,
     watched: Watched,

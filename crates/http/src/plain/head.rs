@@ -25,9 +25,9 @@ pub(super) struct PlainHead<'a> {
 /// The position at which a body ends.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// After this many bytes.
+    /// The body ends after this many bytes.
     Length(u64),
-    /// After its last chunk.
+    /// The body ends after its last chunk.
     Chunks,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Framing {
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made, and not kept")]
 pub(super) enum Parsed<'a> {
     Plain(PlainHead<'a>),
-    /// The beginning of a head.
+    /// The beginning of a head; more bytes must arrive.
     Incomplete,
     /// A head that is left to hyper, for example because it is ambiguous.
     NotPlain,
@@ -60,8 +60,8 @@ pub(super) fn parse(bytes: &[u8], wants_headers: impl Fn(&str) -> bool) -> Parse
     }
 }
 
-/// Returns true if there is an empty line, which ends a head, after the first `seen` bytes. This
-/// lets a head that arrives byte by byte be parsed only once it is complete.
+/// Returns true if there is an empty line, which ends a head, after the first `seen` bytes. A head
+/// that arrives byte by byte is thus parsed only once it is complete.
 pub(super) fn has_end(bytes: &[u8], seen: usize) -> bool {
     let unseen = bytes.get(seen.saturating_sub(3)..).unwrap_or_default();
     unseen.windows(2).any(|two| two == b"\n\n") || unseen.windows(3).any(|three| three == b"\n\r\n")
@@ -114,7 +114,7 @@ fn plain<'a>(
     Some(plain)
 }
 
-/// Returns true if a target is only a path, and all its characters are unambiguous.
+/// Returns true if a request target consists of a path only and all its characters are unambiguous.
 fn is_plain_path(path: &str) -> bool {
     let plain = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'.' | b'~' | b'%')
@@ -186,8 +186,7 @@ impl<'a> PlainHead<'a> {
     }
 }
 
-/// Returns the number that the digits in `value` spell, if it fits into signed and unsigned
-/// integers.
+/// Parses a decimal number that fits into both a signed and an unsigned 64-bit integer.
 fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;

@@ -43,8 +43,8 @@ impl ReceiveBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Receives as many bytes as there is room for. Returns their number, which is 0 at the end of
-    /// the stream.
+    /// Receives as many bytes as fit into the buffer. Returns their number, which is 0 at the end
+    /// of the stream.
     pub(super) async fn receive(&mut self, stream: &mut Receiver<'_>) -> io::Result<usize> {
         self.compact();
         let room = RECEIVE_BYTES.saturating_sub(self.bytes.len());

@@ -32,9 +32,8 @@ use crate::http_response::{self, HttpResponse, SendTrace};
 use crate::request_body::RequestBody;
 use crate::request_head::RequestHead;
 
-/// The time for which a client may continue to send after the response to a request that was not
-/// fully read. If the socket were closed earlier, the connection would be reset and the response
-/// lost.
+/// The time that a client may keep sending after the response to a request that was not fully read.
+/// If the socket were closed earlier, the connection would be reset and the response lost.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The maximum length of a head that is remembered.
@@ -133,7 +132,7 @@ struct Session<'s, E> {
 
 /// The step after a connection's last plain request.
 enum LastStep {
-    /// The client has closed the connection, or the connection must make room.
+    /// The client has closed the connection, or the connection must make room for another one.
     Gone,
     /// The connection is closed.
     Close,
@@ -153,7 +152,7 @@ enum Next {
     Linger,
     /// The request was not served, because it isn't plain.
     NotPlain,
-    /// There is no other request.
+    /// No other request will arrive.
     Gone,
 }
 
@@ -165,11 +164,11 @@ struct Exchange {
     rest: Rest,
 }
 
-/// The remains of a request after its response.
+/// The state that a request leaves behind after its response.
 struct Rest {
     /// The length of the head, plus the body bytes that follow it in the receive buffer.
     consumed: usize,
-    /// The bytes after the body, if they were received with it.
+    /// The bytes after the body that were received with it.
     behind_body: SmallVec<[u8; 1]>,
     /// True if the client wants to keep the connection open.
     keeps_alive: bool,
@@ -221,7 +220,7 @@ impl<'s, E: Endpoint> Session<'s, E> {
         }
     }
 
-    /// Waits until the beginning of a request has arrived. Returns false if none will.
+    /// Waits until the beginning of a request has arrived. Returns false if no request will arrive.
     async fn has_request(&mut self) -> bool {
         // The single byte that may have been received after a body is not a head.
         if self.buffer.unread().len() <= 1 && !self.wait().await {
@@ -233,7 +232,7 @@ impl<'s, E: Endpoint> Session<'s, E> {
         true
     }
 
-    /// Waits for the first bytes of the next request. Returns true if there are any.
+    /// Waits for the first bytes of the next request. Returns true if any arrived.
     async fn wait(&mut self) -> bool {
         let time_slice = &mut self.time_slice;
         let mut receiving = pin!(self.buffer.receive(&mut self.receiver));
@@ -276,7 +275,7 @@ impl<'s, E: Endpoint> Session<'s, E> {
         }
     }
 
-    /// Serves the requests at the front of the buffer that have this head. Most clients repeat
+    /// Serves the requests at the front of the buffer whose head equals `text`. Most clients repeat
     /// their heads, so a repeated head is parsed only once.
     async fn serve_alike(&mut self, text: &[u8]) -> Next {
         let wants_headers = |path: &str| self.endpoint.wants_headers_of(path);

@@ -1,13 +1,13 @@
-//! Limits the time for which a connection may occupy its thread.
+//! Limits how long a connection may occupy its thread.
 //!
 //! A client that sends requests faster than they are served never makes its connection wait, so the
-//! connection occasionally yields to the thread's other connections. The limit is a time, because
-//! some requests cost a thousand times as much as others. A connection that waits for its client
-//! after each request reads no clock.
+//! connection occasionally yields to the thread's other connections. The limit is a duration
+//! because some requests cost a thousand times as much as others. The clock is not read for a
+//! connection that waits for its client after each request.
 
 use std::time::{Duration, Instant};
 
-/// The time for which consecutive requests are served, measured from the start of the second one.
+/// The maximum time spent serving consecutive requests, measured from the start of the second one.
 const SLICE_TIME_MAX: Duration = Duration::from_micros(200);
 
 /// The maximum number of consecutive requests, however short they are.
@@ -17,7 +17,7 @@ const SLICE_REQUESTS_MAX: u32 = 16;
 #[derive(Debug, Default)]
 pub(super) struct TimeSlice {
     requests: u32,
-    /// The time at which the second of them began.
+    /// The time at which the second request began.
     began: Option<Instant>,
 }
 
@@ -29,8 +29,8 @@ impl TimeSlice {
         }
     }
 
-    /// Counts a request that is about to be served. Returns true if the thread's other connections
-    /// come first, in which case the next slice begins with this request.
+    /// Counts a request that is about to be served. Returns true if the thread must serve its other
+    /// connections first; the next slice then begins with this request.
     pub(super) fn is_over(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let is_over = match (self.requests, self.began) {
             (0, _) => false,

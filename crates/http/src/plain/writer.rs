@@ -19,22 +19,22 @@ const COPIED_BYTES_MAX: usize = 16 << 10;
 /// The number of buffers that one system call accepts.
 const PARTS_MAX: usize = 64;
 
-/// The number of bytes without a wait after which other connections of the thread are served: the
-/// runtime doesn't count writes that bypass it.
+/// The number of bytes written without a wait after which the thread serves its other connections.
+/// The runtime doesn't count writes that bypass it.
 const WRITTEN_IN_A_ROW_MAX: usize = 1 << 20;
 
 /// The part of a response that the system has accepted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     All,
-    /// This many bytes.
+    /// The system has accepted this many bytes.
     Part(usize),
 }
 
 /// Writes the responses of a connection.
 #[derive(Default)]
 pub(super) struct ResponseWriter {
-    /// The head, and a short body.
+    /// The head, followed by the body if it is short.
     buffer: Vec<u8>,
     date: Date,
 }
@@ -212,7 +212,7 @@ pub(super) async fn write(
     if stream.try_flush()? { Ok(()) } else { room(stream, activity).await }
 }
 
-/// Waits until the client has read enough.
+/// Waits until the socket accepts more data.
 async fn room(stream: Sender<'_>, activity: &ConnectionActivity) -> io::Result<()> {
     let room = poll_fn(|context| stream.poll_room(context));
     let room = activity.wait_for_client(AwaitedClientStep::Response, room).await;

@@ -12,7 +12,7 @@ use galatea_infer::{AccessPass, api};
 
 use crate::harness::{Client, Response, Workers, listener};
 
-/// Archives whose paths describe them.
+/// A classifier for archives whose paths describe their layout.
 #[derive(Debug)]
 struct NamedArchives;
 

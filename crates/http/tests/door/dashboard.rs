@@ -13,11 +13,11 @@ use galatea_infer::{AccessPass, api};
 
 use crate::harness::{Client, Server};
 
-/// Headers with which `plain` serves a request, and headers with which hyper does.
+/// Headers that make `plain` serve a request, and headers that make hyper serve it.
 const SERVED_BY: [&str; 2] = ["", "TE: trailers\r\n"];
 const WATCH: &str = "Galatea-Dashboard: 1\r\n";
 
-/// Counts its recordings. The name of its model has this length.
+/// A monitor that counts its recordings. Its model's name has this length.
 #[derive(Clone, Debug, Default)]
 struct FakeWatch {
     recordings: Arc<AtomicUsize>,
@@ -84,7 +84,7 @@ impl Watched {
         Self::start(FakeWatch::default(), None)
     }
 
-    /// Returns a client whose stream request has been answered, and the head of the response.
+    /// Returns a client that has requested the stream, along with the head of the response.
     fn watch(&self, headers: &str) -> (Client, String) {
         let mut client = self.server.connect();
         client.request("GET", "/dashboard/events", &format!("{WATCH}{headers}"), b"");

@@ -14,7 +14,7 @@ const EVENT_STREAM_BYTES_MAX: usize = 4 << 20;
 
 const BODY: &[u8] = br#"{"INPUT0":[1,2]}"#;
 const EVENTS: &str = "text/event-stream; charset=utf-8";
-/// Headers with which `plain` serves a request, and headers with which hyper does.
+/// Headers that make `plain` serve a request, and headers that make hyper serve it.
 const SERVED_BY: [&str; 2] = ["", "TE: trailers\r\n"];
 
 fn flat(model: &str) -> String {

@@ -109,7 +109,7 @@ impl Server {
     }
 }
 
-/// The time for which a test waits before it fails.
+/// The time that a test waits before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection.

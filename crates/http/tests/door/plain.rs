@@ -16,7 +16,7 @@ const INFER: &str = "/v2/models/echo/infer";
 const HOLD: &str = "/v2/models/held/infer";
 const LIVE: &str = "/v2/health/live";
 
-/// A header with which no request is plain.
+/// A header that makes any request non-plain.
 const NOT_PLAIN: &str = "TE: trailers\r\n";
 
 /// Returns an inference request with a body of `length` bytes, and the tensor at the body's end.
@@ -219,7 +219,7 @@ fn headers_are_forwarded_by_door_and_hyper() {
     }
 }
 
-/// Returns a connection whose requests had immediate responses.
+/// Returns a connection that has served requests with immediate responses.
 fn warm_client(server: &Server) -> Client {
     let mut client = server.connect();
     for value in [1, 2, 3] {

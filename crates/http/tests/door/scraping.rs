@@ -1,4 +1,4 @@
-//! Documents that take long to render delay nothing else.
+//! Tests that documents that take long to render delay nothing else.
 
 use std::sync::{Arc, Barrier, mpsc};
 

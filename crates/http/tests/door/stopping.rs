@@ -1,4 +1,4 @@
-//! The two steps in which a door stops.
+//! The two steps of stopping a door.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
