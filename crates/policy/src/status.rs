@@ -110,21 +110,21 @@ pub enum InstanceStatus {
     Free {
         /// The instance.
         instance: InstanceId,
-        /// The time since which the instance has been free.
+        /// The time at which the instance became free.
         since: Time,
     },
     /// The instance is executing a batch.
     Busy {
         /// The instance.
         instance: InstanceId,
-        /// The time since which the instance has been busy.
+        /// The time at which the instance became busy.
         since: Time,
     },
     /// The instance is executing its last batch.
     Removing {
         /// The instance.
         instance: InstanceId,
-        /// The time since which the instance has been busy.
+        /// The time at which the instance became busy.
         busy_since: Time,
     },
 }

@@ -20,7 +20,7 @@ use crate::time::Time;
 
 /// The time that a worker has to end by itself after its sockets have ended.
 pub const EXIT_GRACE_NS: u64 = 200_000_000;
-/// The time that a worker has to end after it was asked to.
+/// The time that a worker has to end after it was asked to do so.
 pub const TERMINATION_NS: u64 = 1_000_000_000;
 /// The number of consecutive workers that are started without a pause.
 pub const STARTS_AT_ONCE: u32 = 3;
@@ -132,7 +132,7 @@ enum WorkerState {
 /// The stage of ending a process.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum EndStage {
-    /// The process may end by itself until this time.
+    /// The process has until this time to end by itself.
     Left {
         until: Time,
     },

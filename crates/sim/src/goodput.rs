@@ -35,7 +35,7 @@ impl CostCurve {
     pub const ALL: [CostCurve; 3] =
         [CostCurve::MostlyFixed, CostCurve::Mixed, CostCurve::MostlyByRow];
 
-    /// Returns the time of each execution and of each of its rows, in microseconds.
+    /// Returns the fixed time per execution and the time per row, in microseconds.
     pub const fn fixed_and_per_row_us(self) -> (u32, u32) {
         match self {
             CostCurve::MostlyFixed => (4_000, 250),

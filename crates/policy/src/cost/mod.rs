@@ -2,9 +2,9 @@
 //!
 //! There are two learners. Both keep the latest values for each kind of execution (`samples`) and
 //! the extent to which executions exceed their estimates (`spread`), but they fit different models.
-//! Batches of equal lengths get one curve per length, by exact size. Padded batches are rarely
-//! alike, so they share a single curve, indexed by the number of elements. ARCHITECTURE.md explains
-//! why neither learner can replace the other.
+//! Batches of equal lengths have one curve per length, by exact batch size. Padded batches are
+//! rarely alike, so they share a single curve, indexed by the number of elements. ARCHITECTURE.md
+//! explains why neither learner can replace the other.
 
 mod curve;
 mod padded;

@@ -7,9 +7,9 @@
 //! While the instances aren't overloaded, the next batch contains the request with the earliest
 //! deadline. The batch grows by length (`padding`) as long as it ends before the deadlines of its
 //! own requests and before the latest start times of the other requests that could execute behind
-//! that request. If the arriving work needs faster batches than this yields, requests at the front
-//! are passed over, as few as possible for such a batch. If the instances are overloaded, the
-//! fastest batch is executed or waited for.
+//! that request. If the arriving work needs faster batches than this yields, the plan passes over
+//! as few requests at the front as possible to form such a batch. If the instances are overloaded,
+//! the fastest batch is executed or waited for.
 
 use super::plan::WaitWindow;
 use crate::cost::PaddedCosts;

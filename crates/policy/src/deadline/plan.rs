@@ -4,8 +4,8 @@
 //! it must end by the earliest of its deadlines. The request with the earliest deadline may leave
 //! so little time that only a small batch fits. Serving that request is right as long as the others
 //! can still be served in time. Under overload they can't: small batches let the queue grow until
-//! each request is served alone and almost too late. In that case requests at the front are passed
-//! over, as few as possible for the batch size that the load demands.
+//! each request is served alone and almost too late. In that case, the plan passes over as few
+//! requests at the front as possible to reach the batch size that the load demands.
 
 use crate::cost::{CostCurve, RequiredRows};
 use crate::time::Time;

@@ -12,7 +12,7 @@ use crate::time::Time;
 #[derive(Clone, Debug)]
 pub(super) struct SequenceLane {
     eligible: EligibleRequests,
-    /// The wait of the batch according to the latest decision.
+    /// The batch's wait according to the latest decision.
     pub(super) waiting: Option<BatchWait>,
 }
 
