@@ -97,8 +97,13 @@ mod tests {
 
     /// Variables that name a library, choose random numbers, or lengthen a test that needs such a
     /// library, which this task doesn't install.
-    const NO_LENGTHS: [&str; 3] =
-        ["GALATEA_TEST_TENSORFLOW", "GALATEA_TEST_SEED", "GALATEA_TEST_MUTATIONS"];
+    const NO_LENGTHS: [&str; 5] = [
+        "GALATEA_TEST_TENSORFLOW",
+        "GALATEA_TEST_TORCH",
+        "GALATEA_TEST_TORCH_MODELS",
+        "GALATEA_TEST_SEED",
+        "GALATEA_TEST_MUTATIONS",
+    ];
 
     #[test]
     fn the_tests_exist_and_read_their_variable() {
