@@ -36,9 +36,9 @@ pub(crate) struct Admission {
     sequences: Option<SequenceRule>,
     /// True if all instances are passive, so a request would wait forever.
     is_passive: bool,
-    /// The memory in which the backend receives inputs.
+    /// The memory in which the backend accepts inputs.
     memory: AcceptedInputMemory,
-    /// True if only the backend reads tensors.
+    /// True if the backend is the only reader of tensors.
     backend_alone: bool,
     /// The padding; `None` if requests are not padded.
     padding: Option<PaddingPlan>,
@@ -49,7 +49,7 @@ pub(crate) struct Admission {
 struct SequenceRule {
     /// The control input for the correlation ID, and its type.
     correlation_id: Option<(String, DataType)>,
-    /// The correlation ID assigned to the next request without one, for iterative sequences.
+    /// The correlation ID to assign to the next request that has none, for iterative sequences.
     next_id: Option<AtomicU64>,
 }
 
@@ -103,9 +103,9 @@ enum AdmissionRefusal {
     /// An unknown input or output, or a tensor without a size. The error message does not include
     /// the request identifier.
     WithoutId(String),
-    /// A tensor in a client's shared memory can't be copied.
+    /// A tensor in a client's shared memory that can't be copied.
     NoCopy(ForeignMemoryError),
-    /// Any other reason.
+    /// A refusal for any other reason.
     Other(String),
 }
 
@@ -381,7 +381,7 @@ impl Admission {
         })
     }
 
-    /// The first dimension of the inputs, for a model with batching.
+    /// Returns the first dimension of the inputs, for a model with batching.
     ///
     /// As in Triton, a size of 0 is replaced by the next input's size.
     fn batch_size(
@@ -619,9 +619,9 @@ impl Admission {
     }
 }
 
-/// The shape that the backend sees: the batch size followed by the reshaped dimensions. If this
-/// input's size is 0, the batch size comes from another input; if all sizes are 0, the shape has no
-/// batch dimension.
+/// Returns the shape that the backend sees: the batch size followed by the reshaped dimensions. If
+/// this input's first dimension is 0, the batch size comes from another input; if all are 0, the
+/// shape has no batch dimension.
 fn backend_shape(spec: &InputSpec, batch_size: Option<u32>, dims: &[i64]) -> Result<Shape, String> {
     let batch = batch_size.filter(|&size| size > 0).map(i64::from);
     let mut shape: Vec<i64> = batch.into_iter().collect();

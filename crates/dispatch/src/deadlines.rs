@@ -10,8 +10,8 @@ use galatea_infer::{Deadline, InferenceRequest, Status, TimeoutHeaders};
 pub(crate) struct ModelDeadlines {
     /// The maximum response time.
     objective: Option<Duration>,
-    /// True if the configuration enables deadlines. Other models ignore deadlines, but pass them on
-    /// to the requests that they make.
+    /// True if the configuration enables deadlines. Other models ignore deadlines, but propagate
+    /// them to the requests that they make.
     matter: bool,
 }
 
@@ -24,7 +24,7 @@ impl ModelDeadlines {
         }
     }
 
-    /// The earliest deadline for a request that arrived at this time.
+    /// The earliest applicable deadline of a request that arrived at `arrival`.
     pub(crate) fn earliest_deadline(
         &self,
         request: &InferenceRequest,

@@ -56,12 +56,12 @@ impl CpuCores {
     }
 }
 
-/// A core number, if a set of cores can represent it.
+/// Converts a core number, if a set of cores can represent it.
 fn known_core(number: i32) -> Option<usize> {
     usize::try_from(number).ok().filter(|core| *core < CpuSet::MAX_CPU)
 }
 
-/// The number at the start of a setting's value, as parsed by C++'s `stoi`.
+/// Parses the number at the start of a setting's value in the same way as C++'s `stoi`.
 fn leading_integer(setting: &str, text: &str) -> Result<i32, Status> {
     let unsigned = text.trim_ascii_start();
     let (sign, digits) = match unsigned.strip_prefix('-') {
@@ -83,7 +83,7 @@ impl fmt::Display for CpuCores {
     }
 }
 
-/// The processors and memory that a thread is bound to.
+/// The processors and memory to which a thread is bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThreadBinding {
     /// The processors; `None` means any.
@@ -93,7 +93,8 @@ pub(crate) struct ThreadBinding {
 }
 
 impl ThreadBinding {
-    /// The union of both bindings: any processor, or any memory, if either binding allows any.
+    /// Returns the union of both bindings. If either binding allows any processor or any memory, so
+    /// does the union.
     fn union(self, other: &Self) -> Self {
         let cores = self.cores.zip(other.cores.as_ref()).map(|(own, others)| {
             let all: BTreeSet<usize> = own.0.into_iter().chain(others.0.iter().copied()).collect();
@@ -227,8 +228,8 @@ impl HostPolicies {
         }
     }
 
-    /// The binding for anything shared by all of a model's instances; `None` if an instance may run
-    /// anywhere.
+    /// The binding for resources shared by all of a model's instances; `None` if an instance may
+    /// run anywhere.
     ///
     /// # Errors
     ///

@@ -47,8 +47,8 @@ impl OutputReshape {
     }
 }
 
-/// Translates the variable dimensions of a shape. `dims` fits `pattern`; its sizes at the variable
-/// positions are moved to the variable positions of `target`, in order.
+/// Translates the variable dimensions of a shape. `dims` must match `pattern`. Its sizes at the
+/// variable positions are moved, in order, to the variable positions of `target`.
 pub(crate) fn fill_variable_dims(target: &[i64], pattern: &[i64], dims: &[i64]) -> Vec<i64> {
     let mut sizes = pattern.iter().zip(dims).filter(|(want, _)| **want == -1).map(|(_, got)| *got);
     target.iter().map(|&dim| if dim == -1 { sizes.next().unwrap_or(1) } else { dim }).collect()

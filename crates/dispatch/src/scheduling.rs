@@ -20,7 +20,7 @@ pub(crate) struct HoldThresholds {
     pub(crate) until_backlogged: u32,
 }
 
-/// The scheduler settings for a model, as its dispatcher uses them.
+/// The scheduler settings that a model's dispatcher uses.
 pub fn scheduling_spec_of(spec: &ModelSpec) -> SchedulingSpec {
     scheduling_spec(spec, HoldThresholds::default())
 }
@@ -114,7 +114,7 @@ fn sequence_spec(batching: &SequenceBatching, max_batch_size: u32) -> SequenceBa
     }
 }
 
-/// The smallest number of ready slots that reaches the utilization; 0 if no utilization is set.
+/// The smallest number of ready slots that reaches the minimum utilization; 0 if none is set.
 ///
 /// As in Triton, the quotient is compared in single precision: 0.3 of 10 slots is 3, although 10
 /// times 0.3 is slightly more.

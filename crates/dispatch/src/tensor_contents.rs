@@ -6,7 +6,7 @@ use galatea_tensor::{DataType, Shape};
 
 /// The maximum size in bytes of a tensor described in a configuration, for a warmup sample or an
 /// initial state. It also limits the total size of all sample tensors. No gRPC request can be
-/// longer.
+/// larger.
 pub(crate) const CONFIG_TENSOR_BYTES_MAX: u64 = 1 << 31;
 /// The maximum size, in bytes, of a file of strings for such a tensor.
 pub(crate) const STRING_FILE_BYTES_MAX: u64 = 1 << 26;
@@ -14,7 +14,7 @@ pub(crate) const STRING_FILE_BYTES_MAX: u64 = 1 << 26;
 /// The size of an empty string in a BYTES tensor: its length field.
 const EMPTY_STRING_BYTES: u64 = 4;
 
-/// Zeros for a tensor of this shape; for BYTES, empty strings.
+/// Creates zeros for a tensor of this shape; for BYTES, empty strings.
 pub(crate) fn zeros(shape: &Shape, datatype: DataType) -> Result<Vec<u8>, String> {
     let byte_size = match datatype {
         DataType::Bytes => shape.element_count().checked_mul(EMPTY_STRING_BYTES),

@@ -76,8 +76,8 @@ impl Timer {
         Self { shared, _thread: Arc::new(thread) }
     }
 
-    /// Calls the handler at `at`, unless it has been dropped by then or sets another alarm in the
-    /// meantime.
+    /// Calls the handler at `at`, unless the handler has been dropped by then or sets another alarm
+    /// in the meantime.
     ///
     /// A handler's earlier alarm is removed. Otherwise it would fire, find nothing to do, and be
     /// set again, so the number of alarms would grow while requests wait. There is at most one

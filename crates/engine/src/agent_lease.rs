@@ -1,9 +1,9 @@
 //! The lease that a model's repository agents hold on it.
 //!
 //! The agents approve a model's load when the model is defined, and are notified of every change
-//! from then on. In the end the reaper thread drops them, after the model, because they may own its
-//! files. As a result, agents are never called while the engine holds a lock, and the end is never
-//! reported early.
+//! from then on. At the end, the reaper thread drops the agents. It drops them after the model,
+//! because they may own the model's files. As a result, agents are never called while the engine
+//! holds a lock, and the end is never reported early.
 //!
 //! ```text
 //! unclaimed in the AgentLeaseSlot of a defined model → shared by the versions of a load

@@ -21,10 +21,10 @@ pub trait LoadableModels: Send + Sync {
     /// Reads all models.
     fn scan(&self) -> ScanResult<CatalogModel>;
 
-    /// Looks up the models with a name, which may be any string.
+    /// Looks up the models with this name, which may be any string.
     fn find(&self, name: &str, parameters: LoadParameters) -> LookupResult<CatalogModel>;
 
-    /// Adds a repository. A catalog without repositories refuses to.
+    /// Adds a repository. A catalog without repositories returns an error.
     ///
     /// # Errors
     ///
@@ -67,10 +67,10 @@ pub struct CatalogModel {
 /// The parts of a repository's model that the load parameters override.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LoadOverride {
-    /// Nothing.
+    /// Nothing is overridden.
     None,
-    /// The configuration.
+    /// The configuration is overridden.
     Configuration,
-    /// The configuration and all files.
+    /// The configuration and all files are overridden.
     Files,
 }

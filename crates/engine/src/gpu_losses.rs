@@ -1,8 +1,9 @@
 //! Lost GPUs, and the thread that notifies all models about them.
 //!
-//! A report may come from any thread, even from an instance thread, which a model may have to wait
-//! for when it removes the instance. A separate thread therefore notifies the models, and ends when
-//! nothing is left to report. This is step 2 of the protocol in `dispatch/version/gpu_loss.rs`.
+//! A report may come from any thread, even from an instance thread, for which a model may have to
+//! wait when it removes the instance. A separate thread therefore notifies the models, and ends
+//! when nothing is left to report. This is step 2 of the protocol in
+//! `dispatch/version/gpu_loss.rs`.
 
 use std::sync::{Arc, Weak};
 

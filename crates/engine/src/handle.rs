@@ -14,8 +14,8 @@ use crate::reaper::{Reaper, RetiredVersion};
 /// A version that can receive requests. The reaper destroys the version once the last reference to
 /// its handle is dropped.
 pub(crate) struct ModelHandle {
-    /// The version; `None` after the drop, which gives the reaper the only reference and the task
-    /// of destroying the version.
+    /// The version; `None` once the drop has handed it to the reaper, which then has the only
+    /// reference and destroys the version.
     model: Option<Arc<LoadedModel>>,
     lease: Option<Arc<AgentLease>>,
     reaper: Reaper,
@@ -24,7 +24,8 @@ pub(crate) struct ModelHandle {
 }
 
 impl ModelHandle {
-    /// A handle for a loaded version. `lease` is the lease of the model's repository agents.
+    /// Creates a handle for a loaded version. `lease` is the lease of the model's repository
+    /// agents.
     pub(crate) fn new(
         model: Arc<LoadedModel>,
         lease: Option<Arc<AgentLease>>,
@@ -34,16 +35,16 @@ impl ModelHandle {
         Arc::new(Self { model: Some(model), lease, reaper, is_counted })
     }
 
-    /// Marks the version as about to serve. From now on the reaper counts it until it is destroyed,
-    /// because code that finds it in a snapshot, such as a readiness check or a change of its
-    /// instances, may hold this handle after the version has gone out of service.
+    /// Marks the version as about to serve. From now on, the reaper counts the version until it is
+    /// destroyed, because code that finds it in a snapshot, such as a readiness check or a change
+    /// of its instances, may hold this handle after the version has gone out of service.
     pub(crate) fn begin_service(&self) {
         if !self.is_counted.swap(true, Ordering::SeqCst) {
             self.reaper.expect_version();
         }
     }
 
-    /// A weak reference that identifies the version when it is destroyed.
+    /// Returns a weak reference that identifies the version when it is destroyed.
     pub(crate) fn downgrade(&self) -> Weak<LoadedModel> {
         Arc::downgrade(self.model())
     }

@@ -1,12 +1,12 @@
 //! The reaper, a thread on which retired model versions are drained and destroyed.
 //!
-//! Anything that holds a [`ModelHandle`](crate::handle::ModelHandle) may send requests to a
-//! version. The holders are the registry's snapshots, one of which each request holds while it
-//! looks up its model, and the ensembles that contain the version. Dropping the last handle retires
-//! the version. No request can arrive after that, so only then is the queue drained, and the
-//! instances and the model are destroyed. All of this happens on the reaper thread, never on a
-//! request's thread; a separate thread waits for the instances to end. As a result, no request
-//! takes a lock to keep its model alive, and ensembles end before their composing models.
+//! Any holder of a [`ModelHandle`](crate::handle::ModelHandle) may send requests to a version.
+//! Handles are held by the registry's snapshots and by the ensembles that contain the version. Each
+//! request holds a snapshot while it looks up its model. Dropping the last handle retires the
+//! version. No request can arrive after that, so only then is the queue drained, and the instances
+//! and the model are destroyed. All of this happens on the reaper thread, never on a request's
+//! thread; a separate thread waits for the instances to end. As a result, no request takes a lock
+//! to keep its model alive, and ensembles end before their composing models.
 //!
 //! The reaper handles step 9 of a reload in `manager/mod.rs`, and steps 7 and 8 of shutdown in
 //! `crates/galatea/src/shutdown.rs`.
@@ -22,11 +22,12 @@ use galatea_stdx::{Condvar, Inbox, Lock};
 /// A version that can no longer receive requests.
 pub(crate) struct RetiredVersion {
     pub(crate) model: Arc<LoadedModel>,
-    /// Dropped after the model, because its files may belong to its repository agents.
+    /// The agents' lease. It is dropped after the model, whose files may belong to the agents.
     pub(crate) lease: Option<Arc<dyn Send + Sync>>,
 }
 
-/// Called after a version has been destroyed, with the model's id and the version number.
+/// A hook that is called after a version has been destroyed, with the model's id and the version
+/// number.
 pub(crate) type OnDestroyed = Box<dyn Fn(&str, i64, &Weak<LoadedModel>) + Send>;
 
 /// A handle to the thread. The thread ends once the last handle is dropped and nothing is left to

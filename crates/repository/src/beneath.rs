@@ -1,8 +1,8 @@
 //! Opens files below a directory.
 //!
-//! Callers ensure that paths don't contain `..`. [`SymlinkPolicy`] decides about links: links that an
-//! operator put in a repository may point anywhere, but links in files that came with a request must
-//! stay inside the directory.
+//! Callers ensure that paths don't contain `..`. [`SymlinkPolicy`] decides about links: links that
+//! an operator placed in a repository may point anywhere, but links in files that came with a
+//! request must stay inside the directory.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -28,7 +28,7 @@ pub enum SymlinkPolicy {
     Followed,
     /// Links may not lead out of the directory.
     Beneath,
-    /// A path that contains a link can't be opened.
+    /// Paths that contain a link can't be opened.
     Forbidden,
 }
 
@@ -114,7 +114,7 @@ fn walk(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd
     }
 }
 
-/// The type of the file behind a handle.
+/// Returns the type of the file behind a handle.
 pub(crate) fn file_type(handle: &OwnedFd) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode))
 }

@@ -22,7 +22,7 @@ pub struct ModelDirectory {
     symlinks: SymlinkPolicy,
     /// Removes the directory when its last user is dropped.
     _temporary: Option<Arc<TemporaryDirectory>>,
-    /// The source of this copy, which may still be incomplete.
+    /// The copy behind this directory, for a model in an object store. It may still be incomplete.
     remote: Option<Arc<ModelCopy>>,
 }
 
@@ -79,8 +79,8 @@ impl ModelDirectory {
         self.remote.iter().for_each(ModelCopy::fetch_ahead);
     }
 
-    /// Downloads all of the model's missing files. Only a model in an object store can have any;
-    /// concurrent calls wait for the same files.
+    /// Downloads all of the model's missing files. Only a model in an object store can have missing
+    /// files. Concurrent calls wait for the same files.
     ///
     /// # Errors
     ///
@@ -187,8 +187,8 @@ fn read_sized(file: File, size: FileReadLimit) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Checks that a name only leads down from its starting point. `a/../b` is refused even though it
-/// would stay inside.
+/// Checks that a name leads only downwards from its starting point. `a/../b` is refused even though
+/// it would stay inside.
 pub(crate) fn checked_relative(name: &str) -> Result<&Path, Status> {
     let path = Path::new(name);
     let goes_down = path.components().all(|part| matches!(part, Component::Normal(_)));

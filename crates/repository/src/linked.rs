@@ -7,15 +7,15 @@ use std::path::Path;
 use crate::source::CONFIG_FILE;
 use crate::temporary::{TemporaryDirectories, TemporaryDirectory};
 
-/// A repository whose models are links. It is in a directory that only this user can enter, and
-/// that is removed when this value is dropped; the targets of the links stay.
+/// A repository whose models are links. It is in a directory that only this user can enter.
+/// Dropping this value removes the directory, but not the targets of the links.
 #[derive(Debug)]
 pub struct SymlinkRepository {
     directory: TemporaryDirectory,
 }
 
 impl SymlinkRepository {
-    /// An empty repository, in a new directory in `parent`.
+    /// Creates an empty repository in a new directory in `parent`.
     ///
     /// # Errors
     ///
@@ -57,8 +57,8 @@ impl SymlinkRepository {
         symlink(std::path::absolute(directory)?, model.join("1"))
     }
 
-    /// Adds a model whose only version is one file, under the name by which its backend knows it,
-    /// with a configuration if it needs one.
+    /// Adds a model whose only version is one file, named as its backend expects, with a
+    /// configuration if it needs one.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ const NS_PER_S: i64 = 1_000_000_000;
 pub(crate) struct DirectoryTimes {
     own: i64,
     entries: Vec<(OsString, i64)>,
-    /// True if the walk ended before it had covered everything.
+    /// True if the walk ended before it had visited everything.
     pub(crate) is_cut: bool,
 }
 
@@ -55,8 +55,8 @@ impl DirectoryTimes {
     }
 }
 
-/// The fingerprints of a version's files and of the files next to the versions, sorted by path.
-/// `None` if a file can't be examined, a directory isn't entered, or a file was changed too
+/// Returns the fingerprints of a version's files and of the files next to the versions, sorted by
+/// path. `None` if a file can't be examined, a directory isn't entered, or a file was changed too
 /// recently for its time to identify its content.
 pub(crate) fn file_fingerprints(
     directory: &ModelDirectory,
@@ -104,7 +104,7 @@ fn add_fingerprints(
     Some(())
 }
 
-/// The newest time of a file, or of a directory and everything in it.
+/// Returns the newest time of a file, or of a directory and everything in it.
 fn newest(walk: &mut DirectoryWalk, inside: &Path, entered: &mut EnteredDirectories) -> i64 {
     match walk.visit(inside, entered) {
         VisitResult::File(status) | VisitResult::NotEntered(status) => changed_ns(&status),

@@ -20,7 +20,7 @@ use crate::source::{ScanOptions, ScannedModel};
 #[derive(Debug, Default)]
 pub struct ModelRepositories {
     roots: Lock<Arc<Roots>>,
-    /// Opens repositories in object stores.
+    /// The connector that opens repositories in object stores.
     connector: Option<Arc<dyn RemoteConnector>>,
     /// True if several repositories may have models with the same name.
     has_namespaces: bool,
@@ -66,8 +66,8 @@ impl ModelRepositories {
         Self { has_namespaces: true, ..self }
     }
 
-    /// Adds a repository. `names` contains pairs of a directory and the name that its model gets in
-    /// place of the directory's. A directory may have several names.
+    /// Adds a repository. `names` contains pairs of a directory and the model name that replaces
+    /// the directory's name. A directory may have several names.
     ///
     /// # Errors
     ///
@@ -164,7 +164,8 @@ impl ModelRepositories {
         }
     }
 
-    /// A repository that can't be read, if any; its models may seem to be missing.
+    /// Returns the problem of a repository that can't be read, if any. Its models may seem to be
+    /// missing.
     fn unreadable(&self) -> Option<ScanProblem> {
         self.roots().iter().find_map(|root| {
             let path = root.path().display().to_string();

@@ -65,16 +65,16 @@ pub(crate) struct RootListing {
     pub(crate) names: Vec<String>,
     /// The invalid names, escaped, and the reasons why they are invalid.
     pub(crate) invalid: Vec<(String, String)>,
-    /// The models in an object store that were read along with the listing, by directory.
+    /// The models that were read along with the listing of an object store, by directory.
     pub(crate) found: BTreeMap<String, Result<FoundModel, String>>,
 }
 
 /// The depth to which an object store is read when it is listed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListingDepth {
-    /// Only the models' names.
+    /// Only the models' names are read.
     Names,
-    /// Also the models' objects, and the files outside their versions.
+    /// The models' objects and the files outside their versions are read too.
     Models,
 }
 

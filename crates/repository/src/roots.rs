@@ -1,8 +1,8 @@
 //! A server's repositories, and the names of the models in their directories.
 //!
-//! A model has its directory's name, unless the repository was registered with other names for the
-//! directory. A mapped name takes precedence over directories with that name in any repository. A
-//! directory with mapped names can't be addressed by its own name.
+//! A model is named after its directory, unless the repository was registered with other names for
+//! the directory. A mapped name takes precedence over directories with that name in any repository.
+//! A directory with mapped names can't be addressed by its own name.
 
 use std::collections::BTreeMap;
 use std::path::Path;

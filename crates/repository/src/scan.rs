@@ -56,7 +56,7 @@ pub enum ScanProblem {
     },
 }
 
-/// A name in the list of all models.
+/// An entry in the list of all models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedModel {
     /// The model's namespace, if namespaces are on.

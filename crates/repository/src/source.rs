@@ -17,8 +17,7 @@ use crate::root::Root;
 use crate::version::version_number;
 use crate::walk::ENTRIES_MAX;
 
-/// The maximum size of a configuration, in bytes. A longer configuration is a mistake and not worth
-/// the memory.
+/// The maximum size of a configuration, in bytes. A longer configuration is certainly a mistake.
 const CONFIG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 pub(crate) const CONFIG_FILE: &str = "config.pbtxt";
@@ -30,8 +29,8 @@ const OTHER_FOLDERS: [&str; 3] = ["warmup", "initial_state", CONFIG_FOLDER];
 /// Options for reading a model's directory.
 #[derive(Clone, Debug, Default)]
 pub struct ScanOptions {
-    /// Models that have `configs/NAME.pbtxt` with this name use it instead of
-    /// their `config.pbtxt`.
+    /// The name of a custom configuration. Models that have `configs/NAME.pbtxt` with this name use
+    /// that file instead of `config.pbtxt`.
     pub config_name: Option<String>,
     /// The treatment of links in the models' directories.
     pub symlinks: SymlinkPolicy,
@@ -54,7 +53,7 @@ pub struct ScannedModel {
     pub config: Option<ConfigFile>,
     /// The model's versions, ascending.
     pub versions: Vec<ScannedVersion>,
-    /// The parts that the scan ignored, for the log.
+    /// Notes for the log about the parts that the scan ignored.
     pub notes: Vec<String>,
     /// The modification times of the model's files.
     pub modified: ModificationTimes,

@@ -42,7 +42,8 @@ impl TemporaryDirectories {
         &self.parent
     }
 
-    /// A name that reveals nothing about this process: backends may repeat it in their messages.
+    /// Returns a name that reveals nothing about this process, because backends may repeat it in
+    /// their messages.
     fn next_name(&self) -> String {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         format!("galatea-{:016x}", self.names.hash_one(number))

@@ -24,7 +24,7 @@ pub struct VersionDirectory {
 }
 
 impl ModelDirectory {
-    /// Refers to the directory of one of the model's versions.
+    /// Returns the directory of one of the model's versions.
     #[must_use]
     pub fn version_directory(&self, version: i64) -> VersionDirectory {
         let name = PathBuf::from(version.to_string());
@@ -53,8 +53,8 @@ impl ModelFiles for VersionDirectory {
         self.model.fetch()
     }
 
-    /// Resolves and checks a file that is opened by path later. A process that can change the
-    /// repository in between could put any file there anyway.
+    /// Resolves and checks a file that is opened by path later. Another process may change the file
+    /// in between, but a process that can do so could put any file there anyway.
     fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
         self.model.resolve_in(&self.name, name)
     }

@@ -1,4 +1,4 @@
-//! A walk over everything in a model's directory, which terminates wherever links lead.
+//! A walk over everything in a model's directory. It terminates regardless of the targets of links.
 //!
 //! A link is followed as if its target were in its place. The walk does not enter a directory that
 //! this branch of the walk has already entered, a directory that contains the repository, or a file
@@ -23,7 +23,7 @@ pub(crate) const ENTRIES_MAX: usize = 1 << 18;
 const PROC: i64 = 0x9fa0;
 const SYSFS: i64 = 0x6265_6572;
 
-/// A directory by device and inode.
+/// A directory's identity: its device and inode.
 type Identity = (u64, u64);
 
 /// The directories that one branch of a walk has entered.
@@ -32,13 +32,13 @@ pub(crate) struct EnteredDirectories(HashSet<Identity>);
 
 /// The result of visiting a path.
 pub(crate) enum VisitResult {
-    /// Anything but a directory.
+    /// A file, or anything else that is not a directory.
     File(Stat),
     /// A directory to enter.
     Directory(Directory),
     /// A directory that must not be entered.
     NotEntered(Stat),
-    /// Nothing: the path can't be examined, or the limit has been reached.
+    /// No entry: the path can't be examined, or the limit has been reached.
     Nothing,
 }
 
@@ -114,7 +114,7 @@ fn identity(status: &Stat) -> Identity {
     (status.st_dev, status.st_ino)
 }
 
-/// Returns true for a file in one of the kernel's own file systems.
+/// Returns true if the file is in one of the kernel's own file systems.
 fn is_of_kernel(handle: &OwnedFd) -> bool {
     let status = rustix::fs::fstatfs(handle);
     status.is_ok_and(|status| [PROC, SYSFS].contains(&status.f_type))

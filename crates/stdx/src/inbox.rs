@@ -29,7 +29,7 @@ pub struct Inbox<T> {
     state: Lock<InboxState<T>>,
 }
 
-/// The error for a closed inbox, which returns the item.
+/// The error for an item added to a closed inbox. It contains the item.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct InboxClosed<T>(pub T);
 
@@ -44,7 +44,7 @@ struct InboxState<T> {
 }
 
 enum Reader {
-    /// The reader has not called yet. It will find the existing items when it does.
+    /// The reader has not made its first call yet. It will find the existing items when it does.
     Unknown,
     Task(Waker),
     Thread(Thread),

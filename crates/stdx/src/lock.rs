@@ -34,7 +34,7 @@ impl<T> Lock<T> {
         Self { holder: holder::Holder::new(), value: Mutex::new(value) }
     }
 
-    /// The value.
+    /// Consumes the lock and returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,7 +50,7 @@ impl<T: ?Sized> Lock<T> {
         Guard { held: LockHolder { lock: self, purpose }, value }
     }
 
-    /// The value, which an exclusive borrow already guards.
+    /// Returns the value without locking: the exclusive borrow already guards it.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -190,7 +190,7 @@ mod holder {
     }
 }
 
-/// The holder in release builds: nothing.
+/// The holder in release builds, which records nothing.
 #[cfg(not(debug_assertions))]
 mod holder {
     #[derive(Default)]

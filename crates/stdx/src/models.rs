@@ -119,7 +119,7 @@ fn an_item_is_taken_or_comes_back_from_a_closed_inbox() {
     });
 }
 
-/// A queue with its driver, as machine drivers keep it.
+/// A queue with its driver, arranged as in real machine drivers.
 #[derive(Default)]
 struct Driven {
     state: Lock<(VecDeque<u32>, DriverSlot<Vec<u32>>)>,

@@ -11,7 +11,7 @@ use super::{Admission, AdmissionRefusal};
 use crate::reshape::fill_variable_dims;
 
 impl Admission {
-    /// The reason why Triton refuses this input.
+    /// Returns the reason why Triton refuses this input.
     pub(super) fn malformed(
         &self,
         spec: &InputSpec,
@@ -119,7 +119,8 @@ mod tests {
 
     use super::*;
 
-    /// The error for a request with such an input of eight zero bytes.
+    /// Returns the error for a request with an input of this type and these dimensions that
+    /// contains eight zero bytes.
     fn refused(model: &str, datatype: Option<DataType>, dims: &[i64]) -> String {
         let text = format!("name: 'm' backend: 'b' {model}");
         let draft = parse_config_draft("config.pbtxt", &text).unwrap();

@@ -1,4 +1,4 @@
-//! Tests with inputs in clients' shared memory.
+//! Tests of inputs in clients' shared memory.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ pub(crate) enum ClosedBatch {
 }
 
 impl ClosedBatch {
-    /// The total size of the inputs, excluding those that the sequence assembler adds.
+    /// The total size of the inputs, excluding the inputs that the sequence assembler adds.
     pub(crate) fn input_byte_size(&self) -> usize {
         let size = |request: &PendingRequest| -> usize {
             request.request().inputs.iter().map(|input| input.data.len()).sum()
@@ -42,7 +42,7 @@ impl ClosedBatch {
     }
 }
 
-/// The next request of a sequence.
+/// A row of a sequence batch: the next request of a sequence.
 #[derive(Debug)]
 pub(crate) struct SequenceRow {
     pub(crate) request: PendingRequest,

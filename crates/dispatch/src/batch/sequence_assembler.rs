@@ -1,5 +1,5 @@
-//! The addition of a sequence's controls and states to its requests' inputs, which is the last step
-//! before a backend.
+//! Adds a sequence's controls and states to the inputs of its requests. This is the last step
+//! before the backend.
 //!
 //! This code runs on the thread that executes the batch, without holding the dispatcher's lock.
 
@@ -112,7 +112,7 @@ impl SequenceAssembler {
         self.controls.len() + self.initial.len()
     }
 
-    /// Turns rows into requests, in the same order. Each request is returned to `owner`.
+    /// Turns rows into requests, in the same order. The backend releases each request to `owner`.
     pub(crate) fn assemble(
         &self,
         rows: Vec<Option<SequenceRow>>,
@@ -177,7 +177,7 @@ impl SequenceAssembler {
         })
     }
 
-    /// A row's control inputs; without a step, the control inputs for padding.
+    /// A row's control inputs. Without a sequence step, these are the control inputs for padding.
     fn control_inputs<'a>(
         &'a self,
         step: Option<(&'a CorrelationId, SequenceFlags)>,
@@ -217,7 +217,7 @@ fn states(request: &PendingRequest) -> &[StateTensor] {
     request.sequence().map_or(&[], |step| &step.states)
 }
 
-/// The element of a correlation ID control: the low bytes of a number, or a string.
+/// The content of a correlation ID control: the low bytes of a number, or a string.
 fn correlation_id_element(id: &CorrelationId, datatype: DataType) -> Vec<u8> {
     let number = match id {
         CorrelationId::Number(number) => *number,

@@ -76,7 +76,7 @@ impl ShapeClasses {
         ShapeClassId(u32::try_from(index + 1).unwrap_or(u32::MAX))
     }
 
-    /// The index of a class other than the last one.
+    /// Returns the index of a class other than the last one, adding it if necessary.
     fn find_or_add(&mut self, class: ShapeClass) -> usize {
         if let Some(last) = self.last.take()
             && self.used[last].use_count == 0

@@ -7,10 +7,10 @@ use galatea_infer::{InferenceRequest, InputTensor, Parameter, ParameterValue};
 use super::fingerprint::VersionFingerprint;
 use super::hashing::{add_bytes, add_count, add_text};
 
-/// The key for a request; `None` if an input is not in CPU memory.
+/// Computes the key for a request. Returns `None` if an input is not in CPU memory.
 ///
 /// The request has been admitted: its inputs are in the configuration's order, and its outputs are
-/// distinct outputs of the model, which has `output_count` outputs. Requesting all outputs is
+/// distinct outputs of the model, which has `output_count` outputs. Naming all outputs is
 /// equivalent to naming none.
 pub(crate) fn key_of(
     request: &InferenceRequest,

@@ -8,7 +8,7 @@ use galatea_stdx::{Lock, len64};
 use galatea_tensor::Buffer;
 use lru::LruCache;
 
-/// The size of an entry's overhead: key, list links and table slot.
+/// The size of an entry's overhead in bytes: key, list links and table slot.
 const ENTRY_OVERHEAD_BYTES: usize = 128;
 
 /// Keeps the most recently used responses, up to a maximum number of bytes.
@@ -35,7 +35,7 @@ struct LocalEntry {
 }
 
 impl LocalCache {
-    /// A cache that stores at most this many bytes.
+    /// Creates a cache that stores at most this many bytes.
     #[must_use]
     pub fn new(byte_size_max: usize) -> Self {
         let state = CacheState {
@@ -127,7 +127,7 @@ fn byte_size(response: &InferenceResponse) -> usize {
     all.fold(size_of::<LocalEntry>() + ENTRY_OVERHEAD_BYTES, usize::saturating_add)
 }
 
-/// A copy with its own memory; `None` if the response is not in CPU memory.
+/// Copies a response into its own memory. Returns `None` if the response is not in CPU memory.
 fn copy(response: &InferenceResponse) -> Option<InferenceResponse> {
     // The data may be a slice of a whole batch's tensor, which must not be kept alive.
     let copy_output = |output: &OutputTensor| {

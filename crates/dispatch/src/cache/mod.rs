@@ -43,7 +43,7 @@ pub(crate) struct CacheLayer {
 /// The result of a lookup.
 pub(crate) enum CacheLookup {
     Hit(InferenceResponse),
-    /// The response was not found; `None` if the request can't be cached.
+    /// The response was not found. Contains `None` if the request can't be cached.
     Miss(Option<CacheMiss>),
 }
 

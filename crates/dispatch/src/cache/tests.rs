@@ -1,4 +1,4 @@
-//! The cache layer of a loaded version.
+//! Tests of a loaded version's cache layer.
 
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ fn read(output: &OutputSpec, files: &dyn ModelFiles) -> Result<ClassLabels, Stat
         .ok_or_else(|| Status::invalid_argument(format!("'{}' is too long", output.label_filename)))
 }
 
-/// Inherits labels. Each tensor in an ensemble is the output of exactly one step.
+/// Inherits labels from the steps. Each tensor in an ensemble is the output of exactly one step.
 fn inherit(
     labels: &mut BTreeMap<String, Arc<ClassLabels>>,
     spec: &ModelSpec,

@@ -1,7 +1,7 @@
 //! Custom batching: a model's own rule for which requests share a batch.
 //!
-//! The scheduler knows requests only by their keys, but the rule needs to see the requests. The
-//! queued requests are therefore mirrored here, and the scheduler's [`BatchStrategy`] passes them
+//! The scheduler knows requests only by their keys, but the rule needs to see the requests. This
+//! module therefore mirrors the queued requests, and the scheduler's [`BatchStrategy`] passes them
 //! to the rule. The strategy is called under the dispatcher's lock.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Performing effects, and choosing the thread that executes a batch.
+//! Performs effects, and chooses the thread that executes a batch.
 //!
 //! - A lane with a thread receives the batch, unless the current thread may execute it inline (see
 //!   [`lane`](crate::lane)).
@@ -6,8 +6,8 @@
 //!   ends, the next one may become possible. A thread that continued until the queue is empty might
 //!   never return while other threads keep filling the queue, and it may be an I/O thread with
 //!   connections to serve. A thread therefore executes a limited number of batches and *parks* the
-//!   next. The thread that queues the next request does this; if no request comes, the timer's
-//!   thread does.
+//!   next. The thread that queues the next request executes the parked batch; if no request comes,
+//!   the timer's thread does.
 //! - A release may make a batch possible while another batch is executing. Such a batch is always
 //!   parked, because the releasing thread may be in the middle of the instance's work, or belong to
 //!   the backend.
@@ -31,7 +31,7 @@ pub(crate) const INLINE_BATCHES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct ThreadlessExecution {
     /// The number of threads executing a batch. Each of them looks for parked batches afterwards.
-    /// Decremented under the lock.
+    /// The number is decremented under the lock.
     executing: AtomicUsize,
 }
 
@@ -90,7 +90,7 @@ impl Dispatcher {
     }
 
     /// Executes a batch inline, or sends it to the lane's thread. The current thread's inline
-    /// budget limits the time that this can take.
+    /// budget limits the time spent on inline execution.
     fn execute_inline_or_send(
         &self,
         instance: InstanceId,

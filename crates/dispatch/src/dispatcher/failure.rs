@@ -87,7 +87,7 @@ fn missing_start(content: &InferenceRequest) -> Status {
 }
 
 /// The error for a request whose response would be late by this much. The request could be served
-/// with that much more time, or if sent that much later.
+/// if it had that much more time, or if it were sent that much later.
 fn too_late(request: &PendingRequest, late: Duration, now: Instant) -> Status {
     let content = request.request();
     let (arrival, deadline) =

@@ -23,8 +23,8 @@ pub(super) struct Lanes {
     /// Notified when a lane has been stopped.
     changed: Condvar,
     next_id: AtomicU32,
-    /// The instances that were asked to leave. A change of the instances and the loss of a device
-    /// may both decide on this at the same time.
+    /// The instances that were asked to leave. An instance change and the loss of a device may both
+    /// decide to remove the same instance.
     leaving: Lock<BTreeSet<InstanceId>>,
 }
 
@@ -68,7 +68,8 @@ impl Lanes {
         self.changed.notify_all();
     }
 
-    /// Waits up to `time_max` until none of the lanes are left. Returns true if none are left.
+    /// Waits up to `time_max` until these instances have no lanes left. Returns true if they have
+    /// none.
     fn wait_for_stop(&self, instances: &[InstanceId], time_max: Duration) -> bool {
         let is_left = || instances.iter().any(|instance| self.get(*instance).is_some());
         let stopped = self.stopped.lock("wait for lanes to stop");
@@ -86,7 +87,7 @@ impl Lanes {
 }
 
 impl Dispatcher {
-    /// Starts lanes, all or none. They receive batches from then on.
+    /// Starts either all of these lanes or none. Started lanes receive batches.
     ///
     /// # Errors
     ///
@@ -122,8 +123,8 @@ impl Dispatcher {
     }
 
     /// Like [`Self::remove_lanes`], but can be called on any thread, even a lane's own, because it
-    /// waits for no lane to end. Once this returns, no lane gets a new batch, whichever thread
-    /// asked it to leave.
+    /// doesn't wait for lanes to end. Once it returns, none of these lanes gets a new batch, even
+    /// if another thread dismissed the lane.
     pub(crate) fn dismiss_lanes(&self, instances: &[InstanceId]) {
         for instance in instances {
             let effects = {

@@ -89,8 +89,9 @@ pub(crate) struct Dispatcher {
     lanes: Lanes,
     /// The state of threadless execution; `None` if the lanes have their own threads.
     threadless: Option<ThreadlessExecution>,
-    /// True if I/O threads may execute the requests that they receive. False with a batcher, where
-    /// requests wait for others to share a batch, and with permits, which may arrive on any thread.
+    /// True if I/O threads may execute the requests that they receive. False with a batcher,
+    /// because its requests wait for others to share a batch, and with permits, because they may
+    /// arrive on any thread.
     allows_inline_execution: bool,
     /// True if requests are batched by deadline.
     uses_deadlines: bool,
@@ -138,9 +139,9 @@ pub(crate) struct DispatcherOptions {
 /// The order in which replies are sent.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ReplyOrdering {
-    /// Any order.
+    /// Replies are sent in any order.
     Free,
-    /// The order of the requests.
+    /// Replies are sent in the order of their requests.
     Preserved,
 }
 
@@ -216,7 +217,8 @@ impl Dispatcher {
         self.sequence_assembler.as_ref()
     }
 
-    /// Prepares a request for queueing: its replies are sent in order, if the model promises that.
+    /// Prepares a request for queueing. If the model promises ordered replies, the returned sender
+    /// orders them.
     pub(crate) fn order_replies(&self, sender: ResponseSender) -> (ResponseSender, ArrivalNumber) {
         match &self.reply_numbers {
             None => (sender, ArrivalNumber::default()),
@@ -227,7 +229,7 @@ impl Dispatcher {
         }
     }
 
-    /// Assigns a place in the order to the reply for a request that is not queued.
+    /// Assigns the reply to a request that is not queued its position in the reply order.
     pub(crate) fn start_reply(&self, number: ArrivalNumber) {
         if let Some(replies) = &mut self.lock("start a reply").replies {
             replies.order.start_request(number);
@@ -273,8 +275,8 @@ impl Dispatcher {
         }
     }
 
-    /// Removes a request from the queue. A request that has already left the queue continues, but
-    /// without further iterations.
+    /// Removes a request from the queue. A request that has already left the queue continues but is
+    /// not iterated again.
     fn cancel(&self, key: RequestKey) {
         let mut state = self.lock("cancel a request");
         if state.knows(key) {
@@ -284,8 +286,8 @@ impl Dispatcher {
         }
     }
 
-    /// Takes back a sequence request that the backend has released. Includes the request itself if
-    /// it has to be executed again.
+    /// Takes back a sequence request that the backend has released. `rescheduled` is the request
+    /// itself if it must be executed again.
     fn release(
         &self,
         key: RequestKey,
@@ -379,9 +381,9 @@ impl Dispatcher {
         self.perform(effects);
     }
 
-    /// Ends the sequences whose time is up. A request's sequence must be looked up after that and
-    /// for the same time, because otherwise the scheduler's next step would end the sequence
-    /// between the lookup and the request.
+    /// Ends the sequences that have timed out. A request's sequence must be looked up afterwards,
+    /// with the same time. Otherwise, the scheduler's next step could end the sequence between the
+    /// lookup and the request.
     fn end_expired_sequences(&self, state: &mut DispatcherState, now: Time, effects: &mut Effects) {
         let is_due = state.sequences.is_some()
             && !state.is_broken
@@ -398,8 +400,8 @@ impl Dispatcher {
         effects
     }
 
-    /// Like [`Self::step`], but follows the effects of an earlier step. An instance whose permit is
-    /// delayed triggers another event, because the scheduler may want to try another instance.
+    /// Like [`Self::step`], but appends to the effects of an earlier step. An instance whose permit
+    /// is delayed triggers another event, because the scheduler may want to try another instance.
     fn step_at(
         &self,
         state: &mut DispatcherState,
@@ -462,7 +464,8 @@ impl Dispatcher {
         }
     }
 
-    /// Sets an alarm, unless an earlier one is already set, which will then set the next.
+    /// Sets an alarm, unless an earlier one is already set. When the earlier alarm fires, it sets
+    /// the next one.
     fn set_alarm(&self, state: &mut DispatcherState, at: Time) {
         if state.alarm_at.is_none_or(|earlier| at < earlier) {
             state.alarm_at = Some(at);

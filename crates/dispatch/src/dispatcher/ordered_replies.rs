@@ -1,12 +1,13 @@
 //! Delivery of replies in request order.
 //!
-//! [`ReplyReorderBuffer`] decides under the dispatcher's lock which reply may be sent next. The reply is
+//! [`ReplyReorderBuffer`] decides under the dispatcher's lock which reply may be sent next. It is
 //! delivered without the lock, by the thread that has taken the driver slot: that thread delivers
 //! until no more replies may be sent, and a thread that finds the slot taken only adds its reply.
 //! As a result, sinks are called in order and by one thread at a time.
 //!
-//! A reply only waits for requests that are certain to be executed. A request whose sequence has no
-//! slot yet may depend on something that a client does only after it has received its replies.
+//! A reply waits only for requests that are certain to be executed. A request whose sequence has no
+//! slot yet may never run until a client acts, and the client may act only after it has received
+//! its replies.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,8 +45,8 @@ impl Default for OrderedReplies {
 }
 
 impl Drop for OrderedReplies {
-    /// A model may be destroyed before its backend has replied to every request. Replies that wait
-    /// for such requests are sent without them.
+    /// Sends the waiting replies on drop. A model may be destroyed before its backend has replied
+    /// to every request, so these replies no longer wait for the missing ones.
     fn drop(&mut self) {
         self.order.take_all().into_iter().for_each(AddressedReply::deliver);
     }

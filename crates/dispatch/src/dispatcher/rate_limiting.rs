@@ -1,4 +1,4 @@
-//! A dispatcher's role as a client of the rate limiter.
+//! The dispatcher as a client of the rate limiter.
 
 use std::sync::{Arc, Weak};
 
@@ -57,7 +57,7 @@ impl PermitReceiver for Dispatcher {
 }
 
 impl Dispatcher {
-    /// Registers instances with the rate limiter, all or none.
+    /// Registers either all of these instances with the rate limiter or none.
     pub(super) fn register(&self, lanes: &[(InstanceId, Arc<Lane>)]) -> Result<(), Status> {
         let Some(RateLimiterClient { driver, id }) = &self.rate_limiter else { return Ok(()) };
         for (index, (instance, lane)) in lanes.iter().enumerate() {
@@ -105,7 +105,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes a permit back from a broken scheduler, which doesn't return any itself.
+    /// Takes a permit back on behalf of a broken scheduler, which returns no permits itself.
     pub(super) fn reclaim_permit(&self, event: SchedulerEvent, effects: &mut Effects) {
         let Some(RateLimiterClient { driver, id }) = &self.rate_limiter else { return };
         let (instance, used_for) = match event {

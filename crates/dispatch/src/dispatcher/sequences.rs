@@ -6,8 +6,8 @@
 //! dispatched. States are stored by key; the states left by a late request are dropped.
 //!
 //! A sequence request stays known while it is executing. The backend releases it on any thread,
-//! before or after the end of its batch, either as done or for another execution. Only the release
-//! makes the sequence's next request eligible.
+//! before or after the end of its batch, as either completed or to be executed again. Only the
+//! release makes the sequence's next request eligible.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -48,13 +48,13 @@ struct OpenSequence {
     replies: ReplyGuarantee,
 }
 
-/// A sequence's guarantee about whether its queued requests will execute. Later replies wait only
-/// for requests that are certain to execute.
+/// A sequence's guarantee that its queued requests will execute. Later replies wait only for
+/// requests that are certain to execute.
 #[derive(Debug)]
 enum ReplyGuarantee {
     /// No guarantee: the sequence may wait for a slot, and thus for clients.
     None(BTreeSet<ArrivalNumber>),
-    /// Each of the requests will execute, because the sequence has a slot.
+    /// All queued requests will execute, because the sequence has a slot.
     Executes,
 }
 
@@ -144,7 +144,8 @@ impl Sequences {
         self.get(key).map(|sequence| std::mem::take(&mut sequence.states)).unwrap_or_default()
     }
 
-    /// Keeps the states for the sequence's next request. If none will follow, returns them.
+    /// Keeps the states for the sequence's next request. If no request will follow, returns the
+    /// states.
     pub(super) fn put_states(
         &mut self,
         key: SequenceKey,

@@ -66,10 +66,10 @@ pub(super) struct DispatcherState {
     pub(super) is_draining: bool,
     /// Set once [`Effect::NotifyDrained`] has been issued.
     has_drained_effect: bool,
-    /// Set once that effect has been performed.
+    /// Set once [`Effect::NotifyDrained`] has been performed.
     pub(super) is_drained: bool,
-    /// Set once the scheduler has broken one of its own rules. From then on it is not trusted, and
-    /// every request fails.
+    /// Set once the scheduler has broken one of its own rules. From then on, the scheduler is not
+    /// trusted and every request fails.
     pub(super) is_broken: bool,
     /// Views of the requests.
     pub(super) views: Views,
@@ -361,7 +361,8 @@ impl DispatcherState {
         }
     }
 
-    /// Applies an action to the requests and sequences, and adds any remaining effects.
+    /// Applies an action to the requests and sequences, and adds the effects that remain to be
+    /// performed.
     pub(super) fn apply(&mut self, now: Time, action: SchedulerAction, effects: &mut Effects) {
         match action {
             SchedulerAction::Dispatch { instance, batch } => {
@@ -489,9 +490,9 @@ impl DispatcherState {
         Some(SequenceRow { request, key, flags, states })
     }
 
-    /// Takes back a known sequence request that the backend has released. Includes the request
-    /// itself if it has to be executed again. Returns the states that have no successor, which must
-    /// be dropped without holding a lock.
+    /// Takes back a known sequence request that the backend has released. `rescheduled` is the
+    /// request itself if it must be executed again. Returns the states that no later request needs;
+    /// they must be dropped without holding a lock.
     pub(super) fn take_back(
         &mut self,
         key: RequestKey,

@@ -1,4 +1,4 @@
-//! A model's instances: creating them, warming them up, and putting them into lanes.
+//! Creates a model's instances, warms them up, and puts them into lanes.
 //!
 //! **Warm before service.** An instance is created, executes its model's warmup samples, and
 //! becomes a lane, in this order, on a thread bound by its host policy. If the model allows it,
@@ -28,8 +28,8 @@ use crate::rate_limiter::ResourceRequirements;
 use crate::statistics::GpuCounters;
 use crate::warmup::InstanceWarmup;
 
-/// The maximum number of a model's instances that are created in parallel. Creating one may occupy
-/// a process and a processor for seconds, and there may be hundreds.
+/// The maximum number of a model's instances that are created in parallel. Creating an instance may
+/// occupy a process and a processor for seconds, and a model may have hundreds of instances.
 const PARALLEL_CREATIONS_MAX: usize = 16;
 
 /// A check that a GPU can accommodate the instance just created on it. The arguments are the
@@ -45,8 +45,7 @@ pub(crate) struct InstanceBuilder<'a> {
     pub(crate) is_rate_limited: bool,
     /// True if every instance gets a thread, even if the backend doesn't need one.
     pub(crate) needs_threads: bool,
-    /// True if the instances are created in parallel, false if one after another; overrides the
-    /// backend's declaration.
+    /// Overrides the backend's declaration of whether instances are created in parallel.
     pub(crate) parallel_creation: Option<bool>,
     pub(crate) gpu_memory_check: Option<&'a GpuMemoryCheck>,
     pub(crate) gpu_counters: &'a GpuCounters,
@@ -65,7 +64,7 @@ pub(crate) struct BuiltInstances {
 type CreationResult = Result<Box<dyn Instance>, Status>;
 
 impl InstanceBuilder<'_> {
-    /// Builds all planned instances, or none.
+    /// Builds either all planned instances or none.
     pub(crate) fn build(
         &self,
         planned: Vec<PlannedInstance<'_>>,
@@ -111,7 +110,7 @@ impl InstanceBuilder<'_> {
         }
     }
 
-    /// Creates instances on this and other threads. After a failure, no more are started.
+    /// Creates instances on this and other threads. After a failure, no more creations are started.
     fn create_in_parallel(
         &self,
         planned: &[PlannedInstance<'_>],

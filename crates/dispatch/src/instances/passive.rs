@@ -1,4 +1,4 @@
-//! Passive instances, which no scheduler uses. Some backends create them for their own purposes.
+//! Passive instances, which no scheduler uses. Some backends need them for their own purposes.
 
 use galatea_backend::Instance;
 use galatea_stdx::Lock;
@@ -34,7 +34,7 @@ impl PassiveInstances {
         drop(all);
     }
 
-    /// Adds instances, and destroys one for each of the `surplus` keys.
+    /// Adds instances, and destroys one instance for each of the `surplus` keys.
     pub(crate) fn change(&self, added: Vec<PassiveInstance>, surplus: &[InstanceKey]) {
         let mut removed = Vec::new();
         let mut instances = self.0.lock("change the passive instances");

@@ -19,7 +19,7 @@ pub(crate) struct InstanceKey {
 }
 
 impl InstanceKey {
-    /// The number of its GPU, if any.
+    /// The number of the instance's GPU, if any.
     pub(crate) const fn gpu(&self) -> Option<u32> {
         match self.device {
             Device::Gpu(gpu) => Some(gpu),
@@ -127,8 +127,8 @@ fn devices(spec: &ModelSpec, group: &InstanceGroup) -> Result<Vec<Device>, Statu
     }
 }
 
-/// The undefined host policies that groups refer to. They bind nothing, and Triton does not warn
-/// about them.
+/// The undefined host policies that groups refer to. Such policies bind nothing, and Triton doesn't
+/// warn about them.
 pub(crate) fn undefined_policies<'a>(
     spec: &'a ModelSpec,
     policies: &'a HostPolicies,

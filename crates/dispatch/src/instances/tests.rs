@@ -14,7 +14,7 @@ use crate::testing::LONG;
 use crate::testing::{ECHO, FakeBackend, ServerSetup, echo_request, send};
 use crate::{HostPolicies, HostPolicySetting};
 
-/// A point where executions meet: each waits until the expected number is present.
+/// A point where executions meet. Each execution waits until the expected number is present.
 #[derive(Default)]
 struct Meeting {
     state: Mutex<State>,

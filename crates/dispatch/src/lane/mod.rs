@@ -21,8 +21,8 @@
 //! A long execution on the lane's thread is terminated once its clients have disconnected: see
 //! [`watch`].
 //!
-//! At any time only one thread owns the lane: one that brought a request, or the lane's own. The
-//! `models` module tests all interleavings of the handover (`cargo xtask loom`).
+//! At any time, only one thread owns the lane: a thread that brought a request, or the lane's own
+//! thread. The `models` module tests all interleavings of the handover (`cargo xtask loom`).
 
 #[cfg(all(test, loom_models))]
 mod models;
@@ -69,9 +69,10 @@ pub(crate) trait LaneOwner: Send + Sync {
 /// A batch's requests, in the form that the backend expects.
 #[derive(Debug)]
 pub(crate) enum AssembledBatch {
-    /// All requests in one execution.
+    /// All requests are executed together.
     Together(Vec<PendingRequest>),
-    /// The requests one by one, because there isn't enough memory to combine them into one batch.
+    /// The requests are executed one by one, because combining them into one batch would exceed the
+    /// memory limit.
     Apart(Vec<PendingRequest>),
 }
 
@@ -88,7 +89,7 @@ pub(crate) struct Lane {
     gpu: Option<CountedGpu>,
 }
 
-/// The reason why all further batches fail, if the lane's device is lost.
+/// The reason why all later batches fail, set once the lane's device is lost.
 type LaneLossReason = Arc<OnceLock<Status>>;
 
 enum LaneKind {
@@ -103,7 +104,8 @@ enum LaneKind {
         #[cfg(test)]
         stack_size: Option<usize>,
     },
-    /// The scheduler assigns a lane one batch at a time, so the lock is always free.
+    /// A lane without a thread. The scheduler assigns a lane one batch at a time, so the lock is
+    /// always free.
     Threadless { instance: Lock<Option<Box<dyn Instance>>> },
 }
 
@@ -125,8 +127,8 @@ pub(crate) enum InlineExecution {
 
 /// The instance of a lane with a thread, along with its expected execution times.
 ///
-/// This is locked by the thread that has the lane's batch: the lane's own thread, or one that
-/// executes inline. A lane has one batch at a time, so the lock is always free.
+/// The lock is taken by the thread that has the lane's batch: the lane's own thread, or a thread
+/// that executes inline. A lane has one batch at a time, so the lock is always free.
 struct LaneInstance {
     /// The instance; `None` once the lane's thread has ended.
     instance: Option<Box<dyn Instance>>,
@@ -175,8 +177,8 @@ impl Lane {
         }
     }
 
-    /// Requires resources from the rate limiter for each execution. Only for lanes with a thread,
-    /// because a permit may arrive on any thread.
+    /// Requires resources from the rate limiter for each execution. Only a lane with a thread may
+    /// require resources, because a permit may arrive on any thread.
     pub(crate) fn with_requirements(self, requirements: ResourceRequirements) -> Self {
         Self { requirements, ..self }
     }

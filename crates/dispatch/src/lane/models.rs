@@ -38,8 +38,8 @@ struct EventCounts {
     executed: AtomicU32,
     responses: AtomicU32,
     errors: AtomicU32,
-    /// The number of calls made in the middle of an unfinished execution, or made to finish one
-    /// that does not exist.
+    /// The number of invalid calls: calls during an unfinished execution, and calls to finish an
+    /// execution that doesn't exist.
     misuses: AtomicU32,
     instances: AtomicU32,
 }
@@ -159,7 +159,7 @@ fn content(id: &str) -> InferenceRequest {
     InferenceRequest { id: id.to_owned(), ..InferenceRequest::default() }
 }
 
-/// A dispatcher with such lanes, and its event counts.
+/// A dispatcher with lanes that execute inline, and its event counts.
 #[derive(Clone)]
 struct LaneStage {
     dispatcher: Arc<Dispatcher>,

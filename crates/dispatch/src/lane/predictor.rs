@@ -15,12 +15,13 @@ use galatea_tensor::DataType;
 
 use crate::batch::ClosedBatch;
 
-/// The maximum duration of a short execution: about as long as waking another thread and being
-/// woken by it. A debug build takes longer for the same work.
+/// The maximum duration of a short execution: roughly the time to wake another thread and be woken
+/// by it. A debug build takes longer for the same work.
 pub(crate) const SHORT_EXECUTION_MAX: Duration =
     Duration::from_micros(if cfg!(debug_assertions) { 1_000 } else { 50 });
 
-/// The maximum duration of a short execution elsewhere. After this time the thread stops waiting.
+/// The maximum duration of a short execution that runs elsewhere. After this time, the thread stops
+/// waiting.
 pub(crate) const SHORT_WAIT_MAX: Duration = SHORT_EXECUTION_MAX.saturating_mul(2);
 
 /// The number of consecutive short executions after which the next is predicted to be short.
@@ -35,8 +36,8 @@ const TRUST_MIN: u32 = 16;
 /// The maximum trust.
 const TRUST_MAX: u32 = 32;
 
-/// The trust lost by an execution that is not short. One such execution may be bad luck, such as
-/// another thread on the processor; after three in a row, the kind is no longer trusted.
+/// The trust lost by an execution that is not short. A single slow execution may be bad luck, such
+/// as another thread on the processor. After three in a row, the kind is no longer trusted.
 const TRUST_LOSS: u32 = 8;
 
 /// The multiple of a short execution's duration at which an execution loses all trust.
@@ -48,7 +49,7 @@ pub(super) struct LatencyPredictor {
     guarantee: ExecutionPredictability,
     /// The maximum duration of a short execution.
     short_max: Duration,
-    /// True if kinds of requests are distinguished.
+    /// True if the predictor distinguishes kinds of requests.
     knows_kinds: bool,
     /// The number of consecutive short executions.
     streak: u32,
@@ -97,8 +98,8 @@ impl LatencyPredictor {
         }
     }
 
-    /// Adapts the predictor to an instance whose executions can be left to the lane's thread.
-    /// There, a mistake costs an I/O thread no more than its patience.
+    /// Adapts the predictor to an instance whose executions can be left to the lane's thread. For
+    /// such an instance, a misprediction costs an I/O thread no more than [`SHORT_WAIT_MAX`].
     pub(super) fn for_resumable(self) -> Self {
         Self { short_max: SHORT_WAIT_MAX, knows_kinds: true, ..self }
     }

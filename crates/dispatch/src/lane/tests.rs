@@ -121,8 +121,8 @@ impl Stage {
         self.thread_of(request) == std::thread::current().id()
     }
 
-    /// Sends short requests until one is executed on this thread. On a busy machine some take
-    /// longer than expected.
+    /// Sends short requests until one is executed on this thread. On a busy machine, some requests
+    /// take longer than expected.
     fn warm_up(&self) {
         let deadline = Instant::now() + LONG;
         while !self.is_inline(short()) {
@@ -156,8 +156,8 @@ fn wider(width: i64) -> InferenceRequest {
     request
 }
 
-/// An inline budget larger than a test can spend, even if its thread has to wait for the processor
-/// in the middle of an execution, which also counts.
+/// An inline budget that no test can use up, even if its thread has to wait for the processor
+/// during an execution, which also counts against the budget.
 const PLENTY: Duration = Duration::from_hours(24);
 
 /// Makes this thread an I/O thread with a full inline budget.
@@ -333,7 +333,7 @@ fn inline_executions_are_not_nested() {
     });
 }
 
-/// Has many threads use one model, some with an inline budget and some without.
+/// Lets many threads use one model, some with an inline budget and some without.
 #[test]
 fn every_request_gets_its_reply_on_whatever_thread_it_is_executed() {
     let stage = Stage::new(&model(TWO), ExecutionPredictability::Predictable);

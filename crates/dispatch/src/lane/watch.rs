@@ -1,7 +1,8 @@
-//! Termination of executions that no client is waiting for any more.
+//! Termination of executions whose clients have all disconnected.
 //!
-//! [`CancellationWatch`](galatea_policy::CancellationWatch) decides; this is its driver. The timer's thread checks an executing lane, and
-//! asks the instance to terminate a long execution whose requests are all cancelled.
+//! [`CancellationWatch`](galatea_policy::CancellationWatch) decides, and this module is its driver.
+//! The timer's thread checks an executing lane, and asks the instance to terminate a long execution
+//! whose requests are all cancelled.
 //!
 //! The lock is held during that request to the instance, and the lane's thread takes the lock after
 //! each execution. `infer/cancel.rs` describes the cancellation protocol and its races.
@@ -22,7 +23,7 @@ pub(super) struct LaneWatch {
     timer: Timer,
     /// The zero point of the watch's time.
     epoch: Instant,
-    /// A reference to itself, for alarms.
+    /// A reference to this watch, for alarms.
     this: Weak<Self>,
     state: Lock<WatchState>,
 }
@@ -30,7 +31,8 @@ pub(super) struct LaneWatch {
 #[derive(Default)]
 struct WatchState {
     decision: CancellationWatch,
-    /// The cancellation tokens of the execution in progress. Kept in order to reuse the memory.
+    /// The cancellation tokens of the execution in progress. The vector is kept to reuse its
+    /// memory.
     tokens: Vec<CancelToken>,
 }
 

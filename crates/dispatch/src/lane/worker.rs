@@ -1,7 +1,7 @@
 //! A lane's thread.
 //!
-//! **Gathered wake-ups.** A wake-up is a system call, and a thread that is woken early immediately
-//! takes a shared core and finds only one thing to do. Wake-ups caused by a batch's responses are
+//! **Gathered wake-ups.** A wake-up is a system call. A thread that is woken too early takes over a
+//! shared core at once and finds only one thing to do. Wake-ups caused by a batch's responses are
 //! therefore issued after the batch, once per receiver (see [`WakeBatch`]). While batches are
 //! short, the wake-ups of several batches are gathered, for at most [`GATHERING_TIME_MAX`] of
 //! execution. That requires an instance that guarantees never to wait: otherwise it might wait for
@@ -114,7 +114,7 @@ impl GatheredWakeUps {
         }
     }
 
-    /// Returns true if the wake-ups must be issued now, after a batch that took this long.
+    /// Returns true if the wake-ups must be issued after a batch with this duration.
     fn is_due_after(&mut self, took: Duration) -> bool {
         self.execution_time = self.execution_time.saturating_add(took);
         self.batch.is_none() || self.execution_time >= GATHERING_TIME_MAX
@@ -126,7 +126,7 @@ impl GatheredWakeUps {
         self.execution_time = Duration::ZERO;
     }
 
-    /// Issues the wake-ups, because no batch follows.
+    /// Issues the wake-ups because no batch follows.
     fn flush(&mut self) {
         self.batch = None;
     }

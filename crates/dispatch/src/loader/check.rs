@@ -1,4 +1,4 @@
-//! A load that stops before instances are created, for `galatea check`.
+//! Checks a version for `galatea check` with a load that stops before instances are created.
 
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -56,7 +56,7 @@ impl ResourceLimitCheck {
     ///
     /// # Errors
     ///
-    /// The reason why the model would be refused. It is not added in that case.
+    /// The reason why the model would be refused. In that case, the model is not added.
     pub fn try_add(&self, spec: &ModelSpec) -> Result<(), Status> {
         let Some(driver) = &self.driver else { return Ok(()) };
         let requirements = distinct_requirements(spec)?;
@@ -75,7 +75,7 @@ impl ResourceLimitCheck {
     }
 }
 
-/// The host of a model that is only being checked, which keeps the backend's warnings.
+/// The host of a model that is only being checked. It collects the backend's warnings.
 struct CheckHost {
     version: i64,
     warnings: Lock<Vec<String>>,
@@ -97,7 +97,7 @@ impl ModelHost for CheckHost {
 
 impl ModelDefinition {
     /// Loads a version up to the point where instances would be created. Completes and checks its
-    /// configuration, reads the files that the configuration names, and has the backend load the
+    /// configuration, reads the files that the configuration names, and lets the backend load the
     /// model, which is then dropped.
     ///
     /// For an ensemble, checks only the configuration.

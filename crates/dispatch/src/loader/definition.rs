@@ -26,11 +26,12 @@ pub struct ModelDefinition {
     pub support: SupportedFeatures,
     /// The repository agents that have approved the load, if the model has any.
     pub agents: Option<Box<dyn ModelRepositoryAgents>>,
-    /// Cancelled when the load is no longer wanted. This ends warmup, which may take long.
+    /// Cancelled when the load is no longer wanted. Cancelling it ends the warmup, which may take a
+    /// long time.
     pub stop: CancelToken,
 }
 
-/// A model that another one needs.
+/// A model that another model needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeededModel {
     /// The model's name in the ensemble's steps.
@@ -57,7 +58,7 @@ impl ModelDefinition {
         model_id(self.namespace.as_deref(), &self.name)
     }
 
-    /// The models that must be serving before this one can.
+    /// The models that must be serving before this model can serve.
     #[must_use]
     pub fn needed_models(&self) -> Vec<NeededModel> {
         let models = self.draft.composing_models().into_iter();

@@ -11,7 +11,7 @@ use crate::version::ComposingVersions;
 
 impl VersionLoader {
     /// Checks that the models in an ensemble's steps fit together, before the ensemble has a
-    /// version. `composing` contains the versions that it would execute.
+    /// version. `composing` contains the versions that the ensemble would execute.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl VersionLoader {
     }
 }
 
-/// The newest version of a step's model.
+/// Returns the newest version of a step's model.
 fn composing_model(composing: &dyn ComposingVersions, name: &str) -> Option<ComposingModel> {
     let version = composing.version(name, None)?;
     let id = model_id(version.namespace(), name).to_string();

@@ -1,4 +1,5 @@
-//! Changes to a loaded version's instances, which are added and removed while it serves.
+//! Changes to a loaded version's instances, which can be added and removed while the version is
+//! serving.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -110,9 +111,9 @@ impl VersionLoader {
     }
 
     /// Finishes a change by publishing the configuration and removing the surplus instances. Like
-    /// Triton, waits until these have executed their batches and are destroyed, unless they serve
-    /// sequences. A surplus instance stays if all others need GPUs that have been lost in the
-    /// meantime.
+    /// Triton, waits until the surplus instances have executed their batches and are destroyed,
+    /// unless they serve sequences. A surplus instance stays if all other instances need GPUs that
+    /// have been lost in the meantime.
     pub fn apply_instance_change(&self, model: &LoadedModel, change: InstanceChange) {
         let InstanceChange { kept, added, added_passive, mut surplus, surplus_passive, config } =
             change;

@@ -1,8 +1,8 @@
-//! Loading a version from a model's definition and files.
+//! Loads a version from a model's definition and files.
 //!
-//! A load completes and checks the configuration, reads the files that the configuration names, has
-//! the backend load the model, builds and warms up the instances, and starts the dispatcher. Cheap
-//! steps that may fail precede expensive ones.
+//! A load completes and checks the configuration, reads the files that the configuration names,
+//! lets the backend load the model, builds and warms up the instances, and starts the dispatcher.
+//! Cheap steps that may fail precede expensive ones.
 //!
 //! [`ModelDefinition::check_load`] is a load that stops before instances are created.
 
@@ -68,20 +68,19 @@ pub struct LoaderOptions {
     /// The response cache, for models whose configuration enables caching.
     pub cache: Option<Arc<dyn ResponseCache>>,
     /// The number of requests that must be queued before schedulers dispatch any; 0 means off.
-    /// Makes batches predictable in tests.
+    /// Tests use it to make batches predictable.
     pub hold_until_queued: u32,
     /// The additional number of backlogged requests that sequence batchers wait for.
     pub hold_until_backlogged: u32,
-    /// True if a model's instances are created in parallel, false if one after another; overrides
-    /// the backend's declaration.
+    /// Overrides the backend's declaration of whether a model's instances are created in parallel.
     pub parallel_creation: Option<bool>,
     /// Checks a GPU's memory after an instance has been created on it.
     pub gpu_memory_check: Option<GpuMemoryCheck>,
     /// The host policies, which determine where instances run.
     pub host_policies: HostPolicies,
-    /// The way in which instances of all models share resources.
+    /// The way instances of all models share resources.
     pub rate_limit: RateLimiterMode,
-    /// The measurements beyond the statistics.
+    /// The measurements to make in addition to the statistics.
     pub measurements: ModelMetricOptions,
     /// Counts the memory used by padded batches.
     pub ledger: Arc<MemoryLedger>,
@@ -151,7 +150,8 @@ impl VersionLoader {
         }
     }
 
-    /// Loads one version. `composing` contains the versions that it executes as its steps.
+    /// Loads one version. `composing` contains the versions that this version executes as its
+    /// steps.
     ///
     /// # Errors
     ///
@@ -246,7 +246,7 @@ impl VersionLoader {
         }))
     }
 
-    /// The version's instances, which lost GPUs take out of service.
+    /// The version's instances, which the loss of a GPU may take out of service.
     fn placements(
         &self,
         definition: &ModelDefinition,
@@ -279,7 +279,7 @@ impl VersionLoader {
         }))
     }
 
-    /// Has the backend load the model, on the processors that its instances are bound to.
+    /// Lets the backend load the model, on the processors to which its instances are bound.
     fn load_model(
         &self,
         backend: &dyn Backend,

@@ -25,7 +25,7 @@ pub struct LogSink {
 }
 
 impl LogSink {
-    /// A sink that passes every line to `write`, which formats the lines that it logs.
+    /// Creates a sink that passes every line to `write`, which formats the lines that it logs.
     pub fn new(
         write: impl Fn(LogLevel, &Location<'_>, &dyn Display) + Send + Sync + 'static,
     ) -> Self {
@@ -47,8 +47,8 @@ impl LogSink {
         self.is_enabled.as_ref().is_some_and(|is_enabled| is_enabled(level))
     }
 
-    /// Writes a line, with the caller's position. A line that is passed as `format_args!` and not
-    /// logged isn't even formatted.
+    /// Writes a line, with the caller's position. A line that is passed as `format_args!` is
+    /// formatted only if it is logged.
     #[track_caller]
     pub fn write(&self, level: LogLevel, message: impl Display) {
         (self.write)(level, Location::caller(), &message);
@@ -68,12 +68,13 @@ pub fn refuse_and_log(sender: ResponseSender, status: Status, log: &LogSink) {
     sender.refuse(status);
 }
 
-/// The line for a request that is refused with this status.
+/// The log line for a request that is refused with this status.
 pub(crate) fn refusal(status: &Status) -> impl Display {
     fmt::from_fn(|f| write!(f, "a request is refused: {}", status.message()))
 }
 
-/// The line with the request's identifier, even if the status lacks it.
+/// The log line for a refused request. It contains the request's identifier even if the status
+/// doesn't.
 pub(crate) fn refusal_of(request: &InferenceRequest, status: &Status) -> impl Display {
     fmt::from_fn(|f| {
         let name = request.log_prefix();

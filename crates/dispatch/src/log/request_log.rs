@@ -18,7 +18,7 @@ use super::LogSink;
 /// The log level for lines about requests and sequences.
 const LEVEL: LogLevel = LogLevel::Verbose(1);
 
-/// The maximum number of requests listed per batch. The first ones are enough to recognize it.
+/// The maximum number of requests listed per batch. The first few are enough to identify the batch.
 const LISTED_REQUESTS_MAX: usize = 16;
 
 /// Returns true if requests and sequences are logged.
@@ -44,7 +44,7 @@ pub(crate) fn log_request(
     sender.wrap(move |inner| Box::new(LoggingSink { log, prefix, arrival, inner }))
 }
 
-/// Formats a request, omitting the parts that it leaves to the model.
+/// Formats a request, omitting the parameters that it leaves to the model.
 fn request_text(request: &InferenceRequest) -> impl Display {
     fmt::from_fn(move |f| {
         f.write_str("inputs")?;

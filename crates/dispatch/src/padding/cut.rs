@@ -1,4 +1,4 @@
-//! Cutting a padded request's outputs back to the request's own length.
+//! Cuts a padded request's outputs back to the request's own length.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct ResponseCut {
     pub(super) outputs: Vec<UnpaddedOutput>,
     /// The request's own length.
     pub(super) length: u32,
-    /// The length to which it was padded.
+    /// The length to which the request was padded.
     pub(super) padded_length: u32,
 }
 
@@ -128,7 +128,7 @@ impl ResponseSink for CutSink {
     }
 }
 
-/// A discarded sender has sent no response that was cut.
+/// Reports on drop that no response was cut, for a sender that was discarded.
 impl Drop for CutSink {
     fn drop(&mut self) {
         self.note(true);

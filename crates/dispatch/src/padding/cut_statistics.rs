@@ -42,7 +42,7 @@ impl CutStatistics {
         Arc::new(Self { inner, state: Lock::new(CutState::Waiting) })
     }
 
-    /// Records that the response was cut back, successfully or not, or that there is none.
+    /// Records that the response was cut back, successfully or not, or that no response exists.
     pub(super) fn cut(&self, succeeded: bool) {
         let mut state = self.state.lock("note what became of a response");
         match std::mem::replace(&mut *state, CutState::Counted) {

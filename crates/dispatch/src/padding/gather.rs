@@ -9,8 +9,8 @@ use galatea_gate::ledger::MemoryCharge;
 use galatea_infer::{InputTensor, PendingRequest};
 use galatea_tensor::{Buffer, Shape};
 
-/// The number of bytes needed for the input, padded to this length, across all requests that have
-/// it.
+/// The total number of bytes that this input needs when it is padded to the given length in every
+/// request that has it.
 pub(super) fn byte_count(padded: &PaddedInput, length: u32, requests: &[PendingRequest]) -> usize {
     let inputs = requests.iter().filter_map(|pending| pending.request().input(&padded.name));
     let bytes = inputs.filter_map(|input| {
@@ -20,7 +20,7 @@ pub(super) fn byte_count(padded: &PaddedInput, length: u32, requests: &[PendingR
     bytes.fold(0, usize::saturating_add)
 }
 
-/// Pads the input of each request that has it to this length, in charged memory.
+/// Pads this input to the given length in every request that has it, in charged memory.
 pub(super) fn pad(
     padded: &PaddedInput,
     length: u32,

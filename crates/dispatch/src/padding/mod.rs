@@ -10,8 +10,8 @@
 //! by one.
 //!
 //! The memory for padded inputs is charged to the ledger before it is allocated, until the backend
-//! has released it. If no memory is left, the requests are executed one by one, which needs no
-//! additional memory.
+//! has released it. If the memory limit is reached, the requests are executed one by one, which
+//! needs no additional memory.
 
 mod cut;
 mod cut_statistics;
@@ -40,7 +40,7 @@ pub(crate) struct PaddingPlan {
 #[derive(Debug)]
 pub(crate) struct BatchPadding {
     plan: PaddingPlan,
-    /// The account that padded inputs are charged to.
+    /// The account to which padded inputs are charged.
     account: Arc<MemoryAccount>,
 }
 
@@ -79,8 +79,8 @@ impl PaddingPlan {
         self.spec.inputs.iter().any(|padded| padded.name == input)
     }
 
-    /// Checks that the inputs of an admitted request can be padded; the error is the reason why
-    /// not.
+    /// Checks that the inputs of an admitted request can be padded. The error states the reason why
+    /// they can't.
     pub(crate) fn check(&self, inputs: &[InputTensor]) -> Result<(), String> {
         for input in inputs.iter().filter(|input| self.pads(&input.name)) {
             if input.data.host_bytes().is_none() {
@@ -96,8 +96,8 @@ impl PaddingPlan {
         Ok(())
     }
 
-    /// Creates the mask for an admitted request that has none. The mask is all ones, because all of
-    /// the request's elements are its own. Returns true if it created one.
+    /// Creates the mask for an admitted request without one. The mask is all ones, because all of
+    /// the request's elements are its own. Returns true if a mask was created.
     pub(crate) fn make_mask(&self, inputs: &mut Vec<InputTensor>) -> bool {
         let Some(mask) = &self.spec.mask else { return false };
         if inputs.iter().any(|input| input.name == mask.name) {

@@ -35,8 +35,8 @@ use crate::LogSink;
 /// The receiver of permits: a dispatcher.
 pub(crate) trait PermitReceiver: std::fmt::Debug + Send + Sync {
     /// Grants an instance a permit to execute one batch. Returns the permits that become available
-    /// to others as a result. They are not delivered in here, because a long chain of instances may
-    /// have no use for a permit.
+    /// to others as a result. The caller delivers them, because a long chain of instances may turn
+    /// a permit down.
     fn permit_granted(&self, instance: InstanceId) -> GrantedPermits;
 }
 
@@ -54,7 +54,7 @@ struct RateLimiterState {
     /// All resources that were ever required. The index is the resource's number.
     resources: Vec<Resource>,
     requirements: BTreeMap<PermitHolder, ResourceRequirements>,
-    /// The amounts shown in the log.
+    /// The amounts last written to the log.
     shown: BTreeMap<Resource, u64>,
     receivers: BTreeMap<u32, Weak<dyn PermitReceiver>>,
     next_receiver: u32,
@@ -111,7 +111,7 @@ impl RateLimiterDriver {
         ReceiverId(number)
     }
 
-    /// Removes a dispatcher whose instances have been unregistered.
+    /// Removes a dispatcher. Its instances must have been unregistered.
     pub(crate) fn remove_receiver(&self, receiver: ReceiverId) {
         self.state.lock("remove a dispatcher").receivers.remove(&receiver.0);
     }
@@ -209,8 +209,8 @@ impl RateLimiterDriver {
         granted
     }
 
-    /// Delivers permits to their dispatchers, and passes on the permits that those give up. This
-    /// terminates, because each of the permits was requested before. No lock may be held.
+    /// Delivers permits to their dispatchers, then the permits that become available as a result.
+    /// This terminates, because each permit was requested before. No lock may be held.
     pub(crate) fn deliver(&self, granted: GrantedPermits) {
         let mut granted = VecDeque::from(granted);
         while let Some(holder) = granted.pop_front() {
@@ -260,7 +260,7 @@ impl RateLimiterDriver {
 }
 
 impl RateLimiterState {
-    /// A resource and its amount.
+    /// Returns a resource and its amount.
     fn amount(&self, id: ResourceId) -> Option<(Resource, u64)> {
         let index = usize::try_from(id.0).ok()?;
         Some((self.resources.get(index)?.clone(), self.limiter.capacity(id)))

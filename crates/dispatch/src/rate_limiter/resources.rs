@@ -6,10 +6,10 @@ use galatea_backend::Device;
 use galatea_config::InstanceGroup;
 use galatea_infer::Status;
 
-/// The way in which instances of all models share resources.
+/// The way instances of all models share resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RateLimiterMode {
-    /// They share none: `rate_limiter` settings in configurations are ignored.
+    /// Resources are not limited: `rate_limiter` settings in configurations are ignored.
     #[default]
     Off,
     /// An instance executes when the resources that it requires are free; the instance with the
@@ -100,8 +100,8 @@ impl Resource {
 pub(super) struct ResourceLimits(pub(super) Vec<ResourceLimit>);
 
 impl ResourceLimits {
-    /// The limit for a resource; `None` if there is no list. A list sets a limit for every
-    /// resource: zero for those that it doesn't name.
+    /// The limit for a resource; `None` if there is no list. A list limits every resource: the
+    /// limit is zero for resources that it doesn't name.
     pub(super) fn limit_of(&self, resource: &Resource) -> Option<u64> {
         if self.0.is_empty() {
             return None;
@@ -123,7 +123,7 @@ impl ResourceLimits {
         Some(smallest.into_values().max().map_or(0, u64::from))
     }
 
-    /// Checks that a requirement can ever be met.
+    /// Checks that a requirement doesn't exceed the resource's limit.
     pub(super) fn check(&self, resource: &Resource, required: u64) -> Result<(), Status> {
         let Some(limit) = self.limit_of(resource).filter(|limit| *limit < required) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A version's histograms and summaries, each only if enabled.
+//! A version's histograms and summaries, to the extent that they are enabled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use galatea_control::{
 };
 use galatea_measure::{Histogram, SlidingQuantiles};
 
-/// The measurements of a model's requests beyond its statistics.
+/// The measurements of a model's requests in addition to its statistics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelMetricOptions {
     /// True if Galatea's own histograms are enabled.
@@ -56,7 +56,7 @@ impl Distributions {
         Self { request: durations(), queue: durations(), compute: durations() }
     }
 
-    /// Records an answered request; `compute_ns` is `None` for a response from the cache.
+    /// Records a successful request; `compute_ns` is `None` for a response from the cache.
     pub(super) fn observe(&self, request_ns: u64, queue_ns: u64, compute_ns: Option<u64>) {
         self.request.observe(request_ns);
         self.queue.observe(queue_ns);
@@ -117,7 +117,7 @@ pub(crate) struct FirstResponses {
 }
 
 impl FirstResponses {
-    /// Triton's name for the metric family, by which a configuration sets its buckets.
+    /// Triton's name for the metric family. A configuration uses it to set the family's buckets.
     pub(crate) const FAMILY: &str = "nv_inference_first_response_histogram_ms";
     /// The bounds in milliseconds, unless the configuration sets others.
     pub(crate) const BOUNDS_MS: [f64; 4] = [100.0, 500.0, 2_000.0, 5_000.0];

@@ -20,7 +20,7 @@ use super::{FirstResponses, ModelMetricOptions, Statistics};
 pub(crate) struct GpuCounters {
     options: ModelMetricOptions,
     is_cached: bool,
-    /// The counters. More are added as instances are added.
+    /// The counters of each GPU. Counters are added along with instances.
     by_gpu: ArcSwap<BTreeMap<u32, Arc<Statistics>>>,
 }
 

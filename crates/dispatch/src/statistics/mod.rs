@@ -52,7 +52,8 @@ pub(crate) struct Statistics {
 }
 
 /// The maximum number of positions counted. Responses are counted by their position within their
-/// request; later ones, of which a model may send any number, are counted at the last position.
+/// request. Responses beyond the last position, of which a model may send any number, are counted
+/// there.
 const RESPONSE_POSITIONS_MAX: usize = 10_000;
 
 /// A count and a total duration.
@@ -123,7 +124,7 @@ impl Statistics {
         }
     }
 
-    /// Counts a request answered from the cache: a success without an inference.
+    /// Counts a request served from the cache: a success without an inference.
     pub(crate) fn cache_hit(&self, arrival: Instant, start: Instant, lookup: Duration) {
         let end = start + lookup;
         let request_ns = self.success.add(end.saturating_duration_since(arrival));
@@ -181,7 +182,7 @@ impl Statistics {
         add(&mut batch.compute_output, times.output_time());
     }
 
-    /// The measurements beyond the statistics, excluding counters.
+    /// The measurements in addition to the statistics, excluding counters.
     pub(crate) fn measurements(&self, batches: &[BatchStatistics]) -> ModelMeasurements {
         let durations = self.durations();
         ModelMeasurements {

@@ -43,7 +43,7 @@ pub type FakeExecution = dyn Fn(&[PendingRequest]) -> Result<(), Status> + Send 
 pub struct CapturedLog(Arc<Mutex<Vec<(LogLevel, String)>>>);
 
 impl CapturedLog {
-    /// A log, and the lines written to it.
+    /// Creates a log, along with the lines written to it.
     pub fn record() -> (LogSink, Self) {
         let lines = Self::default();
         let written = lines.clone();
@@ -79,7 +79,7 @@ pub struct FakeBackend {
 }
 
 impl FakeBackend {
-    /// A backend that only replies.
+    /// Creates a backend that only replies.
     pub fn new(policy: ExecutionPolicy) -> Self {
         Self::with_action(policy, |_| Ok(()))
     }

@@ -59,8 +59,8 @@ pub(crate) struct ScriptedBackend {
     policy: ExecutionPolicy,
     guarantee: ExecutionPredictability,
     terminator: Option<Arc<dyn ExecutionTerminator>>,
-    /// Returns true for batches whose executions outlast their first call; `None` if there are
-    /// none.
+    /// Returns true for requests whose executions outlast their first call; `None` if no execution
+    /// does.
     leaves: Option<fn(&PendingRequest) -> bool>,
     left: Arc<Mutex<Vec<PendingRequest>>>,
     took: Duration,
@@ -86,7 +86,8 @@ impl ScriptedBackend {
         Self { terminator: Some(terminator), ..self }
     }
 
-    /// Makes executions resumable; executions of such requests outlast their first call.
+    /// Makes executions resumable. Executions of requests for which `leaves` returns true outlast
+    /// their first call.
     pub(crate) fn leaving(self, leaves: fn(&PendingRequest) -> bool) -> Self {
         Self { leaves: Some(leaves), ..self }
     }
@@ -251,7 +252,7 @@ pub(crate) fn value(inbox: &ReplyReceiver) -> i32 {
     i32::from_le_bytes(*response.outputs[0].data.host_bytes().unwrap().first_chunk().unwrap())
 }
 
-/// The error of a request.
+/// Returns the error that a request received.
 pub(crate) fn error(inbox: &ReplyReceiver) -> Status {
     inbox.recv_timeout(LONG).unwrap().unwrap_err()
 }

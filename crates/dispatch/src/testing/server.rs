@@ -18,7 +18,7 @@ use crate::{
     ModelMetricOptions, RateLimiterMode, VersionLoader, refuse_and_log,
 };
 
-/// The time that idle versions get to end before they count as unfinished.
+/// The time that idle versions have to end before they count as unfinished.
 const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
 /// A server for the versions that it has loaded.

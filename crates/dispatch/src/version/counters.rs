@@ -1,4 +1,4 @@
-//! Version counters that Triton lacks, as metric families.
+//! Counters of a version that Triton lacks, as metric families.
 
 use galatea_control::{CounterFamily, CounterReadings, ModelMeasurements};
 

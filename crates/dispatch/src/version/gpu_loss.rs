@@ -114,7 +114,7 @@ impl LostGpus {
 pub(crate) struct Placements {
     current: Lock<CurrentInstances>,
     lost: Arc<LostGpus>,
-    /// The number of lost GPUs that the lanes have been notified of.
+    /// The number of lost GPUs of which the lanes have been notified.
     told: AtomicUsize,
     subject: VersionLabel,
 }
@@ -178,8 +178,8 @@ impl Placements {
     }
 
     /// Sets the instances, without those that have left in the meantime. Lanes are notified of lost
-    /// GPUs again. Returns an earlier instance that stays as well, if otherwise no instance that
-    /// can execute, or none at all, would be left.
+    /// GPUs again. If no instance that can execute would be left, returns an earlier instance that
+    /// stays as well.
     pub(super) fn set(&self, instances: Vec<(InstanceId, InstanceKey)>) -> Option<InstanceId> {
         let mut current = self.current.lock("set the instances");
         let lost = self.lost.reasons();
@@ -188,8 +188,8 @@ impl Placements {
         staying
     }
 
-    /// Takes the instances on lost GPUs out of service, unless that has been done. Can be called on
-    /// any thread that holds no lock, because it never waits.
+    /// Takes the instances on lost GPUs out of service, unless that has already been done. Can be
+    /// called on any thread that holds no lock, because it never waits.
     pub(crate) fn remove_lost_instances(&self, dispatcher: &Dispatcher) {
         if self.told.load(Ordering::Acquire) == self.lost.count() {
             return;
@@ -273,9 +273,9 @@ impl Placements {
 }
 
 impl LoadedModel {
-    /// Takes the instances on lost GPUs out of service: their batches fail, and so do those that
-    /// they get in the meantime. Waiting requests go to the other instances. If there are none, the
-    /// version is no longer ready, and refuses every request.
+    /// Takes the instances on lost GPUs out of service. Their current batches fail, and so do
+    /// batches that they receive in the meantime. Waiting requests go to the other instances. If no
+    /// other instance exists, the version is no longer ready and refuses every request.
     ///
     /// Must not be called on an instance's thread, because this may wait for that instance.
     pub fn retire_lost_gpus(&self) {

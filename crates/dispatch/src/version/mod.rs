@@ -80,7 +80,7 @@ pub struct LoadedModel {
     pub(crate) passive: PassiveInstances,
     /// The model, which outlives the instances in the lanes.
     pub(crate) model: Box<dyn Model>,
-    /// The files, which may be temporary and exist as long as this does.
+    /// The files, which may be temporary. They exist for as long as this value does.
     pub(crate) files: Arc<dyn ModelFiles>,
 }
 
@@ -321,8 +321,8 @@ impl LoadedModel {
         staying
     }
 
-    /// The report with this name, as JSON, if it exists. `main_cause_text` names the main cause of
-    /// request latency.
+    /// The report with this name, as JSON, if it exists. `main_cause_text` determines the main
+    /// cause of request latency.
     #[must_use]
     pub fn report_json(
         &self,

@@ -202,8 +202,8 @@ fn tensor(
     })
 }
 
-/// Fills in pseudo-random bytes, identical at each load. As in Triton, strings stay empty. Booleans
-/// are 0 or 1, because other values are undefined for backends.
+/// Fills in pseudo-random bytes, which are the same at each load. As in Triton, strings stay empty.
+/// Booleans are 0 or 1, because other values are undefined for backends.
 fn randomize(bytes: &mut [u8], datatype: DataType, seed: u64) {
     let mask = match datatype {
         DataType::Bytes => return,

@@ -19,11 +19,11 @@ use super::{PreparedSample, Warmup, failure_prefix};
 use crate::LogSink;
 use crate::batch::{SequenceAssembler, SequenceRow};
 
-/// The maximum number of times that a request may be rescheduled. A backend that exceeds it would
-/// never finish.
+/// The maximum number of times that a request may be rescheduled. A backend that exceeds the limit
+/// would presumably never finish.
 const EXECUTIONS_MAX: u32 = 1 << 20;
 
-/// The maximum number of a sample's latest executions that the scheduler learns from.
+/// The maximum number of a sample's latest executions from which the scheduler learns.
 const KEPT_MAX: u32 = 16;
 
 /// The parts needed to warm up an instance.
@@ -218,7 +218,7 @@ impl InstanceWarmup<'_> {
     }
 }
 
-/// A sample for a model with a sequence batcher. Each of its requests is a sequence of its own.
+/// A sample for a model with a sequence batcher. Each of its requests is a separate sequence.
 struct SequenceWarmup<'a> {
     sample: &'a PreparedSample,
     assembler: &'a SequenceAssembler,

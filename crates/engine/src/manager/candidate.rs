@@ -11,18 +11,18 @@ use crate::catalog::CatalogModel;
 /// A model that may become desired.
 pub(super) struct CandidateModel {
     pub(super) id: ModelId,
-    /// The name by which other models refer to it.
+    /// The name that other models use for the candidate.
     pub(super) name: String,
     pub(super) reason: LoadReason,
-    /// The names of the models that it needs.
+    /// The names of the models that the candidate needs.
     pub(super) dependencies: BTreeSet<String>,
     pub(super) content: CandidateContent,
 }
 
 /// The model that will serve if the candidate becomes desired.
 pub(super) enum CandidateContent {
-    /// The model that the plan already has. The catalog's model has not changed, so it is not
-    /// defined again.
+    /// The plan already has this model. The catalog's model has not changed, so it is not defined
+    /// again.
     Unchanged(Box<CatalogModel>),
     /// A new definition.
     Defined(Arc<DefinedModel>),
@@ -39,7 +39,7 @@ impl CandidateModel {
         Self { id, name, reason, dependencies, content: CandidateContent::Defined(Arc::new(model)) }
     }
 
-    /// The catalog's model, if it has not been defined.
+    /// Returns the catalog's model if it has not been defined.
     pub(super) fn into_undefined(self) -> Result<Box<CatalogModel>, Self> {
         match self.content {
             CandidateContent::Unchanged(found) => Ok(found),

@@ -10,7 +10,7 @@ use crate::agent_lease::AgentLeaseSlot;
 use crate::catalog::{CatalogModel, LoadOverride};
 use crate::reaper::Reaper;
 
-/// A copy of the text in which paths inside a directory are relative to that directory.
+/// Returns a copy of the text, with paths inside a directory made relative to that directory.
 pub(super) fn without_directory(text: &str, directory: &Path) -> String {
     if directory.as_os_str().is_empty() {
         return text.to_owned();
@@ -42,14 +42,14 @@ impl DefinedModel {
         Ok(Self { definition, path, modified, overrides, agents })
     }
 
-    /// A model that is not from the catalog, and is reloaded with each order.
+    /// Creates a model that doesn't come from the catalog and is reloaded with each order.
     pub(super) fn without_catalog(mut definition: ModelDefinition, reaper: &Reaper) -> Self {
         let agents = AgentLeaseSlot::new(definition.agents.take(), reaper);
         let (path, modified) = (PathBuf::new(), ModificationTimes::default());
         Self { definition, path, modified, overrides: LoadOverride::Files, agents }
     }
 
-    /// The reason for the load failure, in a form that clients may see. Hides the location of
+    /// Returns the reason for a load failure, in a form that clients may see. Hides the location of
     /// configurations, and of files that came with a load. Backend messages still name files in a
     /// repository, as in Triton.
     pub(super) fn shown_failure(&self, status: Status) -> Status {
@@ -63,7 +63,7 @@ impl DefinedModel {
         Status::new(status.code(), text)
     }
 
-    /// The names of the models that it needs.
+    /// The names of the models that this model needs.
     pub(super) fn dependency_names(&self) -> impl Iterator<Item = String> {
         self.definition.needed_models().into_iter().map(|needed| needed.name)
     }

@@ -23,7 +23,7 @@ use crate::registry::Registry;
 /// The plan, and everything needed to perform its effects.
 pub(super) struct Driver {
     plan: Lock<Plan>,
-    /// Notified when the plan has changed and the resulting effects have been performed or begun.
+    /// Notified when the plan has changed and the resulting effects have at least begun.
     changed: Condvar,
     pub(super) worker: LoadWorker,
     pub(super) pool: Pool,
@@ -74,8 +74,8 @@ impl Driver {
         }
     }
 
-    /// Waits until `is_done` returns true. Meanwhile, ends loads with this name that wait for a
-    /// pool thread, because other loads may occupy the threads for a long time.
+    /// Waits until `is_done` returns true. Meanwhile, ends loads for this name that are waiting for
+    /// a pool thread, because other loads may occupy the threads for a long time.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl Driver {
         self.step(plan, |plan, step| plan.handle(event, step));
     }
 
-    /// Works on a version, and then on others as long as the plan has work for this thread.
+    /// Works on a version, and then on other versions while the plan has work for this thread.
     fn work_on_versions(self: &Arc<Self>, work: VersionWork) {
         let mut next = Some(work);
         while let Some(work) = next {

@@ -26,7 +26,7 @@ pub(super) type ChangedVersion = (Arc<ModelHandle>, InstanceChange);
 /// The model that a load should bring into service.
 pub(super) struct LoadOrder {
     pub(super) id: ModelId,
-    /// The ids of the models that it needs, keyed by the names that it uses for them.
+    /// The ids of the models that the model needs, keyed by the names that it uses for them.
     pub(super) dependencies: BTreeMap<String, ModelId>,
     pub(super) model: Arc<DefinedModel>,
     /// The model that the last successful load brought into service.
@@ -38,7 +38,7 @@ pub(super) struct LoadOrder {
 pub(super) struct LoadResources {
     /// The lease of the model's repository agents, if any.
     pub(super) lease: Option<Arc<AgentLease>>,
-    /// The models that it needs, if any.
+    /// The models that the loaded model needs, if any.
     pub(super) composing: Option<Arc<PinnedModels>>,
 }
 
@@ -57,7 +57,7 @@ pub(super) enum PreparedVersion {
     Keep(i64, Option<ChangedVersion>),
 }
 
-/// The reason why a load can't begin. No version was tried.
+/// The reason why a load can't begin. No version has been tried.
 pub(super) struct LoadRefusal {
     pub(super) outcome: LoadOutcome,
     pub(super) status: Status,
@@ -90,15 +90,15 @@ pub(super) enum Effect {
     Log(ModelId, LogLevel, String),
     /// Log that a model can't be loaded because of the models that it needs.
     ReportBlocked(ModelId, String),
-    /// Determine a load's work, on a pool thread: [`ManagerEvent::Prepared`].
+    /// Determine a load's work, on a pool thread. Ends with [`ManagerEvent::Prepared`].
     Prepare(Arc<LoadOrder>),
-    /// Work on a version, on a pool thread: [`ManagerEvent::VersionLoaded`] or
+    /// Work on a version, on a pool thread. Ends with [`ManagerEvent::VersionLoaded`] or
     /// [`ManagerEvent::InstancesAdded`].
     WorkOnVersion(VersionWork),
-    /// Apply instance changes and notify repository agents that a model is loaded:
+    /// Apply instance changes and notify repository agents that a model is loaded. Ends with
     /// [`ManagerEvent::Committed`].
     Commit { order: Arc<LoadOrder>, lease: Option<Arc<AgentLease>>, changes: Vec<ChangedVersion> },
-    /// Undo instance changes and notify repository agents that a load ended:
+    /// Undo instance changes and notify repository agents that a load ended. Ends with
     /// [`ManagerEvent::Abandoned`].
     Abandon {
         order: Arc<LoadOrder>,
@@ -106,7 +106,7 @@ pub(super) enum Effect {
         changes: Vec<ChangedVersion>,
         notice: AbandonNotice,
     },
-    /// Notify repository agents that a model is going out of service:
+    /// Notify repository agents that a model is going out of service. Ends with
     /// [`ManagerEvent::UnloadAnnounced`].
     AnnounceUnload(ModelId),
 }
@@ -119,12 +119,12 @@ pub(super) enum ManagerEvent {
     InstancesAdded(ModelId, i64, Result<ChangedVersion, Status>),
     /// Work on a version was skipped for this reason.
     VersionSkipped(ModelId, i64, Status),
-    /// The changes were applied. The ready versions are those from before publication.
+    /// The changes were applied. `ready` lists the versions that were ready before publication.
     Committed {
         id: ModelId,
         ready: Vec<i64>,
     },
-    /// The changes were undone. The ready versions are those from before the load.
+    /// The changes were undone. `ready` lists the versions that were ready before the load.
     Abandoned {
         id: ModelId,
         ready: Vec<i64>,
@@ -201,8 +201,8 @@ impl StepEffects {
         self.effects.retain(|effect| !matches!(effect, Effect::ReportBlocked(..)));
     }
 
-    /// Keeps only the last reason why each model is blocked, because the plan knows more with each
-    /// further desired model.
+    /// Keeps only the last reason why each model is blocked, because the plan learns more with each
+    /// additional desired model.
     pub(super) fn keep_last_block_reasons(&mut self) {
         let mut reported = BTreeSet::new();
         self.effects.reverse();

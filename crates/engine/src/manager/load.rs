@@ -40,7 +40,7 @@ enum LoadState {
 /// ```
 #[derive(Debug)]
 pub(super) enum VersionState<M, C> {
-    /// The version is being loaded; this is the number of the attempt.
+    /// The version is being loaded; `attempt` counts from 1.
     Loading { attempt: u32 },
     /// The version is ready.
     Loaded(M),
@@ -48,13 +48,13 @@ pub(super) enum VersionState<M, C> {
     Failed(Status),
     /// The version stays in service. Missing instances are being added.
     Adding,
-    /// The version stays in service, with this change to its instances, if any.
+    /// The version stays in service, possibly with a change to its instances.
     Kept(Option<C>),
     /// The version stays in service, but missing instances could not be added.
     KeptFailed(Status),
 }
 
-/// A load in progress. `M` is a loaded version, `C` a change to a version's instances.
+/// A load in progress. `M` is a loaded version, and `C` is a change to a version's instances.
 #[derive(Debug)]
 pub(super) struct Load<M, C> {
     state: LoadState,
@@ -66,7 +66,7 @@ pub(super) struct Load<M, C> {
 pub(super) enum AttemptResult {
     /// The version is loaded, or has failed permanently.
     Ended,
-    /// The version will be loaded again; this is the number of the next attempt.
+    /// The version will be loaded again, with this attempt number.
     Retry(u32),
 }
 
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(load.end_unsuccessfully(), []);
     }
 
-    /// Covers every order in which the parts of a load may end, with each possible result.
+    /// Covers all orders in which the parts of a load may end, with all possible results.
     #[test]
     fn the_results_of_versions_commute() {
         let results: [[bool; 3]; 8] =

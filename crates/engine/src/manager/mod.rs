@@ -1,4 +1,4 @@
-//! The manager drives the lifecycle, bringing models into and out of service.
+//! The manager drives the model lifecycle: it brings models into and out of service.
 //!
 //! Orders, polls and startup all specify which models should serve. The pure [`Plan`] decides what
 //! to load and unload and in which order; the [`Driver`] performs the plan's effects and reports
@@ -199,7 +199,7 @@ pub(crate) struct Manager {
     catalog: Arc<dyn LoadableModels>,
     mode: ControlMode,
     driver: Arc<Driver>,
-    /// Held from the start of a scan of all repositories until the plan knows the results, so that
+    /// Held from the start of a scan of all repositories until its results are in the plan, so that
     /// an earlier scan is never applied after a later one.
     scanning: Lock<()>,
     /// The problems of the latest scan.
@@ -227,13 +227,13 @@ impl Manager {
         Searcher { catalog: self.catalog.as_ref(), driver: &self.driver }
     }
 
-    /// Begins no more loads, and takes every model out of service within `timeout`, if possible.
+    /// Stops beginning loads, and tries to take every model out of service within `timeout`.
     pub(crate) fn close(&self, timeout: Duration) {
         self.give_up_loads();
         self.withdraw_all(timeout);
     }
 
-    /// Begins no more loads. Orders waiting for a load end with an error.
+    /// Stops beginning loads. Orders that wait for a load end with an error.
     pub(crate) fn give_up_loads(&self) {
         let mut plan = self.driver.lock("close");
         plan.is_closed = true;

@@ -20,8 +20,8 @@ use super::search::{OrderedModels, UnreadableModel};
 use super::{ControlMode, Manager};
 use crate::LoadFailure;
 
-/// The maximum number of models remembered after failing to load without being in a repository.
-/// Clients remove them with an unload.
+/// The maximum number of remembered models that failed to load and are in no repository. An unload
+/// removes them.
 const FAILED_MODELS_MAX: usize = 1000;
 
 impl Manager {
@@ -30,7 +30,7 @@ impl Manager {
         self.catalog.names()
     }
 
-    /// Loads a model on a client's order. Returns when it serves or has failed.
+    /// Loads a model on a client's order. Returns when the model is serving or has failed.
     pub(crate) fn load(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
         self.check_mode()?;
         check_name(name)?;
@@ -147,7 +147,7 @@ impl Manager {
         )))
     }
 
-    /// Loads models by name. Returns true if all of them serve.
+    /// Loads models by name. Returns true if all of them are serving.
     pub(crate) fn load_named(&self, names: &[String]) -> bool {
         let mut all_found = true;
         for name in names {
@@ -174,7 +174,7 @@ impl Manager {
         failures
     }
 
-    /// Waits until no work is left. Returns true if every desired model serves.
+    /// Waits until no work is left. Returns true if every desired model is serving.
     pub(super) fn wait_for_all(&self) -> bool {
         let Ok(plan) = self.driver.wait_until(Plan::is_settled) else { return false };
         plan.desired().all(|id| plan.status(id) == LifecycleStatus::Serving)
@@ -210,7 +210,7 @@ fn check_name(name: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// A client's order for a name. Each name has at most one at a time.
+/// A client's order for a name. Each name has at most one order at a time.
 struct OrderInProgress {
     driver: Arc<Driver>,
     name: ModelId,
@@ -222,7 +222,7 @@ impl OrderInProgress {
     }
 
     /// Begins an unload. Loads of the model that are warming up or waiting for a thread would delay
-    /// it, so they are stopped, except for loads on behalf of a model that needs this one.
+    /// the unload, so they are stopped. Loads on behalf of a model that needs this one continue.
     fn begin_unload(driver: &Arc<Driver>, name: &ModelId) -> Result<Self, Status> {
         let plan = driver.wait_without_loads(name, |plan| !plan.is_ordered(name))?;
         Ok(Self::begun(driver, name, plan))

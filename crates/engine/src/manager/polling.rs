@@ -1,4 +1,4 @@
-//! Repository polling, which makes exactly the repositories' models serve.
+//! Repository polling, which makes the server serve exactly the models in the repositories.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ struct ScanFailures {
 }
 
 impl Manager {
-    /// Makes the repositories' models serve. Returns true if all of them do.
+    /// Makes the server serve the repositories' models. Returns true if all of them are serving.
     pub(crate) fn poll(&self) -> bool {
         let scanning = self.scanning.lock("scan the repositories");
         let is_complete = self.follow(self.catalog.scan());
@@ -32,7 +32,7 @@ impl Manager {
         self.wait_for_all() && is_complete
     }
 
-    /// The problems from the latest scan that are not explained in the index.
+    /// The problems from the latest scan that the index doesn't explain.
     pub(crate) fn unread(&self) -> Vec<ScanProblem> {
         self.unread.lock("tell what a scan could not read").clone()
     }

@@ -17,11 +17,11 @@ struct Job {
     work: Work,
 }
 
-/// Called by the last thread to end.
+/// A hook that the last thread calls when it ends.
 pub(super) type OnIdle = Box<dyn Fn() + Send + Sync>;
 
-/// Threads that start on demand, up to a maximum number, and end when no job is left, so an idle
-/// server spends no memory on them.
+/// A thread pool. Threads start on demand, up to a maximum number, and end when no job is left, so
+/// an idle server spends no memory on them.
 ///
 /// The queue needs no limit: a model has one load at a time, with at most one job per version.
 pub(super) struct Pool {

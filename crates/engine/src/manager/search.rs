@@ -17,14 +17,14 @@ use crate::catalog::{CatalogModel, LoadableModels};
 pub(super) struct OrderedModels {
     /// The models with the ordered name.
     pub(super) named: Vec<ModelId>,
-    /// The models with the ordered name and the models that they need; with namespaces, all models
-    /// with the needed names.
+    /// The models with the ordered name, and the models that they need. With namespaces, this
+    /// includes all models with the needed names.
     pub(super) all: Vec<ModelId>,
     /// True if all of them could be read.
     pub(super) is_complete: bool,
 }
 
-/// An error: no model with the ordered name could be read. The reason is in the log.
+/// The error for an order whose name matches no readable model. The reason is in the log.
 pub(super) struct UnreadableModel;
 
 /// A search in progress.
@@ -63,7 +63,7 @@ pub(super) struct Searcher<'d> {
 }
 
 impl Searcher<'_> {
-    /// Makes the models with a name, and the models that they need, desired.
+    /// Makes the models with this name desired, along with the models that they need.
     pub(super) fn load(
         &self,
         name: &str,
@@ -146,7 +146,7 @@ impl Searcher<'_> {
         }
     }
 
-    /// Defines the models that have a different revision in the plan by now.
+    /// Defines the models whose revision in the plan has changed since they were looked up.
     fn define_outdated(
         &self,
         candidates: Vec<CandidateModel>,

@@ -1,7 +1,7 @@
-//! The work of loads, outside the manager's lock.
+//! The work that loads do outside the manager's lock.
 //!
-//! Each function performs one effect and returns the event that ends the effect. Nothing here knows
-//! the plan.
+//! Each function performs one effect and returns the event that ends the effect. None of them
+//! accesses the plan.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl LoadWorker {
         Ok((composing, versions))
     }
 
-    /// Pins the models that the model needs, if any, provided that they fit together.
+    /// Pins the models that this model needs, if any, provided that they fit together.
     fn pin(
         &self,
         order: &LoadOrder,
@@ -207,7 +207,7 @@ impl LoadWorker {
         self.registry.withdraw(ids);
     }
 
-    /// Returns true if no model serves.
+    /// Returns true if no model is serving.
     pub(super) fn has_withdrawn_all(&self) -> bool {
         let snapshot = self.registry.snapshot();
         snapshot.ids().all(|id| snapshot.ready_of(id).next().is_none())

@@ -16,7 +16,7 @@ pub(super) const UNLOADED: &str = "unloaded";
 /// ready, as in Triton.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ModelEntry {
-    /// All versions ever tried, by number.
+    /// All versions that were ever tried, by number.
     pub(super) versions: BTreeMap<i64, VersionEntry>,
 }
 
@@ -84,8 +84,8 @@ impl ModelEntry {
         self.versions.insert(version, VersionEntry::unavailable(String::from(UNLOADED)));
     }
 
-    /// Returns true if this version is the draining one. Its number may already be serving again,
-    /// as another version.
+    /// Returns true if this is the draining version. Another version with the same number may
+    /// already be serving.
     pub(super) fn is_draining(&self, version: i64, model: &Weak<LoadedModel>) -> bool {
         let draining = self.versions.get(&version).and_then(|entry| entry.draining.as_ref());
         draining.is_some_and(|draining| draining.ptr_eq(model))

@@ -5,7 +5,7 @@
 //! makes all changes of a plan step visible at once, so no reader sees a half-finished reload.
 //!
 //! With namespaces, a name refers only to the desired models with that name, so each plan step also
-//! informs the registry which models are desired.
+//! tells the registry the desired models.
 
 mod entry;
 mod names;
@@ -30,7 +30,7 @@ pub(crate) struct Registry {
     writer: Lock<()>,
 }
 
-/// A change to what the registry knows about a model.
+/// A change to the registry's state for a model.
 #[derive(Debug)]
 pub(crate) enum RegistryChange {
     /// These versions are being loaded. Ready versions stay ready until they are replaced.
@@ -53,7 +53,7 @@ pub(crate) enum RegistryChange {
 }
 
 impl Registry {
-    /// A registry in which models in different namespaces may have the same name.
+    /// Creates a registry in which models in different namespaces may have the same name.
     pub(crate) fn with_namespaces() -> Self {
         let first = Snapshot { names: Some(NameTable::default()), ..Snapshot::default() };
         Self { snapshot: ArcSwap::from_pointee(first), writer: Lock::default() }

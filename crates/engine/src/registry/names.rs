@@ -22,9 +22,9 @@ pub(super) struct NameTable {
 /// The meaning of a name.
 #[derive(Clone, Debug)]
 pub(super) enum NameMeaning {
-    /// One model, by its id. It has no entry while it waits for other models.
+    /// A single model, with its id. The model has no entry while it waits for other models.
     One(Arc<str>, Option<Arc<ModelEntry>>),
-    /// Several models, so the name resolves to none of them; this is their number.
+    /// This many models; the name resolves to none of them.
     Several(usize),
     /// The model no longer exists.
     None,

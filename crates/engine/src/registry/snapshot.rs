@@ -1,4 +1,4 @@
-//! The models at one point in time, as requests see them.
+//! A snapshot of the models, as requests see them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ impl Snapshot {
         })
     }
 
-    /// The model that a request's name refers to, and the model's name for messages. The messages
-    /// and codes are Triton's.
+    /// Returns the model that a request's name refers to, and the model's name for messages. The
+    /// messages and codes are Triton's.
     fn entry<'s: 't, 'n: 't, 't>(
         &'s self,
         name: &'n str,
@@ -80,7 +80,7 @@ impl Snapshot {
         }
     }
 
-    /// This version of the model with this id, if it is ready.
+    /// The version `version` of the model with this id, if it is ready.
     pub(crate) fn ready_version(&self, id: &str, version: i64) -> Option<&Arc<ModelHandle>> {
         self.models.get(id)?.versions.get(&version)?.model.as_ref()
     }
@@ -146,8 +146,8 @@ impl Snapshot {
         self.models.values().all(|model| model.is_ready())
     }
 
-    /// The repository index: the models listed by the repositories, and unlisted models that serve
-    /// or have failed.
+    /// The repository index: the models listed by the repositories, and unlisted models that are
+    /// serving or have failed.
     pub(crate) fn index(&self, listed: &[ListedModel], only_ready: bool) -> Vec<RepositoryEntry> {
         let shown = |id| if self.names.is_some() { name_of_model_id(id) } else { id };
         let mut models: BTreeMap<ModelId, (&str, bool)> = BTreeMap::new();

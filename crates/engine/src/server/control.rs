@@ -1,4 +1,4 @@
-//! The interface through which doors access everything in the server but inference.
+//! The interface that gives doors access to everything in the server except inference.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ impl Server {
         found.map_err(|status| self.check_initialized().err().unwrap_or(status))
     }
 
-    /// Fails if the server could not be initialized. As in Triton, such a server reports nothing
-    /// else.
+    /// Returns an error if the server could not be initialized. As in Triton, such a server reports
+    /// nothing else.
     pub(super) fn check_initialized(&self) -> Result<(), Status> {
         if self.is_failed() { Err(Status::unavailable("Server not ready")) } else { Ok(()) }
     }

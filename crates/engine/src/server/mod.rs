@@ -38,13 +38,12 @@ pub struct ServerOptions {
     pub version: String,
     /// True if the server is ready only when all of its models are.
     pub strict_readiness: bool,
-    /// The number of requests that must be queued before schedulers proceed; 0 means off. Makes
-    /// batches predictable in tests.
+    /// The number of requests that must be queued before schedulers proceed; 0 means off. Tests use
+    /// it to make batches predictable.
     pub hold_until_queued: u32,
     /// The additional number of backlogged requests that sequence batchers wait for.
     pub hold_until_backlogged: u32,
-    /// True if a model's instances are created in parallel, false if not; overrides the backend's
-    /// declaration.
+    /// Overrides the backend's declaration of whether a model's instances are created in parallel.
     pub parallel_creation: Option<bool>,
     /// Checks a GPU's memory after an instance has been created on it.
     pub gpu_memory_check: Option<GpuMemoryCheck>,
@@ -62,14 +61,14 @@ pub struct ServerOptions {
     pub cache: Option<Arc<dyn ResponseCache>>,
     /// The processors on which instances run.
     pub host_policies: HostPolicies,
-    /// The way in which instances of all models share resources.
+    /// The way instances of all models share resources.
     pub rate_limit: RateLimiterMode,
-    /// The request measurements beyond the statistics.
+    /// The request measurements to make in addition to the statistics.
     pub measurements: ModelMetricOptions,
     /// Determines the main cause of request latency for a model's status; if `None`, the status has
     /// none.
     pub main_cause_text: Option<LatencyCauseFinder>,
-    /// Counts the memory of padded batches as well as of requests and responses.
+    /// Counts the memory of requests, responses and padded batches.
     pub ledger: Arc<MemoryLedger>,
     /// The log.
     pub log: LogSink,
@@ -93,7 +92,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server without models.
+    /// Creates a server without models.
     ///
     /// # Errors
     ///
@@ -147,10 +146,10 @@ impl Server {
         })
     }
 
-    /// The function to call when a GPU has failed permanently, with its number and the reason. All
-    /// models' instances on that GPU fail their requests and go out of service; others are
-    /// unaffected. The function can be called on any thread, returns immediately, and may be called
-    /// several times.
+    /// Returns the function to call when a GPU has failed permanently. Its arguments are the GPU's
+    /// number and the reason. All models' instances on that GPU fail their requests and go out of
+    /// service; others are unaffected. The function can be called on any thread, returns
+    /// immediately, and may be called several times.
     pub fn gpu_loss_handler(&self) -> impl Fn(u32, &str) + Send + Sync + use<> {
         let losses = self.gpu_losses.clone();
         move |gpu, reason| losses.report(gpu, reason)
@@ -168,7 +167,7 @@ impl Server {
     }
 
     /// Serves exactly the models in the repositories: loads new and changed models, and unloads
-    /// removed ones. Returns when that is done; true if all repository models serve.
+    /// removed ones. Blocks until that is done. Returns true if all repository models are serving.
     pub fn poll_repositories(&self) -> bool {
         self.manager.poll()
     }
@@ -180,8 +179,8 @@ impl Server {
         self.manager.unread()
     }
 
-    /// Loads models by name, along with the models that they need. Returns when that is done; true
-    /// if all of them serve.
+    /// Loads models by name, along with the models that they need. Blocks until that is done.
+    /// Returns true if all of them are serving.
     pub fn load_named(&self, names: &[String]) -> bool {
         self.manager.load_named(names)
     }
@@ -228,7 +227,7 @@ impl Server {
         RemainingUnloads { loads, versions: self.reaper.wait_idle(left()) }
     }
 
-    /// Begins no more loads, and fails orders waiting for a load because the server is exiting.
+    /// Stops beginning loads, and fails orders that wait for a load, because the server is exiting.
     /// Models keep serving.
     pub fn cancel_pending_loads(&self) {
         self.manager.give_up_loads();
@@ -238,13 +237,13 @@ impl Server {
 /// The work remaining in a server that is unloading its models.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemainingUnloads {
-    /// Versions still being loaded, whose results no client is waiting for.
+    /// Versions that are still being loaded, although no client waits for their results.
     pub loads: usize,
-    /// Versions that have requests or are being destroyed.
+    /// Versions that still have requests or are being destroyed.
     pub versions: usize,
 }
 
-/// The time that models without requests get to end before they count as busy.
+/// The time that models without requests have to end before they count as busy.
 const IDLE_MODELS_TIME: Duration = Duration::from_millis(100);
 
 impl InferenceService for Server {

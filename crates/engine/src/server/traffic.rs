@@ -1,4 +1,4 @@
-//! Traffic recordings of a model, for clients.
+//! Recordings of a model's traffic for clients.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use crate::handle::ModelHandle;
 use crate::registry::Registry;
 
 /// The maximum number of model versions whose traffic is recorded at a time, each for one client.
-/// Each recording takes up to 8 MiB in addition to its queue.
+/// Each recording uses up to 8 MiB in addition to its queue.
 const TRAFFIC_RECORDINGS_MAX: usize = 8;
 
 impl TrafficRecordingControl for Server {
@@ -65,9 +65,9 @@ impl Drop for RecordingPermit {
     }
 }
 
-/// Reads the recording of a version in service, and ends the recording on drop. It does not keep
-/// the version alive. A draining version is not read, because the reaper must hold the only
-/// reference to it.
+/// Reads the recording of a version in service, and ends the recording on drop. Does not keep the
+/// version alive. A draining version is not read, because the reaper must hold the only reference
+/// to it.
 struct ModelRecording {
     registry: Arc<Registry>,
     model: Weak<ModelHandle>,

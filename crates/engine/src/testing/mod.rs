@@ -71,7 +71,7 @@ impl ServerSetup {
         }
     }
 
-    /// A server with these GPUs.
+    /// Gives the server these GPUs.
     pub(crate) fn gpus(mut self, gpus: &[i32]) -> Self {
         self.gpus = gpus.to_vec();
         self
@@ -169,7 +169,7 @@ pub(crate) fn load_version(backend: FakeBackend) -> Arc<LoadedModel> {
     loader.unwrap().load(&definition, &files, None).unwrap()
 }
 
-/// A server with these versions of one model.
+/// Starts a server with these versions of one model.
 pub(crate) fn serve(
     config_text: &str,
     backend: FakeBackend,

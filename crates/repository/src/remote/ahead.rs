@@ -1,4 +1,4 @@
-//! Early copies, which begin before any thread waits for them.
+//! Early copies: copies that begin before any thread waits for them.
 //!
 //! Few threads load models, but a store can serve many requests concurrently. The files of small
 //! models that are about to be loaded are therefore copied while the models wait for a thread.
@@ -21,32 +21,33 @@ pub(super) const BUCKET_AHEAD_BYTES_MAX: u64 = 256 << 20;
 
 /// A copy that can begin before a thread waits for it.
 pub(super) trait EarlyStart: fmt::Debug + Send + Sync {
-    /// Begins the copy if that is worthwhile and there is room for its bytes. Returns true if
+    /// Begins the copy if it is worthwhile and its bytes fit within the limit. Returns true if
     /// nothing is left to begin.
     fn begin_early(&self, reserve: &dyn Fn(u64) -> Option<Reservation>) -> bool;
 }
 
 /// The early copies of one repository. At most `BUCKET_AHEAD_BYTES_MAX` of their bytes are not yet
-/// awaited by a thread; further copies begin when there is room.
+/// awaited by a thread; more copies begin once bytes are released.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AheadQueue(Arc<Lock<AheadState>>);
 
 #[derive(Debug, Default)]
 struct AheadState {
-    /// The copies that wait for room. Models that are dropped before their turn are skipped.
+    /// The copies that wait for others to release bytes. Models that are dropped before their turn
+    /// are skipped.
     waiting: VecDeque<Weak<dyn EarlyStart>>,
     /// The bytes of early copies that no thread has taken over yet.
     byte_size: u64,
 }
 
 impl AheadQueue {
-    /// Copies a model's files early, as soon as there is room.
+    /// Copies a model's files early, as soon as they fit within the limit.
     pub(super) fn add(&self, copy: Weak<dyn EarlyStart>) {
         self.0.lock("queue a copy").waiting.push_back(copy);
         self.go_on();
     }
 
-    /// Begins as many copies as there is room for.
+    /// Begins as many copies as fit within the limit.
     pub(super) fn go_on(&self) {
         loop {
             let next = self.0.lock("take a copy from the queue").waiting.pop_front();
@@ -71,7 +72,7 @@ impl AheadQueue {
     }
 }
 
-/// The room reserved for one copy, released on drop.
+/// The bytes reserved for one copy, released on drop.
 #[derive(Debug)]
 pub(super) struct Reservation {
     queue: AheadQueue,

@@ -51,8 +51,8 @@ pub(super) struct CopySource<'a> {
 }
 
 impl ModelCopy {
-    /// Creates a new copy. It contains only the files that are unchanged since the previous copy,
-    /// as hard links.
+    /// Creates a new copy. At first, it contains only the files that are unchanged since the
+    /// previous copy, as hard links.
     pub(super) fn new(
         origin: &CopySource<'_>,
         listing: ModelListing,
@@ -103,7 +103,7 @@ impl ModelCopy {
         &self.directory.path
     }
 
-    /// The address of the model, which is the same for all its copies.
+    /// The address of the model. All of its copies have the same address.
     pub(crate) fn url(&self) -> &Path {
         &self.url
     }
@@ -144,8 +144,8 @@ impl ModelCopy {
         results.iter().find_map(|result| result.clone().err()).map_or(Ok(()), Err)
     }
 
-    /// Begins to copy the missing files, now or when earlier copies have made room.
-    /// [`ModelCopy::fetch`] reports failures.
+    /// Begins to copy the missing files, immediately or once earlier copies have released enough
+    /// bytes. [`ModelCopy::fetch`] reports failures.
     pub(crate) fn fetch_ahead(self: &Arc<Self>) {
         let copy: Arc<dyn EarlyStart> = self.clone();
         self.ahead.add(Arc::downgrade(&copy));
@@ -215,7 +215,7 @@ impl EarlyStart for ModelCopy {
     }
 }
 
-/// Checks that there is room for these files.
+/// Checks that the disk has enough space for these files.
 pub(super) fn check_space(
     store: &dyn RemoteStore,
     downloads: &[ObjectDownload],

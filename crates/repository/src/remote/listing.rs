@@ -1,7 +1,8 @@
 //! Assigns objects to models.
 //!
-//! A store has no directories: `m/1/model.onnx` is a name. Names become file paths here, so each is
-//! checked: a writer to the bucket must not be able to write elsewhere on this machine.
+//! A store has no directories: `m/1/model.onnx` is a name. Names become file paths here, so each
+//! name is checked. Otherwise, a client that can write to the bucket could write anywhere on this
+//! machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,7 +104,7 @@ fn folders_of(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').filter_map(|(end, _)| path.get(..end))
 }
 
-/// Refuses a path that leads out of the model's directory, or that no file can have.
+/// Refuses a path that leads out of the model's directory or is not a valid file path.
 fn check_path(path: &str) -> Result<(), String> {
     let refused = |reason: &str| {
         let shown = format_bounded(path.escape_debug(), BUCKET_PATH_BYTES_MAX);

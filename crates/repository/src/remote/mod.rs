@@ -62,8 +62,8 @@ pub struct RemoteRepository {
 /// The objects of a repository. Paths are relative to the repository, and folders are separated by
 /// `/`.
 pub trait RemoteStore: fmt::Debug + Send + Sync {
-    /// Lists the objects below a folder; an empty folder means all objects. Listing ends with an
-    /// error when there are more than `count_max`.
+    /// Lists the objects below a folder; an empty folder means all objects. Returns an error if
+    /// there are more than `count_max` objects.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ pub struct RemoteObject {
     pub state: ObjectVersion,
 }
 
-/// The properties that distinguish an object from a replacement.
+/// The properties that distinguish an object from a later replacement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectVersion {
     /// The size in bytes.
@@ -115,9 +115,9 @@ pub struct ObjectVersion {
 /// An object to copy to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectDownload {
-    /// The object. If it has been replaced since it was listed, nothing is copied.
+    /// The object to copy. If it has been replaced since it was listed, nothing is copied.
     pub object: RemoteObject,
-    /// The file, in an existing directory. An existing file is replaced.
+    /// The target file, in an existing directory. An existing file is replaced.
     pub file: PathBuf,
 }
 

@@ -17,8 +17,8 @@ use crate::temporary::TemporaryDirectories;
 
 /// The maximum number of objects in a model repository in a bucket.
 ///
-/// Each takes some 300 bytes while the repository is listed, 60 MB in total. A bucket with more
-/// objects also has other contents, and the repository's path should specify a folder.
+/// Each object takes some 300 bytes while the repository is listed, for a total of 60 MB. A bucket
+/// with more objects also has other contents, and the repository's path should specify a folder.
 const BUCKET_OBJECTS_MAX: usize = 200_000;
 
 /// The maximum number of times that a model is listed if its objects change while they are read.
@@ -38,7 +38,7 @@ pub(crate) struct RemoteRoot {
 #[derive(Clone, Debug, Default)]
 struct KnownModel {
     stamps: ObjectTimes,
-    /// The copy, which lives as long as a model that is loaded or about to be loaded uses it.
+    /// The copy. It lives as long as it is used by a model that is loaded or about to be loaded.
     copy: Weak<ModelCopy>,
 }
 
@@ -152,8 +152,8 @@ impl RemoteRoot {
         last
     }
 
-    /// Finds or creates the models' copies, and copies the files outside the versions. This happens
-    /// for all models at once, so that many small models don't wait for each other.
+    /// Finds or creates the models' copies, and copies the files outside the versions. All models
+    /// are handled at once, so that many small models don't wait for each other.
     fn prepare(
         &self,
         listings: BTreeMap<String, Result<ModelListing, String>>,

@@ -19,7 +19,7 @@ use crate::{LookupResult, ModelRepositories, ScanOptions, ScanResult, ScannedMod
 #[derive(Debug, Default)]
 struct Memory {
     objects: BTreeMap<String, (String, i64)>,
-    /// Objects that are written once between the listing and the copy.
+    /// Objects that are overwritten once, between the listing and the copy.
     written_meanwhile: BTreeMap<String, String>,
     /// The sizes that listings show for these objects.
     byte_sizes: BTreeMap<String, u64>,

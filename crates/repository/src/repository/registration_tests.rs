@@ -44,7 +44,7 @@ impl World {
         text.replace(&format!("{}/", self.scratch.path().display()), "")
     }
 
-    /// The version of a model: 0 if it doesn't exist, -1 if there are several.
+    /// The version of the model with this name: 0 if no such model exists, -1 if there are several.
     fn find(&self, name: &str) -> i64 {
         match self.repository.find(name, &ScanOptions::default()) {
             LookupResult::Missing => 0,

@@ -12,19 +12,18 @@ use std::time::Duration;
 
 use super::state::with_state;
 
-/// A thread's inline budget, in use. While it exists, the thread has no other budget, because the
+/// A thread's inline budget while it is in use. Meanwhile, the thread has no other budget: the
 /// executed work may lead to more work that could be executed inline, and so on.
 #[derive(Debug)]
 #[must_use = "what is left of the budget goes back to the thread when this is dropped"]
 pub struct InlineBudget {
     left: Duration,
-    /// Binds the value to its thread.
+    /// Keeps the value on its thread.
     here: PhantomData<*const ()>,
 }
 
 impl InlineBudget {
-    /// Takes the budget of this thread; `None` if nothing remains of it. The work may exceed the
-    /// budget.
+    /// Takes this thread's budget; `None` if the budget is used up. The work may exceed the budget.
     #[must_use]
     pub fn take() -> Option<Self> {
         let left = with_state(|state| std::mem::take(&mut state.inline_budget))?;
@@ -35,7 +34,7 @@ impl InlineBudget {
     /// results of `work` anyway, so it loses nothing by executing it. An I/O thread keeps its own
     /// budget.
     pub fn run_with_budget<R>(budget: Duration, work: impl FnOnce() -> R) -> R {
-        /// Takes the lent budget back when dropped.
+        /// A budget lent to the thread, which is taken back on drop.
         struct Loan(bool);
         impl Drop for Loan {
             fn drop(&mut self) {

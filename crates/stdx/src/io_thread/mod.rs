@@ -1,4 +1,4 @@
-//! State that a thread keeps about itself.
+//! Thread-local state about the current thread.
 //!
 //! An I/O thread runs an event loop: it polls tasks until none is ready, then waits for its
 //! sockets. Two decisions depend on the thread's position in that loop:
@@ -38,7 +38,7 @@ pub use self::wake_batch::WakeBatch;
 #[derive(Debug)]
 #[must_use = "the thread is an I/O thread until this is dropped"]
 pub struct IoThreadGuard {
-    /// Binds the value to its thread.
+    /// Keeps the value on its thread.
     here: PhantomData<*const ()>,
 }
 
@@ -74,7 +74,7 @@ impl IoThreadGuard {
 }
 
 impl Drop for IoThreadGuard {
-    /// Issues the deferred wake-ups; further ones are issued immediately.
+    /// Issues the deferred wake-ups. Later wake-ups are issued immediately.
     fn drop(&mut self) {
         let deferred = with_state(|state| {
             state.flusher = None;
@@ -89,7 +89,8 @@ impl Drop for IoThreadGuard {
 /// Runs foreign code, which may wait for any other thread. Deferred wake-ups are issued before it
 /// runs. While it runs, wake-ups are issued immediately, and the thread has no inline budget.
 ///
-/// A callback may wait for the reply to another request, whose thread must already be awake.
+/// A callback may wait for the reply to another request; the thread for that request must already
+/// be awake.
 pub fn run_foreign_code<R>(foreign: impl FnOnce() -> R) -> R {
     let _suspended = SuspendedIoThread::begin();
     foreign()

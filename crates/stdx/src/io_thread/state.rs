@@ -28,8 +28,8 @@ thread_local! {
     static STATE: RefCell<ThreadState> = RefCell::default();
 }
 
-/// Calls `change` with the state; returns `None` on a thread that is ending, whose state no longer
-/// exists. `change` must not call foreign code, which might get here again.
+/// Calls `change` with the state; returns `None` if the thread is ending and its state no longer
+/// exists. `change` must not call foreign code, which might call this function again.
 pub(super) fn with_state<R>(change: impl FnOnce(&mut ThreadState) -> R) -> Option<R> {
     STATE.try_with(|state| change(&mut state.borrow_mut())).ok()
 }

@@ -2,8 +2,7 @@
 //!
 //! Waking a thread costs a system call, and a thread that is woken early may take the core from the
 //! one that woke it, find one thing to do, and sleep again. A thread that does several things in a
-//! row therefore wakes other threads after the last one, each only once, however much work they
-//! get.
+//! row therefore wakes other threads only after the last one, and wakes each thread only once.
 //!
 //! A thread gathers wake-ups while a [`WakeBatch`] exists on it. An I/O thread always gathers them,
 //! and one of its own tasks issues them ([`IoThreadGuard::flush_wakes`](super::IoThreadGuard)).
@@ -54,7 +53,7 @@ impl ThreadState {
 #[derive(Debug)]
 #[must_use = "a wake batch ends when this is dropped"]
 pub struct WakeBatch {
-    /// Binds the value to its thread.
+    /// Keeps the value on its thread.
     here: PhantomData<*const ()>,
 }
 

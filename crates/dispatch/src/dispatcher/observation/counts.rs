@@ -10,7 +10,7 @@ use galatea_stdx::len64;
 
 use super::Observation;
 
-/// All reasons, in the order of the metrics.
+/// All failure reasons, in the order of the metrics.
 const FAIL_REASONS: [FailReason; 9] = [
     FailReason::QueueFull,
     FailReason::TimeoutExpired,
@@ -27,7 +27,7 @@ const FAIL_REASONS: [FailReason; 9] = [
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SchedulingCounts {
     closed: [u64; CloseReason::ALL.len()],
-    /// The number of requests in these batches.
+    /// The number of requests in the closed batches, by the same reason.
     closed_requests: [u64; CloseReason::ALL.len()],
     failed: [u64; FAIL_REASONS.len()],
 }
@@ -56,17 +56,17 @@ impl SchedulingCounts {
         count(&mut self.failed, FAIL_REASONS.iter().position(is_same), 1);
     }
 
-    /// The number of batches, by the reason for closing them.
+    /// The number of closed batches, by the reason for closing them.
     pub(crate) fn closed_batches(&self) -> CountsByReason {
         CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed).collect()
     }
 
-    /// The number of requests in those batches, by the same reason.
+    /// The number of requests in closed batches, by the reason for closing them.
     pub(crate) fn closed_requests(&self) -> CountsByReason {
         CloseReason::ALL.iter().map(|reason| reason.name()).zip(self.closed_requests).collect()
     }
 
-    /// The number of requests, by the reason why they were not executed.
+    /// The number of unexecuted requests, by the reason why they were not executed.
     pub(crate) fn unexecuted(&self) -> CountsByReason {
         FAIL_REASONS.iter().map(|reason| reason.name()).zip(self.failed).collect()
     }

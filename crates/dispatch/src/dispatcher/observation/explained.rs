@@ -18,8 +18,8 @@ use galatea_stdx::len64;
 use super::{ClosingBatch, Observation, View, WaitingRequests};
 
 /// The maximum number of a model's explained sequence requests whose waits are distinguished at a
-/// time. Each has its own reason to wait, so each scheduler step examines all of them. For any
-/// further requests, only the total is known.
+/// time. Each has its own reason to wait, so each scheduler step examines all of them. For
+/// additional requests, only the total wait is known.
 const EXPLAINED_IN_SEQUENCES_MAX: usize = 64;
 
 /// The waiting explained requests.
@@ -48,7 +48,7 @@ pub(in crate::dispatcher) enum Batching {
 }
 
 impl Batching {
-    /// The explanation's name for a wait in the scheduler.
+    /// The name that explanations use for a wait in the scheduler.
     pub(in crate::dispatcher) const fn wait(self, wait: RequestWaitReason) -> WaitReason {
         match wait {
             RequestWaitReason::Lane => WaitReason::Instance,

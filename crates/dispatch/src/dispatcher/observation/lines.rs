@@ -1,4 +1,4 @@
-//! Recorded traffic as lines of a traffic file.
+//! Converts recorded traffic to lines of a traffic file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use galatea_traffic::{RecordedExecution, RecordedRequest, RequestExecution, Traf
 
 use super::recorder::{EndKind, EndedRequest, Execution, TakenRecords};
 
-/// The approximate length of a line.
+/// The approximate length of a line, in bytes.
 const USUAL_BYTES: usize = 192;
 
 /// The traffic recorded since the last read.

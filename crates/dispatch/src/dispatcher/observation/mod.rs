@@ -54,7 +54,7 @@ pub(super) enum Observation<'a> {
     Failed(RequestKey, FailReason),
     /// An instance has executed its batch.
     Freed(InstanceId),
-    /// The scheduler made a step: from now on requests wait for these reasons.
+    /// The scheduler has made a step. From now on, requests wait for these reasons.
     Stepped(WaitingRequests<'a>),
     /// The scheduler broke, and its requests are dropped.
     Dropped,
@@ -76,7 +76,7 @@ pub(super) struct ClosingBatch<'a> {
     pub(super) entries: &'a [BatchEntry],
     pub(super) rows: u32,
     pub(super) reason: CloseReason,
-    /// The number of requests that stay in the queue.
+    /// The number of requests that remain in the queue.
     pub(super) left: u64,
     /// True if this is the first batch of its instance, if a view needs to know.
     pub(super) is_first: bool,
@@ -110,11 +110,11 @@ pub(super) struct Views {
 
 /// A view that is not always present.
 pub(super) trait View: Any + Debug + Send {
-    /// Passes an event to the view.
+    /// Processes an event.
     fn observe(&mut self, now: Time, observation: &Observation<'_>);
 
-    /// Returns true if the view no longer has a purpose. Checked after each event; such a view is
-    /// dropped.
+    /// Returns true if the view is no longer needed. This is checked after each event, and the view
+    /// is then dropped.
     fn has_ended(&self) -> bool {
         false
     }

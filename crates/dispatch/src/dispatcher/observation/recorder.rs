@@ -18,7 +18,7 @@ use super::{ClosingBatch, Observation, QueuedRequest, View};
 
 /// The maximum number of requests kept for the recording client. The same limit applies to
 /// executions, and to waiting requests that will be recorded. Records are sent ten times a second,
-/// so this limit allows 300,000 requests per second; any more are counted as lost.
+/// so this limit allows 300,000 requests per second. Requests beyond the limit are counted as lost.
 const TRAFFIC_REQUESTS_MAX: usize = 32_768;
 /// The maximum number of recorded variable dimensions per request.
 const TRAFFIC_DIMS_MAX: usize = 16;
@@ -26,7 +26,7 @@ const TRAFFIC_DIMS_MAX: usize = 16;
 /// The variable dimensions of a model's inputs, by input name.
 pub(crate) type VariableDims = Arc<[(String, Vec<usize>)]>;
 
-/// Records as long as a client keeps reading.
+/// Records requests and executions for as long as a client keeps reading.
 #[derive(Debug)]
 pub(in crate::dispatcher) struct Recorder {
     begin: Time,

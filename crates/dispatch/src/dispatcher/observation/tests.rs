@@ -1,4 +1,4 @@
-//! Views of a few events, as text. Times are in microseconds.
+//! Tests that show views of a few events as text. Times are in microseconds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

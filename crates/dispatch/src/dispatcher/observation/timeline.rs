@@ -18,7 +18,7 @@ use super::{ClosingBatch, Observation, View};
 /// second.
 const WATCHED_EXECUTIONS_MAX: usize = 1024;
 
-/// The period within which executions are shown as one: a screen shows seconds with a thousand
+/// The period within which executions are shown as one. A screen shows a few seconds in a thousand
 /// columns.
 const RESOLUTION_NS: u64 = 2_000_000;
 
@@ -105,8 +105,8 @@ impl Timeline {
         }
     }
 
-    /// Takes the executions that have ended, and also reports those in progress. Times are relative
-    /// to `start`.
+    /// Takes the executions that have ended, and reports those in progress. Times are relative to
+    /// `start`.
     pub(in crate::dispatcher) fn take(
         &mut self,
         start: Instant,

@@ -5,7 +5,7 @@ use galatea_policy::{CloseReason, RequestKey, Time};
 
 use super::Observation;
 
-/// The sums since loading, and the current reason for waiting, set by the last step.
+/// The wait times since loading, and the current reason for waiting, which the last step set.
 #[derive(Clone, Debug)]
 pub(super) struct TotalWaits {
     sums: QueueWaitTotals,
@@ -44,7 +44,7 @@ impl TotalWaits {
         }
     }
 
-    /// The sums up to `now`.
+    /// The wait times up to `now`.
     pub(super) fn until(&self, now: Time) -> WaitTimes {
         let mut until_now = self.clone();
         until_now.pass(now);

@@ -33,13 +33,13 @@ fn named(name: &str) -> Option<ReportWriter> {
     REPORTS.into_iter().find(|(known, _)| *known == name).map(|(_, write)| write)
 }
 
-/// The version that a report is about, with the facts that its dispatcher doesn't know.
+/// The version that a report describes, with the facts that its dispatcher doesn't know.
 pub(crate) struct ReportSubject<'a> {
     pub(crate) name: &'a str,
     pub(crate) version: i64,
     /// The statistics of executed requests.
     pub(crate) executed: InferenceStatistics,
-    /// Names the main cause of request latency; if `None`, no report does.
+    /// Determines the main cause of request latency; if `None`, reports omit the cause.
     pub(crate) main_cause_text: Option<LatencyCauseFinder>,
 }
 

@@ -163,8 +163,8 @@ fn the_next_request_takes_over_parked_batches() {
     assert_eq!(second, [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
-/// A late release makes a batch possible while the only executing thread is busy with another
-/// instance.
+/// Covers a late release that makes a batch possible while the only executing thread is busy with
+/// another instance.
 #[test]
 fn a_thread_takes_over_batches_that_became_possible_while_it_executed() {
     let (kept, others) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));

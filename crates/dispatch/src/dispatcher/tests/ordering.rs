@@ -1,4 +1,4 @@
-//! Replies in request order, with instances that finish in any order.
+//! Tests of replies in request order, with instances that finish in any order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,7 +17,7 @@ use crate::testing::sequences::{
 };
 use crate::testing::{LONG, ServerSetup};
 
-/// A model whose instances execute one request at a time.
+/// The configuration of a model whose instances execute one request at a time.
 fn dynamic(more: &str) -> String {
     format!(
         "name: \"seq\" backend: \"fake\" max_batch_size: 1 {TWO_INSTANCES}

@@ -1,4 +1,4 @@
-//! Capacities and limits.
+//! Tests of capacities and limits.
 
 use std::sync::{Arc, Mutex, Weak};
 

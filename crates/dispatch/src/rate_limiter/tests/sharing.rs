@@ -1,4 +1,4 @@
-//! Models that share a resource, with a backend controlled by the test.
+//! Tests of models that share a resource, with a backend controlled by the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, mpsc};

@@ -1,4 +1,4 @@
-//! Tests of measurements beyond the statistics.
+//! Tests of measurements that the statistics don't include.
 
 use galatea_backend::ExecutionPolicy::Blocking;
 use galatea_control::ModelMeasurements;

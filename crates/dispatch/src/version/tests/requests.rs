@@ -1,4 +1,4 @@
-//! Requests to a loaded version and their replies.
+//! Tests of requests to a loaded version and their replies.
 
 use std::sync::{Arc, Mutex};
 

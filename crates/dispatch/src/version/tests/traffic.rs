@@ -1,4 +1,4 @@
-//! Records for a client that reads traffic.
+//! Tests of the records for a client that reads traffic.
 
 use std::time::Instant;
 

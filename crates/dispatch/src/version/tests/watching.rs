@@ -1,4 +1,4 @@
-//! Records for watchers, and their times.
+//! Tests of the records for watchers, and of their times.
 
 use std::time::Instant;
 

@@ -22,7 +22,7 @@ pub(in crate::manager) enum UnusedModels {
     Remove,
 }
 
-/// The ids, by name, of the models that a model needs.
+/// Returns the ids of the models that a model needs, keyed by name.
 fn resolve_dependencies(
     model: &DefinedModel,
     names: Option<&ModelIdsByName>,
@@ -36,8 +36,8 @@ fn resolve_dependencies(
 }
 
 impl Plan {
-    /// The names of the models that a model needs, provided that defining and loading it again
-    /// would change nothing.
+    /// Returns the names of the models that a model needs, provided that defining and loading the
+    /// model again would change nothing.
     pub(in crate::manager) fn current_dependencies(
         &self,
         id: &str,
@@ -58,7 +58,7 @@ impl Plan {
     }
 
     /// Makes all candidates desired, unless the plan has changed since one was looked up. In that
-    /// case none becomes desired, and the candidates are returned.
+    /// case, no candidate becomes desired, and the candidates are returned.
     pub(in crate::manager) fn set_desired(
         &mut self,
         candidates: Vec<CandidateModel>,
@@ -85,7 +85,8 @@ impl Plan {
         }
     }
 
-    /// Makes dependencies desired first, so that they are never reported as missing.
+    /// Makes dependencies desired before the models that need them, so that they are never reported
+    /// as missing.
     fn insert_dependencies_first(
         &mut self,
         mut candidates: Vec<CandidateModel>,
@@ -224,8 +225,8 @@ impl Plan {
         removed
     }
 
-    /// All models whose names these models use, directly or indirectly. An order loads all of them,
-    /// because names can only be resolved after that.
+    /// Returns all models whose names these models use, directly or indirectly. An order loads all
+    /// of them, because names can be resolved only afterwards.
     fn namesakes_of_dependencies(&self, ids: &[ModelId]) -> Vec<ModelId> {
         let Some(names) = &self.names else { return Vec::new() };
         let mut found: Vec<ModelId> = Vec::new();

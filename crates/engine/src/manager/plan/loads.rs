@@ -53,7 +53,7 @@ impl ActiveLoad {
         Effect::Commit { order, lease, changes }
     }
 
-    /// A description for clients, in Triton's words. `ready` lists the versions in service.
+    /// Describes the failures to clients, in Triton's words. `ready` lists the versions in service.
     fn describe(&self, ready: &[i64]) -> String {
         let describe = |failure: &LoadFailure| {
             let LoadFailure { version, status, .. } = failure;
@@ -303,8 +303,8 @@ impl Plan {
         self.forget_failure(id, step);
     }
 
-    /// The outcome of an abandoned load: its failures or, if it has none, the fact that the model
-    /// is no longer desired.
+    /// Returns the outcome of an abandoned load: its failures, or if it has none, the note that the
+    /// model is no longer desired.
     fn outcome_of(&self, active: &ActiveLoad) -> LoadOutcome {
         if let Some((outcome, _)) = &active.refusal {
             return *outcome;

@@ -39,11 +39,11 @@ use crate::agent_lease::AgentLease;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum OrderPhase {
     Begun,
-    /// The models that the order loads are now desired.
+    /// The models that the order loads have become desired.
     Loads,
 }
 
-/// The state guarded by the manager's lock. Models are identified here by their ids.
+/// The state guarded by the manager's lock. It identifies models by their ids.
 pub(super) struct Plan {
     mode: ControlMode,
     lifecycle: LifecyclePlanner,
@@ -67,7 +67,7 @@ struct PlannedModel {
     /// The model that should serve. The revision changes with the model, and with the models that
     /// it needs.
     desired: Option<(ModelRevision, Arc<DefinedModel>)>,
-    /// The ids of the models that it needs, keyed by the names that it uses for them.
+    /// The ids of the models that the model needs, keyed by the names that it uses for them.
     dependencies: BTreeMap<String, ModelId>,
     serving: Option<Arc<DefinedModel>>,
     /// The failures of the last load.
@@ -108,7 +108,7 @@ impl Plan {
     }
 }
 
-/// Steps of the lifecycle.
+/// The steps of the lifecycle.
 impl Plan {
     fn step_lifecycle(&mut self, event: LifecycleEvent, step: &mut StepEffects) {
         let mut actions = Vec::new();
@@ -139,8 +139,7 @@ impl Plan {
         step.effects.push(Effect::AnnounceUnload(id));
     }
 
-    /// Forgets models that have nothing left, and definitions that no longer serve and may own
-    /// files.
+    /// Forgets models without remaining state, and unused definitions that may own files.
     fn forget_absent_models(&mut self) {
         let lifecycle = &self.lifecycle;
         self.models.retain(|id, planned| {
@@ -175,7 +174,7 @@ impl Plan {
         self.lifecycle.desired().any(|desired| **desired == *id)
     }
 
-    /// Returns true if a revision of the model serves.
+    /// Returns true if a revision of the model is serving.
     #[cfg(test)]
     pub(super) fn is_serving(&self, id: &str) -> bool {
         self.lifecycle.serving_revision(id).is_some()
@@ -221,7 +220,7 @@ impl Plan {
         self.effects.is_empty() && self.lifecycle.is_settled()
     }
 
-    /// The reason why a model, or its desired revision, does not serve.
+    /// The reason why a model, or its desired revision, is not serving.
     pub(super) fn error(&self, id: &str) -> Option<&str> {
         self.models.get(id)?.error.as_deref()
     }
@@ -236,7 +235,7 @@ impl Plan {
         self.models.values().flat_map(|planned| planned.failures.clone()).collect()
     }
 
-    /// The leases of repository agents whose models have not been loaded yet.
+    /// Takes the leases of repository agents whose models have not been loaded yet.
     pub(super) fn take_unclaimed_leases(&self) -> Vec<Arc<AgentLease>> {
         let desired = self.models.values().filter_map(|planned| planned.desired.as_ref());
         desired.filter_map(|(_, model)| model.agents.take_unclaimed()).collect()

@@ -1,4 +1,4 @@
-//! The reasons why a model does not serve, in Triton's words.
+//! The reasons why a model is not serving, in Triton's words.
 
 use std::collections::BTreeSet;
 

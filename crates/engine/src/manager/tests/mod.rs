@@ -73,7 +73,7 @@ impl Gate {
     }
 }
 
-/// Waits until a condition holds.
+/// Waits until `condition` returns true.
 #[track_caller]
 fn until(condition: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + LONG;
@@ -260,7 +260,7 @@ impl Instance for TagInstance {
     }
 }
 
-/// Has the model `m` complete a request.
+/// Lets the model `m` complete a request.
 fn forward(models: &dyn ComposingModels, pending: PendingRequest) {
     let inputs = pending.request().inputs.clone();
     let asked = InferenceRequest { model_name: "m".into(), inputs, ..InferenceRequest::default() };
@@ -321,7 +321,7 @@ impl ModelFiles for TestFiles {
     }
 }
 
-/// A model in the catalog.
+/// A model in the fake catalog.
 #[derive(Clone)]
 struct CatalogEntry {
     text: String,
@@ -520,7 +520,7 @@ impl World {
         self.server.unload_model(name, false).unwrap();
     }
 
-    /// The version and tag in the response.
+    /// Returns the version and tag in the response.
     fn ask(&self, name: &str, version: Option<i64>) -> Result<(i64, String), Status> {
         let asked = InferenceRequest {
             model_name: name.into(),
@@ -575,7 +575,7 @@ fn config(tag: &str, instances: u32) -> String {
     )
 }
 
-/// An ensemble with this model as its only step.
+/// The configuration of an ensemble with this model as its only step.
 fn ensemble_of(model: &str) -> String {
     format!(
         r#"platform: "ensemble" max_batch_size: 8

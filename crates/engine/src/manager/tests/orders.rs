@@ -1,4 +1,4 @@
-//! Orders and polls that arrive while others are in progress.
+//! Orders and polls that arrive while other orders or polls are in progress.
 
 use super::agents::{take_notices, with_agents};
 use super::*;

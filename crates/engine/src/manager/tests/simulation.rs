@@ -1,4 +1,4 @@
-//! The plan under random orders, results and interleavings.
+//! Simulation of the plan under random orders, results and interleavings.
 //!
 //! A single thread steps the plan and performs its effects with the real worker, but in any order.
 //! Meanwhile, orders to load, unload and poll arrive, and loads fail. After each step the registry

@@ -1,4 +1,4 @@
-//! A server's state as its watchers see it.
+//! Tests of a server's state as watchers see it.
 
 use galatea_backend::ExecutionPolicy::Inline;
 use galatea_control::{ActivityMonitor, BatchCloseReasons};

@@ -1,5 +1,5 @@
-//! Many concurrent clients that make every kind of mistake: every sum is correct, and no state is
-//! left behind.
+//! Tests with many concurrent clients that make every kind of mistake. Every sum must be correct,
+//! and no state may be left behind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};

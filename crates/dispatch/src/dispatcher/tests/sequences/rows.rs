@@ -1,4 +1,4 @@
-//! The rows of a batch: slots, controls and padding.
+//! Tests of a batch's rows: slots, controls and padding.
 
 use galatea_backend::ExecutionPolicy;
 use galatea_infer::CorrelationId;
