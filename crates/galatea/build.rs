@@ -1,5 +1,5 @@
-//! Exports the program's functions, so that backend libraries can find them, and records the commit
-//! from which the program is built.
+//! Exports the program's functions so that backend libraries can find them, and records the commit
+//! that the program is built from.
 
 use std::path::Path;
 use std::process::Command;

@@ -109,7 +109,7 @@ impl TypedContents {
     /// Returns the tensor's bytes, provided that the only non-empty list is the one for its
     /// datatype.
     ///
-    /// `datatype` is `None` if the client names a datatype that doesn't exist, which fits no list.
+    /// `datatype` is `None` if the client specifies an unknown datatype, which matches no list.
     ///
     /// As in Triton, 8-bit and 16-bit integers are the low bytes of their 32-bit elements, and the
     /// other bytes are not checked. `FP16` and `BF16` have no list.
@@ -199,8 +199,8 @@ fn narrow(data: Vec<u8>, datatype: DataType) -> Vec<u8> {
     }
 }
 
-/// Appends the numbers of a repeated field. Memory for them is reserved once: a number may take one
-/// byte on the wire but eight here, and growing the list would double that.
+/// Appends the numbers of a repeated field. Memory for the numbers is reserved once: a number may
+/// take one byte on the wire but eight in memory, and growing the list would double that.
 fn push_varints<const SIZE: usize>(
     into: &mut Vec<u8>,
     value: WireValue<'_>,

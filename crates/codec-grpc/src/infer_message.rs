@@ -39,7 +39,7 @@ pub struct InferRequestMessage<'a> {
     pub(super) raw: SmallVec<[&'a [u8]; 4]>,
 }
 
-/// Parameters by name. The last of several with the same name counts.
+/// Parameters by name. If a name is repeated, the last parameter counts.
 pub(super) type Parameters<'a> = BTreeMap<&'a str, WireParameter<'a>>;
 
 /// The value of an `InferParameter`.
@@ -85,8 +85,8 @@ impl<'a> InferRequestMessage<'a> {
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`InferRequestMessage::parse`], or `Exhausted` if there is no
-    /// memory for the tensors.
+    /// Returns the same errors as [`InferRequestMessage::parse`], or `Exhausted` if the memory
+    /// limit leaves no room for the tensors.
     pub fn parse_charged(
         body: &'a Bytes,
         account: Option<&Arc<MemoryAccount>>,

@@ -8,7 +8,7 @@ use message::log_settings_request::setting_value::ParameterChoice;
 use message::log_settings_response as response;
 use response::setting_value::ParameterChoice as ResponseChoice;
 
-/// Returns the changes that a request asks for. As in Triton, settings that don't exist are
+/// Returns the changes that a request specifies. As in Triton, settings that don't exist are
 /// ignored.
 #[must_use]
 pub fn parse_log_update(request: &message::LogSettingsRequest) -> LogSettingsUpdate {

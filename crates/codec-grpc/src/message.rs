@@ -1,4 +1,4 @@
-//! Outgoing messages. Each has a length prefix followed by chunks that are never joined.
+//! Outgoing messages. Each consists of a length prefix followed by chunks that are never joined.
 
 use std::io::IoSlice;
 
@@ -119,7 +119,7 @@ impl Buf for MessageChunks {
 ///
 /// # Errors
 ///
-/// `InvalidArgument` if it exceeds gRPC's size limit.
+/// `InvalidArgument` if the message exceeds gRPC's size limit.
 pub fn frame_message(message: &impl Message) -> Result<MessageChunks, Status> {
     let length = message.encoded_len();
     check_length(length)?;

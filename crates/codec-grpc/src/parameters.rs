@@ -7,7 +7,7 @@ use galatea_codec::regions::SharedMemoryRange;
 
 use super::infer_message::{EMPTY_FINAL_RESPONSE, Parameters, WireParameter};
 
-/// Sets the request's fields from the parameters with a meaning to the server, and keeps the other
+/// Sets the request's fields from the parameters that the server interprets, and keeps the other
 /// parameters for the backend.
 pub(super) fn apply(
     request: &mut InferenceRequest,

@@ -19,7 +19,7 @@ pub enum GrpcCode {
     NotFound,
     /// The item to be created already exists.
     AlreadyExists,
-    /// A message is longer than the receiver accepts, or there is no memory for it.
+    /// A message is longer than the receiver accepts, or the memory limit leaves no room for it.
     ResourceExhausted,
     /// The server does not implement the method or operation.
     Unimplemented,

@@ -1,6 +1,6 @@
 //! Encodes stream responses as `ModelStreamInferResponse` messages.
 //!
-//! Each message names its request. All messages except refusals have the parameter
+//! Each message names its request. All messages except refusals contain the parameter
 //! `triton_final_response`, which tells the client whether this is the request's last response.
 
 use galatea_infer::{InferenceResponse, Status};

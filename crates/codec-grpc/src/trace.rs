@@ -8,7 +8,7 @@ use message::trace_setting_response::SettingValue;
 
 use galatea_codec::trace_fields;
 
-/// Returns the change that a request asks for, or `None` if it only asks for the settings.
+/// Returns the change that a request specifies, or `None` if it only requests the settings.
 ///
 /// # Errors
 ///

@@ -1,8 +1,7 @@
 //! Requests to load model archives, in the form that SageMaker sends, and lists of loaded archives.
 //!
-//! A client names the directory of an archive. Only the locations in which SageMaker puts archives
-//! are accepted, and only by the syntax of their paths: a path that isn't accepted is never looked
-//! up.
+//! A client names the directory of an archive. Only the locations where SageMaker places archives
+//! are accepted. The path alone decides, so a path that isn't accepted is never looked up.
 
 use std::fmt;
 
@@ -15,7 +14,7 @@ use super::repository::read_object;
 /// A request to load an archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SageMakerLoadRequest {
-    /// The name by which SageMaker knows the model.
+    /// The name that SageMaker uses for the model.
     pub model_name: String,
     /// The directory of the archive.
     pub url: String,
@@ -54,7 +53,7 @@ fn text(reader: &mut JsonReader<'_>) -> Result<Result<String, Status>, Status> {
     Ok(Ok(reader.text()?.into_owned()))
 }
 
-/// The folder in which SageMaker puts archives, each in a separate folder.
+/// The folder that contains SageMaker's archives, each in a separate folder.
 const ARCHIVES: &str = "/opt/ml/models/";
 
 /// The directory of an archive: `/opt/ml/models/HASH/model`, or a directory inside it.
@@ -62,7 +61,7 @@ const ARCHIVES: &str = "/opt/ml/models/";
 pub struct SageMakerModelPath {
     /// The directory.
     pub directory: String,
-    /// `/opt/ml/models/HASH`.
+    /// The parent directory, `/opt/ml/models/HASH`.
     pub parent: String,
 }
 
@@ -117,9 +116,9 @@ fn normalized(url: &str) -> Option<String> {
 /// The reason why a directory isn't accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SageMakerUrlError {
-    /// It belongs to the system. The client receives no message.
+    /// The directory belongs to the system. The client receives no message.
     System,
-    /// It isn't a location of archives.
+    /// The directory isn't a location of archives.
     Form(String),
 }
 
@@ -145,7 +144,7 @@ impl fmt::Display for SageMakerUrlError {
 
 impl std::error::Error for SageMakerUrlError {}
 
-/// Returns the beginning of a text, as much as error messages quote.
+/// Returns the part of a text that error messages quote.
 fn shown(text: &str) -> &str {
     let mut end = text.len().min(MessageLimits::NAME_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -157,7 +156,7 @@ fn shown(text: &str) -> &str {
 /// An archive in the list.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct SageMakerModelEntry<'a> {
-    /// The name by which SageMaker knows the model.
+    /// The name that SageMaker uses for the model.
     pub name: &'a str,
     /// The repository from which it was loaded.
     pub url: &'a str,

@@ -1,6 +1,6 @@
 //! Decodes base64 text in JSON.
 
-/// Returns the value of a character in the standard alphabet.
+/// Returns the value of a character of the standard alphabet.
 const fn value(character: u8) -> Option<u8> {
     match character {
         b'A'..=b'Z' => Some(character.wrapping_sub(b'A')),

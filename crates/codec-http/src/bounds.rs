@@ -16,7 +16,7 @@ pub struct DecodeContext<'a> {
     pub limits: &'a MessageLimits,
     /// The account of the connection.
     pub account: &'a Arc<MemoryAccount>,
-    /// The regions that tensors may be in.
+    /// The regions that may contain tensors.
     pub regions: RequestShmRegions<'a>,
 }
 

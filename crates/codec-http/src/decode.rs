@@ -14,7 +14,7 @@ use super::json::{JsonReader, JsonType, depth_exceeded};
 use super::output::{OutputFormat, OutputFormatMap, RequestedOutputs, read_outputs};
 use super::parameters::{RequestParameters, read_parameters};
 
-/// The model that a request's path names.
+/// The model named in a request's path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetModel {
     /// The model's name.
@@ -31,9 +31,9 @@ pub struct TargetModel {
 ///
 /// # Errors
 ///
-/// Usually `InvalidArgument`. `Exhausted` if there is no memory for the tensors. `Internal`, as in
-/// Triton, if elements of JSON `data` don't fit the datatype or the shape. For tensors in regions,
-/// also `NotFound` and `Unsupported`.
+/// Usually `InvalidArgument`. `Exhausted` if the memory limit leaves no room for the tensors.
+/// `Internal`, as in Triton, if elements of JSON `data` don't fit the datatype or the shape. For
+/// tensors in regions, also `NotFound` and `Unsupported`.
 pub fn decode_infer(
     body: &Bytes,
     header_length: usize,
@@ -164,7 +164,7 @@ fn check_members(json: &[u8], inputs_seen: usize) -> Result<(), Status> {
     check_inputs(&mut inputs.ok_or_else(|| fields::missing("inputs"))?, inputs_seen)
 }
 
-/// The members read so far. The first of several with the same name counts.
+/// The members read so far. If several have the same name, the first one counts.
 #[derive(Default)]
 struct SeenMembers {
     id: bool,

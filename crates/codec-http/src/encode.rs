@@ -32,9 +32,9 @@ pub struct EncodedResponse {
 ///
 /// # Errors
 ///
-/// `Exhausted` if there is no memory for the response; `InvalidArgument` if the type of an output
-/// has no JSON form or no classes but the request selected them; `Internal` if an output's bytes
-/// don't fit its shape.
+/// `Exhausted` if the memory limit leaves no room for the response; `InvalidArgument` if the type
+/// of an output has no JSON form or no classes but the request selected them; `Internal` if an
+/// output's bytes don't fit its shape.
 pub fn encode_infer_response(
     response: &InferenceResponse,
     encoding: &OutputFormatMap,

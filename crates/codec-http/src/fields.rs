@@ -98,7 +98,7 @@ fn optional_unsigned(reader: &mut JsonReader<'_>) -> Result<Option<u64>, Status>
     })
 }
 
-/// Checks that an array follows.
+/// Checks that the next value is an array.
 pub(super) fn array(reader: &mut JsonReader<'_>, field: &str) -> Result<(), Status> {
     match reader.value_type()? {
         JsonType::Array => Ok(()),

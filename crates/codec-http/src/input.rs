@@ -44,7 +44,8 @@ impl<'a> BinaryTensorReader<'a> {
         Ok(bytes)
     }
 
-    /// The number of inputs that were examined. It is unknown whether later inputs have errors.
+    /// The number of inputs that were examined. Later inputs may have errors that are not known
+    /// yet.
     pub(super) fn inputs_seen(&self) -> usize {
         self.inputs.map_or(usize::MAX, |read| read.saturating_add(1))
     }
@@ -104,9 +105,9 @@ struct PartialInput<'a> {
 struct CheckedShape(Result<Shape, Status>);
 
 enum PartialData<'a> {
-    /// The elements, read immediately because type and shape were known.
+    /// The elements, which were read immediately because the type and shape were known.
     Elements(ChargedVec),
-    /// The position of the array, which is read once type and shape are known.
+    /// The position of the array, which is read once the type and shape are known.
     Unread(JsonReader<'a>),
 }
 

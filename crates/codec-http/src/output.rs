@@ -14,11 +14,11 @@ use galatea_codec::regions::{OutputPostprocessing, SharedMemoryAccess, SharedMem
 /// The form in which the elements of an output are sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
-    /// As a JSON array.
+    /// The elements are a JSON array.
     Json,
-    /// As bytes after the JSON.
+    /// The elements are bytes after the JSON.
     Binary,
-    /// Not sent, because it is in a region of the client's memory.
+    /// The elements are not sent, because they are in a region of the client's memory.
     Region,
 }
 

@@ -9,8 +9,8 @@ use super::bounds::DecodeContext;
 use super::decode::TargetModel;
 use super::output::{OutputFormat, OutputFormatMap};
 
-/// The name of a raw request's input before it gets its name from the model's configuration. As in
-/// Triton, errors about the number of its bytes contain this name.
+/// The provisional name of a raw request's input, until the name from the model's configuration is
+/// known. As in Triton, errors about the input's byte size contain this name.
 const RAW_INPUT: &str = "raw_input";
 
 /// Decodes a raw request. `body` is the only input of the model with this configuration, with batch

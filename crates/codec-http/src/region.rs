@@ -6,8 +6,8 @@ use super::fields;
 use super::json::JsonReader;
 use galatea_codec::regions::SharedMemoryRange;
 
-/// The parameters of a tensor in a region, or their errors. Among several errors in a request, the
-/// first in Triton's order is reported, so these are kept until then.
+/// The parameters of a tensor in a region, or their errors. If a request contains several errors,
+/// the first in Triton's order is reported, so these errors are kept until then.
 #[derive(Default)]
 pub(super) struct RegionParameters {
     region: Option<Result<String, Status>>,
@@ -16,7 +16,7 @@ pub(super) struct RegionParameters {
 }
 
 impl RegionParameters {
-    /// Reads a parameter if it is one of these. Returns true if it is.
+    /// Reads a parameter if it is a region parameter. Returns true if it is.
     pub(super) fn read(
         &mut self,
         name: &[u8],

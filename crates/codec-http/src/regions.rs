@@ -20,7 +20,7 @@ pub struct SystemShmRegisterRequest {
     pub byte_size: u64,
 }
 
-/// A member, or its error. Among several errors, the first in Triton's order is reported.
+/// A member, or its error. If there are several errors, the first in Triton's order is reported.
 type Member<T> = Option<Result<T, Status>>;
 
 impl SystemShmRegisterRequest {
@@ -56,7 +56,7 @@ impl SystemShmRegisterRequest {
 /// A request to register a region in GPU memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CudaShmRegisterRequest {
-    /// The handle that the driver gave the client.
+    /// The handle that the client obtained from the driver.
     pub raw_handle: Vec<u8>,
     /// The number of the GPU.
     pub device_id: u64,

@@ -148,8 +148,8 @@ pub(super) fn read_object<'a>(
     reader.end()
 }
 
-/// Calls `parameter` for each member of the body's `parameters`. They must be an object: a request
-/// is not executed without its parameters.
+/// Calls `parameter` for each member of the body's `parameters`. `parameters` must be an object,
+/// because a request is not executed without its parameters.
 fn read_parameters<'a>(
     body: &'a [u8],
     limits: &MessageLimits,

@@ -14,7 +14,8 @@ pub struct ChargedVec {
 }
 
 impl ChargedVec {
-    /// Makes room for this many bytes in total, or for twice the current number.
+    /// Makes room for this many bytes in total or for twice the current number of bytes, whichever
+    /// is larger.
     pub fn reserve(
         &mut self,
         length: usize,

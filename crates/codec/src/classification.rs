@@ -1,8 +1,9 @@
 //! The classification extension: replaces an output by its largest elements.
 //!
 //! A client requests N classes of an output and receives N strings instead, the largest value
-//! first. A string is `value:index`, or `value:index:label` if the class has a label. The response
-//! changes only after the model has replied; code behind the doors never sees the change.
+//! first. A string is `value:index`, or `value:index:label` if the class has a label. The door
+//! changes the response after the model has replied, so code behind the doors never sees the
+//! change.
 
 mod cpp_sort;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 pub struct Classification {
     /// The number of requested classes for each output.
     counts: BTreeMap<String, u32>,
-    /// The cell that the model version that serves the request sets.
+    /// A cell that is set by the model version that serves the request.
     model: ClassificationInfoOnce,
 }
 
@@ -123,7 +124,8 @@ fn too_large() -> Status {
     Status::invalid_argument("classification output tensor too large")
 }
 
-/// Appends the `few` largest of every `all` elements.
+/// Appends the largest elements of every item. The arguments are the data, the number of elements
+/// per item, the requested number of classes, and the classes to append to.
 type RankFn = fn(&[u8], usize, usize, &mut ClassTexts<'_>) -> Result<(), Status>;
 
 fn ranking(datatype: DataType) -> Result<RankFn, Status> {
@@ -178,11 +180,11 @@ fn rank<const SIZE: usize, T: Rankable>(
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Ranking {
     OfValues,
-    /// Some values are equal or NaN, so Triton's C++ library decides.
+    /// Some values are equal or NaN, so the sort of Triton's C++ library decides.
     OfLibrary,
 }
 
-/// Sorts the `count` largest elements and removes the others, unless the library decides.
+/// Sorts the `count` largest elements and removes the others, unless the library's sort decides.
 fn keep_largest<T: Rankable>(ranked: &mut Vec<(T, usize)>, count: usize) -> Ranking {
     if ranked.iter().any(|(value, _)| value.partial_cmp(value).is_none()) {
         return Ranking::OfLibrary;

@@ -3,7 +3,7 @@
 use galatea_infer::{Parameter, ParameterValue, Status};
 use regex_lite::{Regex, RegexBuilder};
 
-/// Parameters that have a meaning to the server and that no header may set.
+/// Parameters that the server interprets itself, so no header may set them.
 const RESERVED: [&str; 7] = [
     "sequence_id",
     "sequence_start",

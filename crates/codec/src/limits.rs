@@ -2,7 +2,7 @@
 
 use galatea_infer::Status;
 
-/// The limits on the contents of a message. Flags change those that are fields.
+/// The limits on the contents of a message. Flags change the limits that are fields.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct MessageLimits {
     /// The maximum length of a body, and of a tensor decoded from a body, in bytes. It also limits
@@ -17,7 +17,7 @@ impl MessageLimits {
     pub const JSON_DEPTH_MAX: usize = 100;
     /// The maximum number of inputs in a request, and of requested outputs.
     ///
-    /// Triton has no such limit. This one is far above the interface of any model, and keeps a
+    /// Triton has no such limit. This limit far exceeds the interface of any model, and prevents a
     /// small body from naming millions of tensors.
     pub const TENSORS_MAX: usize = 4096;
     /// The maximum number of dimensions of a tensor.
@@ -34,11 +34,11 @@ impl MessageLimits {
     /// Names are compared, and repeated in messages. Exporters produce names of hundreds of
     /// characters.
     pub const NAME_BYTES_MAX: usize = 4096;
-    /// The maximum number of bytes in a call that changes settings, about a thousand times what all
-    /// settings take. Lists in such a call are stored as a whole.
+    /// The maximum number of bytes in a call that changes settings, about a thousand times the size
+    /// of all settings. Lists in such a call are stored as a whole.
     pub const SETTINGS_BYTES_MAX: u64 = 1 << 20;
-    /// The maximum number of elements in an output that is turned into classes, or in one batch
-    /// element of it, as in Triton.
+    /// The maximum number of elements in an output that is turned into classes, per batch element,
+    /// as in Triton.
     pub const CLASSIFIED_ELEMENTS_MAX: usize = 1_000_000;
     /// The maximum size of the classes of one output, in bytes. A value can have three hundred
     /// digits, and a label can have any length.
@@ -47,7 +47,8 @@ impl MessageLimits {
     pub const CORRELATION_ID_BYTES_MAX: usize = 128;
     /// The maximum number of files in a model load request.
     pub const LOAD_FILES_MAX: usize = 4096;
-    /// The maximum number of directories in the path of such a file. Each of them is created.
+    /// The maximum number of directories in the path of a file in a model load request. Each
+    /// directory is created.
     pub const LOAD_FILE_DEPTH_MAX: usize = 16;
 }
 

@@ -11,7 +11,7 @@ use prost::Message;
 
 use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 
-/// The form of a raw input in its request.
+/// The description of a raw input in its request.
 #[derive(Copy, Clone, Debug)]
 pub struct RawInputInfo<'a> {
     /// The name that the caller gave the input. It may differ from the model's input name.
@@ -21,7 +21,7 @@ pub struct RawInputInfo<'a> {
 }
 
 /// Creates the only input of the model with this configuration from its bytes, with batch size 1.
-/// The body was charged where it was received; a copy is charged to `account`.
+/// The body has already been charged; a copy is charged to `account`.
 ///
 /// # Errors
 ///

@@ -30,7 +30,7 @@ pub struct SharedMemoryRange {
 }
 
 impl SharedMemoryAccess<'_> {
-    /// Returns the data of an input. A copy of it is charged now, before it is made.
+    /// Returns the data of an input. A copy of the data is charged in advance, by this call.
     pub fn input_buffer(&self, part: &SharedMemoryRange) -> Result<Buffer, Status> {
         let mut region = self.output_region(part)?;
         if region.byte_size > MemoryAccount::SMALL_BYTES_MAX {
@@ -39,15 +39,15 @@ impl SharedMemoryAccess<'_> {
         Ok(Buffer::from_foreign(region))
     }
 
-    /// Returns the place of an output.
+    /// Returns the part of a region in which an output is placed.
     pub fn output_region(&self, part: &SharedMemoryRange) -> Result<ForeignRegion, Status> {
         self.regions.find(&part.region, part.offset, part.byte_size)
     }
 }
 
-/// The outputs of a request that the client doesn't receive unchanged: those that become classes,
-/// and those to be placed in the client's regions. The regions of the request, including those of
-/// its inputs, are in use for as long as this value exists.
+/// The outputs of a request that the client doesn't receive unchanged: outputs that become classes,
+/// and outputs to be placed in the client's regions. The request's regions, including its input
+/// regions, stay in use for as long as this value exists.
 #[derive(Clone, Debug, Default)]
 pub struct OutputPostprocessing {
     classification: Option<Classification>,
@@ -61,12 +61,12 @@ struct UsedRegions {
     /// The output regions by output name.
     outputs: Vec<(String, ForeignRegion)>,
     /// The input regions. Inputs are copied before execution; these values keep their regions
-    /// listed.
+    /// listed as in use.
     _inputs: Vec<ForeignRegion>,
 }
 
 impl OutputPostprocessing {
-    /// Creates the value. The first of several regions for an output counts.
+    /// Creates the postprocessing. If an output has several regions, the first one counts.
     pub fn new(
         classification: Option<Classification>,
         mut outputs: Vec<(String, ForeignRegion)>,
@@ -87,7 +87,7 @@ impl OutputPostprocessing {
         self.classification.as_ref()
     }
 
-    /// The place of an output, if the output goes to a region.
+    /// The part of a region in which an output is placed, if any.
     pub fn output_region(&self, name: &str) -> Option<&ForeignRegion> {
         let outputs = &self.regions.as_ref()?.outputs;
         let found = outputs.binary_search_by(|(one, _)| one.as_str().cmp(name));
@@ -140,7 +140,7 @@ impl OutputPostprocessing {
     }
 }
 
-/// Returns a region without the charge for a copy, because the copy carries it.
+/// Returns a region without the charge for a copy, because the copy holds the charge.
 fn lent(region: &ForeignRegion) -> ForeignRegion {
     ForeignRegion { charge: None, ..region.clone() }
 }

@@ -52,7 +52,7 @@ fn shown(value: &str) -> impl std::fmt::Display {
 }
 
 /// Adds a level to the preceding ones in a list of `length`. As in Triton, unknown levels change
-/// nothing. Without a known level, `levels` stays `None`.
+/// nothing. If no level is known, `levels` stays `None`.
 pub fn add_trace_level(
     levels: &mut Option<TraceLevels>,
     name: &str,

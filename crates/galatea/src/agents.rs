@@ -1,9 +1,9 @@
 //! Repository agents, called before a model is defined.
 //!
 //! The agents may refuse the model or move it to another directory, so they run before its
-//! configuration takes effect: the model is defined from what they leave. The engine sees them only
-//! as [`ModelRepositoryAgents`]: three calls report what happens to the model, and dropping the value ends
-//! the agents.
+//! configuration takes effect. The model is defined from the directory that they leave behind. The
+//! engine sees them only as [`ModelRepositoryAgents`]: three methods report changes to the model's
+//! state, and dropping the value ends the agents.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub(crate) struct AgentApproval {
     pub(crate) agents: Box<dyn ModelRepositoryAgents>,
 }
 
-/// Calls a model's agents; returns `None` if it has none.
+/// Calls a model's agents; returns `None` if the model has none.
 ///
 /// # Errors
 ///
@@ -60,7 +60,8 @@ pub(crate) fn visit_agents(
     Ok(Some(AgentApproval { moved_to, agents }))
 }
 
-/// The configuration in a directory, as JSON. As in Triton, it is empty if the directory has none.
+/// The configuration in a directory, as JSON. As in Triton, it is empty if the directory contains
+/// no configuration.
 fn config_at(name: &str, path: &Path, options: &ScanOptions) -> String {
     let source = ScannedModel::read_directory(name, path, options).ok();
     let draft = source
@@ -73,7 +74,7 @@ fn config_at(name: &str, path: &Path, options: &ScanOptions) -> String {
 /// with its last user, and the agents may have moved the model to a path inside it.
 struct ChainWithDirectory {
     chain: AgentChain,
-    /// Dropped after the agents.
+    /// The model's directory, dropped after the agents.
     _directory: ModelDirectory,
 }
 

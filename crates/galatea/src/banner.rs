@@ -73,7 +73,7 @@ fn models(index: &[RepositoryEntry]) -> TextTable {
     table
 }
 
-/// The state of a model; `None` if it was not asked to load.
+/// The state of a model; `None` if no load of the model was requested.
 fn status(entry: &RepositoryEntry) -> Option<String> {
     let state = entry.state?.name();
     Some(match (entry.version, entry.reason.as_str()) {
@@ -83,7 +83,7 @@ fn status(entry: &RepositoryEntry) -> Option<String> {
     })
 }
 
-/// The options, in Triton's order. Options that have no meaning here are left out.
+/// The options, in Triton's order. Options that don't apply to this server are left out.
 fn options(metadata: &ServerMetadata, settings: &Settings, gpus: &[i32]) -> TextTable {
     let mut table = TextTable::for_console(["Option", "Value"]);
     let number = |on: bool| String::from(if on { "1" } else { "0" });

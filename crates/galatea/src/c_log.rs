@@ -13,7 +13,7 @@ pub(crate) fn use_for_c(logger: Logger) {
     install(Box::new(CLog(logger)));
 }
 
-/// The log that C code writes to, if there is one.
+/// The log that C code writes to, if one is installed.
 pub(crate) fn of_process() -> Option<Logger> {
     let log: &dyn Any = current()?;
     log.downcast_ref::<CLog>().map(|log| log.0.clone())

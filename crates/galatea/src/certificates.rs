@@ -43,7 +43,7 @@ struct CertificatePaths {
     protocol: ApplicationProtocol,
 }
 
-/// The first read of a file, which may be readable only once, such as a pipe; or a later read.
+/// The first or a later read of a file. Some files, such as pipes, can be read only once.
 #[derive(Copy, Clone)]
 enum FileReading {
     First,
@@ -69,12 +69,12 @@ impl Certificates {
         Ok(Self { source, tls, reload: TlsReloader::new(files), logger: logger.clone() })
     }
 
-    /// The configuration with which a door performs handshakes.
+    /// The TLS configuration that a door uses for handshakes.
     pub(crate) fn tls(&self) -> SharedTlsAcceptor {
         self.tls.clone()
     }
 
-    /// Checks the files and serves their contents if they have changed.
+    /// Checks the files and puts their contents into use if they have changed.
     fn look(&mut self) {
         let Self { source, tls, reload, logger } = self;
         let flag = source.flags.certificate;
@@ -146,7 +146,7 @@ impl CertificatePaths {
         })
     }
 
-    /// Builds a message about a file.
+    /// Formats a message about a file.
     fn about(&self, file: TlsFileRole, what: &str) -> String {
         let (flag, path) = match file {
             TlsFileRole::Certificate => (self.flags.certificate, Some(&self.certificate)),

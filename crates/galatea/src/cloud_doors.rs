@@ -14,8 +14,8 @@ use crate::doors::{DoorSetup, failed};
 use crate::environment::VertexAiVariables;
 use crate::error_paths::DoorServices;
 
-/// The model for requests that specify none, if the environment doesn't specify one either. Same as
-/// in Triton.
+/// The model for requests that don't specify one, if the environment doesn't either. It is the same
+/// as in Triton.
 const UNSPECIFIED_MODEL: &str = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME";
 
 impl DoorSetup<'_> {
@@ -71,7 +71,7 @@ impl DoorSetup<'_> {
         self.start(name, "Vertex AI HTTPService", &door.address, door, start)
     }
 
-    /// The model for requests that specify none: the one from the flag, or the only model.
+    /// The model for requests that don't specify one: the flag's value, or else the only model.
     fn vertex_ai_model(&self) -> Result<String, String> {
         let index = self.server.repository_index(AccessPass::in_process(), true);
         let ready = index.map_err(|status| status.to_string())?;

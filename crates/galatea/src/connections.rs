@@ -6,18 +6,19 @@ use std::time::Instant;
 use galatea_door::{ClientTimeouts, ConnectionLimit, DoorOptions};
 use rustix::process::{Resource, getrlimit};
 
-/// The maximum number of connections to the metrics endpoint. No other limit includes them: a few
-/// scrapers hold one connection each.
+/// The maximum number of connections to the metrics endpoint. No other limit counts these
+/// connections: a few scrapers hold one connection each.
 const METRICS_CONNECTIONS_MAX: usize = 128;
 
 /// The connection limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionSettings {
-    /// The maximum number of open HTTP and gRPC connections; `None` means what the system allows.
+    /// The maximum number of open HTTP and gRPC connections; `None` derives it from the system's
+    /// limits.
     pub(crate) max: Option<usize>,
-    /// The maximum number of HTTP connections among them.
+    /// The maximum number of open HTTP connections.
     pub(crate) http_max: Option<usize>,
-    /// The maximum number of gRPC connections among them.
+    /// The maximum number of open gRPC connections.
     pub(crate) grpc_max: Option<usize>,
     /// The timeouts for HTTP clients.
     pub(crate) timeouts: ClientTimeouts,

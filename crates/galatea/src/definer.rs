@@ -150,8 +150,8 @@ impl ModelDefiner {
         })
     }
 
-    /// Defines a model and validates its configuration as Triton does when it reads a repository:
-    /// before it looks for versions or for the models that an ensemble needs.
+    /// Defines a model and validates its configuration. Like Triton when it reads a repository, it
+    /// does so before it looks for versions or for the models that an ensemble needs.
     pub(crate) fn define_and_judge(
         &self,
         source: &ScannedModel,

@@ -1,4 +1,4 @@
-//! The endpoints: opened once the models are loaded, and closed in order.
+//! The endpoints, which are opened once the models are loaded and closed in order.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -39,11 +39,11 @@ use crate::workers::Workers;
 pub(crate) struct DoorSetup<'a> {
     /// The doors to open, and their addresses.
     pub(crate) settings: &'a Settings,
-    /// The threads that serve them.
+    /// The threads that serve the doors.
     pub(crate) workers: &'a Workers,
     /// The server.
     pub(crate) server: &'a Arc<Server>,
-    /// The server as seen by requests.
+    /// The server as the doors see it.
     pub(crate) served: DoorServices,
     /// The memory accounting for requests and responses.
     pub(crate) ledger: &'a Arc<MemoryLedger>,
@@ -91,7 +91,7 @@ pub(crate) struct Addresses {
 }
 
 impl Address {
-    /// The address as host and port.
+    /// Returns the address as host and port.
     pub(crate) fn local(&self) -> String {
         if self.socket.ip().is_unspecified() {
             format!("localhost:{}", self.socket.port())
@@ -100,7 +100,7 @@ impl Address {
         }
     }
 
-    /// The address as a URL.
+    /// Returns the address as a URL.
     pub(crate) fn url(&self) -> String {
         format!("{}://{}", if self.has_tls { "https" } else { "http" }, self.local())
     }
@@ -124,7 +124,7 @@ pub(crate) struct OpenDoors {
     openai: Option<RunningDoor>,
     /// The cloud doors.
     clouds: Vec<RunningDoor>,
-    /// The metrics door, which stays open until the end so that the stop itself can be measured.
+    /// The metrics door. It stays open until the end, so that clients can observe the shutdown.
     metrics: Option<RunningDoor>,
     /// The certificates of the endpoints that use TLS.
     certificates: Vec<Certificates>,
@@ -366,16 +366,15 @@ impl OpenDoors {
         }
     }
 
-    /// Closes the remaining gRPC connections. Their calls end as cancelled; they have a second for
-    /// that.
+    /// Closes the remaining gRPC connections. Their calls are cancelled and have a second to end.
     pub(crate) async fn close_grpc(&self) {
         let Some(grpc) = &self.grpc else { return };
         grpc.close();
         let _ = tokio::time::timeout(Duration::from_secs(1), grpc.drained()).await;
     }
 
-    /// Waits up to a second, even after the timeout, for all responses to be written, once every
-    /// request has its response. Returns true if all were written.
+    /// Waits up to a second for all responses to be written, even after the timeout. Called once
+    /// every request has its response. Returns true if all were written.
     pub(crate) async fn have_written(&self) -> bool {
         let Some(grpc) = &self.grpc else { return true };
         tokio::time::timeout(Duration::from_secs(1), grpc.drained()).await.is_ok()
@@ -383,7 +382,7 @@ impl OpenDoors {
 }
 
 /// Waits until a door has no connections, logging once a second. If all connections are idle, they
-/// are closed, which loses no request. Returns the number of seconds that remain.
+/// are closed. No request is lost. Returns the number of seconds that remain.
 async fn wait_for_connections(
     logger: &Logger,
     timeout_secs: u32,
@@ -406,8 +405,8 @@ async fn wait_for_connections(
     0
 }
 
-/// Creates the dashboard, served under this machine's names and the names in the settings.
-/// Addresses and the name `localhost` work for every server.
+/// Creates the dashboard, served under this machine's names and the names in the settings. IP
+/// addresses and the name `localhost` always work.
 fn dashboard(
     settings: &Settings,
     server: Arc<Server>,

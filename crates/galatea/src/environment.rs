@@ -21,8 +21,8 @@ pub(crate) struct Environment {
     /// `TRITONSERVER_BACKLOG_DELAY_SCHEDULER`: sequence batchers also wait until
     /// this number of requests is in their backlog.
     pub(crate) backlog_delay_scheduler: u32,
-    /// `TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC` and similar variables, with which Triton's own
-    /// tests delay gRPC responses.
+    /// `TRITONSERVER_SERVER_DELAY_GRPC_RESPONSE_SEC` and similar variables, which Triton's own
+    /// tests use to delay gRPC responses.
     pub(crate) grpc_delays: TestDelays,
     /// `TRITON_PARALLEL_INSTANCE_LOADING`, which determines whether a model's instances are created
     /// in parallel, regardless of what its backend declares.
@@ -59,7 +59,8 @@ pub(crate) struct Environment {
     pub(crate) home: Option<PathBuf>,
     /// The directories in `PATH`.
     pub(crate) program_folders: Vec<PathBuf>,
-    /// The colours that commands may use on terminals: `NO_COLOR` and `TERM=dumb` forbid them.
+    /// The permission for commands to use colours on terminals: `NO_COLOR` and `TERM=dumb` forbid
+    /// them.
     pub(crate) colours: ColourMode,
 }
 
@@ -97,7 +98,7 @@ impl SpanBatchVariables {
     }
 }
 
-/// The OpenTelemetry variables that OpenTelemetry's libraries read in Triton.
+/// The variables that OpenTelemetry's libraries read in Triton.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CollectorVariables {
     /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or else derived from `OTEL_EXPORTER_OTLP_ENDPOINT`.
@@ -231,8 +232,8 @@ impl Environment {
         }
     }
 
-    /// Suppresses the messages with which TensorFlow's library would describe each model, unless
-    /// the operator has chosen a level. The process must not have started any other threads yet.
+    /// Suppresses the messages that TensorFlow's library logs about each model, unless the operator
+    /// has chosen a level. The process must not have started any other threads yet.
     pub(crate) fn quiet_tensorflow(&mut self) {
         if self.tensorflow_log_level == LogLevelOrigin::Absent
             && tensorflow::choose_warnings_and_errors()
@@ -241,7 +242,7 @@ impl Environment {
         }
     }
 
-    /// The variables that the server has set for itself and that its child processes don't inherit.
+    /// The variables that the server has set for itself. Child processes don't inherit them.
     pub(crate) const fn own_variables(&self) -> &'static [&'static str] {
         match self.tensorflow_log_level {
             LogLevelOrigin::Server => &[tensorflow::LOG_LEVEL_VARIABLE],
@@ -331,7 +332,8 @@ impl Environment {
     }
 }
 
-/// The number at the start of the text, as C would parse it; 0 if it has no digits or too many.
+/// Parses the number at the start of the text as C does; returns 0 if there are no digits or the
+/// number is too large.
 fn leading_number(text: &str) -> u64 {
     let text = text.trim_start();
     let text = text.strip_prefix('+').unwrap_or(text);

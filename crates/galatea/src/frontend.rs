@@ -22,15 +22,14 @@ pub struct Frontend {
 }
 
 impl Frontend {
-    /// The port of the first door; the system chose it if 0 was specified.
+    /// The port of the first door. If port 0 was specified, this is the port that the system chose.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.doors.port()
     }
 }
 
-/// Clients are notified that their gRPC calls are cancelled before the threads that notify them
-/// end.
+/// Notifies clients that their gRPC calls are cancelled, before the I/O threads end.
 impl Drop for Frontend {
     fn drop(&mut self) {
         // A callback of the program may drop this value on a runtime thread, which must not wait

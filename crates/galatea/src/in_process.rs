@@ -1,6 +1,6 @@
-//! Servers that a program creates in its own process, through the C API or the Python package. They
-//! are the same server, but without signal handling, and without network doors until the program
-//! opens some (`frontend`).
+//! Servers that a program creates in its own process, through the C API or the Python package. Such
+//! a server works like any other, but without signal handling, and without network doors until the
+//! program opens them (`frontend`).
 
 use std::sync::{Arc, OnceLock};
 

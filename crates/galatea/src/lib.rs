@@ -10,8 +10,8 @@
 //!
 //! Read the files in this order: `lib` (`program`), `flags`, `startup`, `make` (models), `doors`,
 //! `shutdown`. `commands` implements everything that the program does apart from serving
-//! repositories; `galatea-tools` covers the commands that need no server in this process. For C and
-//! Python, read `in_process`, `flags`, `make`, then `frontend`.
+//! repositories; `galatea-tools` implements the commands that need no server in this process. For C
+//! and Python, read `in_process`, `flags`, `make`, then `frontend`.
 
 #![forbid(unsafe_code)]
 

@@ -30,11 +30,11 @@ use crate::python::PythonAccess;
 use crate::shutdown::{DrainTimeout, LoadsAtShutdown, count_down};
 use crate::{backends, banner, c_log, cache, gpus};
 
-/// The value of `--load-model` that means all models.
+/// The value of `--load-model` that selects all models.
 const ALL_MODELS: &str = "*";
 
-/// The version that the server reports: the Triton release that it is compatible with, with
-/// Galatea's own version as build metadata. Tools that compare versions see Triton's.
+/// The version that the server reports: the compatible Triton release, with Galatea's own version
+/// as build metadata. Tools that compare versions thus compare Triton's.
 const SERVER_VERSION: &str = concat!("2.73.0+galatea.", env!("CARGO_PKG_VERSION"));
 
 /// The parts from which a server is built.
@@ -43,7 +43,7 @@ pub(crate) struct ServerParts<'a> {
     pub(crate) settings: &'a Arc<Settings>,
     /// The process environment.
     pub(crate) environment: Environment,
-    /// Access to repositories in buckets.
+    /// The connector for repositories in buckets.
     pub(crate) buckets: &'a Arc<BucketConnector>,
     /// The process's allocator; `None` if the process belongs to a host program.
     pub(crate) allocator: Option<GlibcMallocTuner>,
@@ -225,13 +225,13 @@ fn measurements(settings: &Settings) -> ModelMetricOptions {
     }
 }
 
-/// Access to repositories in buckets.
+/// Creates the connector for repositories in buckets.
 pub(crate) fn buckets(environment: &Environment) -> Arc<BucketConnector> {
     Arc::new(BucketConnector::new(environment.buckets.clone()))
 }
 
-/// Opens the repositories. If the server continues without them, returns none and the reason; as in
-/// Triton, such a server is never live.
+/// Opens the repositories. If the server continues without repositories, returns an empty set and
+/// the reason. As in Triton, such a server is never live.
 fn open_or_empty(
     settings: &Settings,
     buckets: &Arc<BucketConnector>,

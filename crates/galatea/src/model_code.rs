@@ -32,12 +32,13 @@ pub(crate) enum ModelCodePermission {
 
 /// A load that may not bring code, with the repository's configuration.
 pub(crate) struct LoadWithoutCode {
-    /// `None` if the load brings files: in that case the repository's contents are irrelevant.
+    /// The repository's configuration; `None` if the load brings files, because the repository's
+    /// contents are then irrelevant.
     own: Option<ConfigDraft>,
 }
 
 impl ModelCodePermission {
-    /// The check for a load; `None` if the load may bring code or brings nothing.
+    /// The check for a load; `None` if the load may bring code or replaces nothing.
     pub(crate) fn check_of(
         self,
         overrides: LoadOverride,

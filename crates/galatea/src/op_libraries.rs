@@ -1,4 +1,4 @@
-//! Custom-operator libraries, and the configurations that may name them.
+//! Custom-operator libraries, and checks of the configurations that name them.
 //!
 //! A library is code. An operator who can write to a model repository may bring code. A client that
 //! can only request loads may not, whether the backend is built in or compiled: when the model is
@@ -9,7 +9,7 @@ use galatea_config::{ConfigDraft, ConfigErrors, Diagnostic};
 use galatea_engine::LoadOverride;
 
 /// Refuses libraries that a load parameter names but the repository's configuration doesn't.
-/// `repository_config` reads the second of these. A client may therefore send back the
+/// `repository_config` reads the repository's configuration. A client may therefore send back the
 /// configuration that it got from the server with other fields changed.
 pub(crate) fn check(
     draft: &ConfigDraft,

@@ -18,8 +18,8 @@ use galatea_telemetry::{Logger, SourcePosition};
 
 /// The interpreter for models that don't specify an environment.
 const INTERPRETER: &str = "interpreter";
-/// The setting that makes Triton's library serve Python models, if the backend directory contains
-/// the library.
+/// The setting that makes Triton's library serve Python models if the library is in the backend
+/// directory.
 const USE_LIBRARY: &str = "use-library";
 /// The time that a worker may take to send its first message, in seconds.
 const START_TIMEOUT: &str = "stub-timeout-seconds";
@@ -49,7 +49,7 @@ pub(crate) fn uses_library(settings: &BTreeMap<String, String>) -> bool {
     settings.get(USE_LIBRARY).is_some_and(|text| text == "true")
 }
 
-/// The command-line settings for executing Python models.
+/// The command-line settings that affect the execution of Python models.
 #[derive(Debug)]
 pub(crate) struct PythonSettings {
     pub(crate) interpreter: PathBuf,

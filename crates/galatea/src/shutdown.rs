@@ -172,12 +172,12 @@ pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, String> {
     Ok(is_stopped)
 }
 
-/// An error for requests that were still in flight at the timeout.
+/// The error for a shutdown whose timeout passed while requests were in flight.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DrainTimeout;
 
-/// The number of seconds that shutdown waits for work no client would miss: loads and idle
-/// connections. Both may be about to end by themselves.
+/// The number of seconds that shutdown waits for loads and idle connections. No client would miss
+/// them, but they may be about to end by themselves.
 pub(crate) const PATIENCE_SECS: u32 = 2;
 
 /// The result of a stop: the models are out of service, and every request has its response.
@@ -190,7 +190,7 @@ pub(crate) enum Stopped {
     WithLoads(usize),
 }
 
-/// The fate of loads that are in progress.
+/// The treatment of loads that are in progress at shutdown.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum LoadsAtShutdown {
     /// Loads get the whole timeout, because the process lives on.

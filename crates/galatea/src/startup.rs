@@ -1,4 +1,4 @@
-//! The path from settings to a running server, and to its end.
+//! Starts a server from its settings, runs it, and stops it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -27,7 +27,7 @@ use crate::shutdown::{LoadsAtShutdown, PATIENCE_SECS, StopSignals, Stopped, coun
 use crate::tracing;
 use crate::workers::Workers;
 
-/// The reason why the program ends with an error. It is not printed again if it was logged.
+/// The reason why the program ends with an error. A reason that was logged is not printed again.
 #[derive(Debug)]
 pub(crate) enum ExitError {
     /// The server didn't start.
@@ -58,22 +58,22 @@ impl ExitError {
     }
 }
 
-/// Observes startup in addition to the log.
+/// An observer of startup, in addition to the log.
 pub(crate) trait StartupObserver {
-    /// The server is about to load its models.
+    /// Called when the server is about to load its models.
     fn loading(&mut self, server: &Arc<Server>);
 
-    /// The models are loaded, or startup failed.
+    /// Called when the models are loaded or startup has failed.
     fn loaded(&mut self);
 
-    /// The server is serving clients.
+    /// Called when the server is serving clients.
     fn serving(&mut self, server: &Arc<Server>, addresses: &Addresses, logger: &Logger);
 
-    /// A signal is stopping the server.
+    /// Called when a signal is stopping the server.
     fn stopping(&mut self, signal: i32);
 }
 
-/// Startup that is reported only in the log.
+/// An observer that does nothing; startup is reported only in the log.
 pub(crate) struct UnobservedStartup;
 
 impl StartupObserver for UnobservedStartup {
@@ -94,7 +94,7 @@ fn beside(ledger: &MemoryLedger, allocator: GlibcMallocTuner) -> GlibcMallocTune
     }
 }
 
-/// Ends the program after the server has ended; `tell` prints a failure that is not in the log.
+/// Ends the program after the server has stopped; `tell` prints a failure that is not in the log.
 pub(crate) fn end_with(
     result: Result<Stopped, ExitError>,
     tell: impl FnOnce(&ExitError),
@@ -207,7 +207,7 @@ pub(crate) fn run(
     outcome
 }
 
-/// Opens the log, which starts with warnings about what other machines may do.
+/// Opens the log, and begins it with warnings about the permissions of other machines.
 fn open_log(settings: &Settings, environment: &Environment) -> Result<Logger, ExitError> {
     let logger = make::open_log_or_console(settings, environment).map_err(ExitError::Start)?;
     open_loads(settings).iter().for_each(|remark| logger.warning(remark));

@@ -39,13 +39,13 @@ pub(crate) struct TraceFlags {
     pub(crate) further: Vec<(String, String)>,
     /// Triton's warnings.
     pub(crate) warnings: Vec<&'static str>,
-    /// True if `--trace-level OFF` was given, which turns traces off regardless of other levels.
+    /// True if `--trace-level OFF` was passed, which turns traces off regardless of other levels.
     pub(crate) is_turned_off: bool,
     pub(crate) given: GivenFlags,
     pub(crate) configs: Vec<TraceConfig>,
 }
 
-/// The deprecated flags, each true if given.
+/// The deprecated flags; each field is true if its flag was passed.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GivenFlags {
     pub(crate) file: bool,
@@ -58,7 +58,7 @@ pub(crate) struct GivenFlags {
 /// One value of `--trace-config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TraceConfig {
-    /// `None` for all modes.
+    /// The mode that the setting applies to; `None` means all modes.
     pub(crate) mode: Option<TraceMode>,
     pub(crate) setting: String,
     pub(crate) value: String,
@@ -102,7 +102,7 @@ pub(crate) fn make(
     })))
 }
 
-/// The collector from the flags, else from the variables, else the default.
+/// The collector: from the flags, from the environment variables, or else the default.
 fn collector(
     flags: &TraceFlags,
     variables: &CollectorVariables,
@@ -138,7 +138,7 @@ fn unusable(error: CertificateFileError) -> String {
     format!("'{}' can't be used for the collector: {}", error.path().display(), error.reason())
 }
 
-/// The attributes of all spans: each name occurs once, with its last value.
+/// The attributes that all spans share. Each name occurs once, with its last value.
 fn resource(flags: &TraceFlags, variables: &CollectorVariables) -> Vec<(String, String)> {
     let own = [
         ("telemetry.sdk.language", "rust"),

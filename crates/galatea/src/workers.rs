@@ -18,8 +18,8 @@ use tokio::sync::oneshot;
 
 use crate::shutdown::PATIENCE_SECS;
 
-/// The time that an I/O thread may spend executing small models each time it becomes idle: about
-/// the cost of handing the work to another thread.
+/// The time that an I/O thread may spend on small models each time it becomes idle. It roughly
+/// equals the cost of handing the work to another thread.
 const INLINE_BUDGET: Duration = Duration::from_micros(50);
 
 /// The running I/O threads. Dropping this value ends them.
@@ -31,7 +31,7 @@ pub(crate) struct Workers {
 
 #[derive(Debug)]
 struct IoWorker {
-    /// Dropped to end the thread's runtime.
+    /// Dropping this sender ends the thread's runtime.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,8 +42,8 @@ impl Workers {
         Self::start_with(count_max, Duration::from_secs(PATIENCE_SECS.into()))
     }
 
-    /// Same as `start`, but shutdown waits at most `blocking_patience` for blocking work. Some of
-    /// that work is about to finish and then removes files; some never finishes, in a backend or an
+    /// Like `start`, but shutdown waits at most `blocking_patience` for blocking work. Some of that
+    /// work removes files when it finishes; other work may be stuck forever in a backend or an
     /// agent.
     fn start_with(count_max: usize, blocking_patience: Duration) -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -90,7 +90,7 @@ fn start_worker(number: usize, blocking_patience: Duration) -> io::Result<(Handl
     Ok((handle, IoWorker { stop: Some(stop), thread: Some(thread) }))
 }
 
-/// Issues the wake-ups that this thread's tasks have deferred, after all tasks that are ready.
+/// Issues the wake-ups that this thread's tasks have deferred, once all ready tasks have run.
 /// Requests that arrive together therefore wake a model's thread only once.
 async fn issue_wake_ups() {
     poll_fn(|context| {
@@ -101,7 +101,7 @@ async fn issue_wake_ups() {
 }
 
 impl Drop for Workers {
-    /// All threads shut down concurrently, so their grace periods overlap.
+    /// Ends all threads. They shut down concurrently, so their grace periods overlap.
     fn drop(&mut self) {
         self.threads.iter_mut().for_each(|worker| drop(worker.stop.take()));
     }

@@ -1,5 +1,4 @@
-//! Arrivals of requests whose senders do not wait for each other: a Poisson process, or specified
-//! times.
+//! Arrivals of independent requests: a Poisson process, or specified times.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,14 +7,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::mix::Mix;
 
-/// The delay after which the process counts as having been suspended.
+/// The delay beyond which the process is assumed to have been suspended.
 const SUSPENDED: Duration = Duration::from_secs(1);
 
 /// Arrivals at a mean rate per second, from now until `end`. Each instant is sent when it is
 /// reached.
 ///
-/// A dedicated thread sleeps until then. The runtime's timers have millisecond resolution and would
-/// turn many separate requests into bursts.
+/// A dedicated thread sleeps until each instant. The runtime's timers have millisecond resolution
+/// and would turn many separate requests into bursts.
 pub(crate) fn begin(rate: f64, seed: u64, end: Instant) -> UnboundedReceiver<Instant> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {

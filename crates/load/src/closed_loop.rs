@@ -54,7 +54,7 @@ pub struct Target {
     pub address: String,
 }
 
-/// One load level: requests to a target, and their duration.
+/// One load level: the target, its request, the number of connections and the durations.
 #[derive(Copy, Clone, Debug)]
 pub struct LoadLevel<'a> {
     /// The server.
@@ -63,7 +63,7 @@ pub struct LoadLevel<'a> {
     pub sample: &'a SampleRequest,
     /// The number of connections, each with one request in flight.
     pub connections: u64,
-    /// The time during which requests are sent before counting begins.
+    /// The time spent sending requests before counting begins.
     pub warmup: Duration,
     /// The time during which requests are counted.
     pub duration: Duration,

@@ -9,11 +9,11 @@ use galatea_tensor::DataType;
 /// The maximum number of tensor elements that are written out.
 const ELEMENTS_MAX: usize = 32;
 
-/// The maximum number of a tensor's strings that are written out; longer tensors can't be
+/// The maximum number of strings in a tensor that are written out. String tensors can't be
 /// abbreviated.
 const STRINGS_MAX: usize = 1_000;
 
-/// A command that sends a sample to the server at this URL. It works unchanged in a shell with
+/// A command that sends a sample to the server at this URL. It works unchanged in a shell that has
 /// `curl` and, for long tensors, `head`.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! Code shared by programs that send requests to servers: requests built from a model's interface,
-//! connections that send them, and counts of their results.
+//! Code shared by programs that send requests to servers: it builds requests from a model's
+//! interface, sends them over connections, and counts the results.
 //!
 //! This crate's program mixes good requests with hostile ones; the server's program builds its
 //! `serve` and `bench` commands on this library. Open `sample.rs` first.

@@ -1,4 +1,4 @@
-//! An open loop: requests arrive whether or not earlier requests have a response.
+//! An open loop: requests arrive regardless of the responses to earlier requests.
 
 use std::cell::RefCell;
 use std::rc::Rc;

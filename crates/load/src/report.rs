@@ -14,7 +14,7 @@ pub(crate) struct Report {
     /// The file to which each latency is written when it is measured.
     samples: Option<BufWriter<File>>,
     latencies: Vec<Duration>,
-    /// The generator's own delays, in an open loop.
+    /// The delays that the load generator itself causes, in an open loop.
     late: Vec<Duration>,
     refused: u64,
     disconnects: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Report {
 /// The result of a good request that got a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GoodRequestOutcome {
-    /// The response contained the request's tensor.
+    /// The response contains the request's tensor.
     Well,
     /// The server refused the request, for lack of memory or time.
     Refused,
@@ -72,7 +72,7 @@ impl Report {
         }
     }
 
-    /// Counts an arrival that the generator noticed late, by this much.
+    /// Counts an arrival that the generator noticed late by this much time.
     pub(crate) fn late(&mut self, by: Duration) {
         self.late.push(by);
     }

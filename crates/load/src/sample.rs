@@ -21,7 +21,7 @@ const TENSOR_BYTES_MAX: u64 = 1 << 30;
 /// The number of bytes before a gRPC message: its compression flag and its length.
 pub const PREFIX_BYTES: usize = 5;
 
-/// Specified shapes by input name.
+/// The specified shapes, by input name.
 pub type InputShapes = BTreeMap<String, Vec<u64>>;
 
 /// A request for a model.

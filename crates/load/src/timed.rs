@@ -1,4 +1,4 @@
-//! Requests at specified times, whether or not earlier requests have a response.
+//! Requests at specified times, regardless of the responses to earlier requests.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

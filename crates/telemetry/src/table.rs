@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use crate::log::escape_controls;
 
-/// The width of a line without a terminal.
+/// The line width if there is no terminal.
 const WIDTH_WITHOUT_TERMINAL: usize = 500;
 
 /// A table with a header, drawn with `+`, `-` and `|`.

@@ -12,7 +12,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns true if an option was given.
+    /// Returns true if an option was passed.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.option(name).is_some()

@@ -126,8 +126,8 @@ impl Console {
         }
     }
 
-    /// Shows a long-running step: on a terminal in place of the previous one, elsewhere on a
-    /// separate line.
+    /// Shows a long-running step. On a terminal, the step replaces the previous one; elsewhere, it
+    /// gets a separate line.
     pub fn show_step(self, text: &str) {
         if self.is_terminal {
             self.show_progress(text);

@@ -1,5 +1,5 @@
-//! The commands that start no server within the program: they measure, tune, record and simulate,
-//! and write a starter model.
+//! The commands that start no server in the program's process: they measure, tune, record and
+//! simulate, or write a starter model.
 //!
 //! The commands talk to servers over the network. `bench` and `tune` may start a server themselves,
 //! as `galatea serve` in a separate process. The table of all commands is also in this crate

@@ -8,7 +8,7 @@ use galatea_tensor::DataType;
 /// and so does each request made to serve it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
-    /// A trace begins, and its model is known.
+    /// A trace begins. Its model is known by then.
     Begin { trace: u64, subject: Subject },
     /// A trace passed a trace point.
     Time { trace: u64, activity: TraceActivity, ns: u64 },

@@ -12,7 +12,7 @@ use crate::json;
 use crate::queue::CollectedTrace;
 
 /// The maximum size in bytes of the traces kept in memory for the single file of all traces. Beyond
-/// it, traces are written early. Triton keeps them all until the end.
+/// this size, traces are written early. Triton keeps all traces until the end.
 const TRACE_TEXT_BYTES_MAX: usize = 16 << 20;
 
 /// Writes traces; used by a single thread.
@@ -37,7 +37,7 @@ struct UnwrittenTraces {
     collected: u64,
 }
 
-/// The file that traces go into.
+/// The file to which traces are written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum FileNumbering {
     /// A new file with the next number.

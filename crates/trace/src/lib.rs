@@ -4,7 +4,7 @@
 //!   records trace points along the way.
 //! - `settings` and `sampler` decide what is traced. They use no threads or clocks.
 //! - `record` collects the events of a request and of the requests that serve it. `queue` passes
-//!   the result to the `writer` thread, or drops it if there is no room.
+//!   the result to the `writer` thread, or drops it if the queue is full.
 //! - `files` and `json` write Triton's files; `otel` builds spans and sends them to a collector.
 //!
 //! Requests never wait for a disk or a collector. While tracing is off, a request costs one load of

@@ -12,8 +12,8 @@ use crate::otel::spans::ClientSpan;
 use crate::settings::TraceSettings;
 
 /// The maximum total size in bytes of the traces being recorded or waiting for the writer thread.
-/// Tensors of traced requests are copied, so a few large ones use up this limit; further traces are
-/// dropped.
+/// Tensors of traced requests are copied, so a few large tensors can use up this limit. Traces
+/// beyond the limit are dropped.
 pub(crate) const TRACE_BYTES_MAX: usize = 64 << 20;
 /// The maximum number of traces waiting for the writer thread.
 pub(crate) const TRACES_QUEUED_MAX: usize = 16_384;
@@ -78,7 +78,7 @@ pub(crate) struct TraceMemory {
 }
 
 impl TraceMemory {
-    /// Counts more bytes, if there is room.
+    /// Counts more bytes, unless that would exceed the limit.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) > TRACE_BYTES_MAX {
@@ -108,8 +108,8 @@ impl TraceQueue {
         TraceMemory { used: self.bytes.clone(), bytes: 0 }
     }
 
-    /// Adds a complete trace. If there is no room, only the end of the trace is passed on, and only
-    /// to files, which need to know about it.
+    /// Adds a complete trace. If the queue is full, only the end of the trace is queued, and only
+    /// for files, which must know about it.
     pub(crate) fn push_trace(&self, mut trace: CollectedTrace) {
         let has_room = self.traces.load(Ordering::Relaxed) < TRACES_QUEUED_MAX;
         if !has_room && !trace.events.is_empty() {

@@ -40,8 +40,8 @@ impl Recording {
     }
 }
 
-/// The records of a request. The request's door and the traces of all requests that serve it share
-/// ownership; dropping the last reference hands the records over.
+/// The records of a request. They are owned jointly by the request's door and the traces of all
+/// requests that serve it. Dropping the last reference passes the records to the queue.
 #[derive(Debug)]
 pub(crate) struct Record {
     recording: Arc<Recording>,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use galatea_stdx::Lock;
 
-/// Decides whether to trace each request to the models that share the settings.
+/// Decides for each request to the models that share the settings whether to trace it.
 ///
 /// Without a limit on the number of traces, a decision takes one atomic addition. With a limit, it
 /// takes a lock until the limit is reached, so that requests and traces are counted together.

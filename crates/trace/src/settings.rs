@@ -61,8 +61,8 @@ pub(crate) enum Destination {
     Collector,
 }
 
-/// Settings in force. A change replaces them as a whole, so requests in progress keep the settings
-/// they began with.
+/// Settings in force. A change replaces the settings as a whole, so a request in progress keeps the
+/// settings that it began with.
 #[derive(Debug)]
 pub(crate) struct TraceSettings {
     /// A unique number that is never reused.
@@ -76,7 +76,7 @@ pub(crate) struct TraceSettings {
     on_end: Option<SettingsUnusedHandler>,
 }
 
-/// Called with the settings' number once nothing uses the settings any more.
+/// A handler that is called with the settings' number once the settings are no longer used.
 #[derive(Clone)]
 pub(crate) struct SettingsUnusedHandler(pub(crate) Arc<dyn Fn(u64) + Send + Sync>);
 

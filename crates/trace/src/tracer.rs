@@ -24,7 +24,7 @@ use crate::record::{Record, Recording};
 use crate::settings::{Destination, SettingsTable, SettingsUnusedHandler, TraceSettingValues};
 use crate::writer;
 
-/// The maximum time that shutdown waits for the writer thread.
+/// The maximum time that a shutdown waits for the writer thread.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The destination of traces.
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// Creates a tracer, which starts tracing immediately if the initial settings say so.
+    /// Creates a tracer. It starts tracing immediately if the initial settings require it.
     #[must_use]
     pub fn new(options: TracerOptions) -> Self {
         let recording = Arc::new(Recording::new(options.clock));

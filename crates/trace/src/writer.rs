@@ -1,4 +1,4 @@
-//! The thread that writes traces or sends them.
+//! The thread that writes or sends traces.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ impl Destination {
         }
     }
 
-    /// Handles the end of the settings with this number.
+    /// Handles settings, identified by number, that are no longer in force.
     fn retire(&mut self, setting: u64) -> Result<(), String> {
         match self {
             Self::Files(files) => files.retire(setting).map_err(file_error),
@@ -86,7 +86,7 @@ pub(crate) fn run(queue: &TraceQueue, mut destination: Destination, log_error: &
     }
 }
 
-/// Reports dropped traces, with increasing intervals.
+/// Reports dropped traces at increasing intervals.
 #[derive(Debug, Default)]
 struct DropReporter {
     told: u64,
@@ -104,8 +104,8 @@ impl DropReporter {
     }
 }
 
-/// Reports failures, with increasing intervals while they repeat: a disk may be full, or a
-/// collector unreachable, for hours.
+/// Reports failures, at increasing intervals while they repeat: a disk may be full, or a collector
+/// unreachable, for hours.
 #[derive(Debug, Default)]
 struct FailureReporter {
     last: String,

@@ -14,7 +14,7 @@ use crate::json::{JsonReader, JsonType};
 use crate::parameters::custom_value;
 use galatea_codec::limits;
 
-/// The member whose own members are mapped like those of the request.
+/// The member that contains further members, which are mapped like the request's own.
 const NESTED: &str = "parameters";
 
 /// Maps the members of one request.
@@ -23,7 +23,7 @@ pub(super) struct Mapping<'m> {
     /// The model's inputs by name.
     inputs: BTreeMap<&'m str, &'m ModelInput>,
     has_batch: bool,
-    /// The number of parameter bytes that may still be copied for repeated names.
+    /// The number of parameter bytes that may still be copied because of repeated names.
     copies_left: usize,
     bounds: &'m DecodeContext<'m>,
 }

@@ -1,8 +1,8 @@
 //! The generate extension, which converts flat JSON to requests, and responses to flat JSON or
 //! events.
 //!
-//! Members of a request's object that have the name of an input become that input. The other
-//! members become parameters of the request. The messages and the order of checks match Triton's.
+//! A member of a request's object that is named like an input becomes that input. Other members
+//! become request parameters. The messages and the order of checks match Triton's.
 
 mod mapping;
 mod response;
@@ -29,8 +29,8 @@ pub use response::{GenerateBodyFormat, encode_generate_error, encode_generate_re
 ///
 /// # Errors
 ///
-/// `InvalidArgument` for members that don't fit the model; `Internal` for malformed JSON and
-/// values of the wrong type, as in Triton; `Exhausted` if there is no memory for the tensors.
+/// `InvalidArgument` for members that don't fit the model; `Internal` for malformed JSON and values
+/// of the wrong type, as in Triton; `Exhausted` if the memory limit leaves no room for the tensors.
 pub fn decode_generate(
     body: &Bytes,
     target: TargetModel,

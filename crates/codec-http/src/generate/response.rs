@@ -16,9 +16,9 @@ use galatea_codec::documents::encode_error_json;
 /// The form in which a response is sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum GenerateBodyFormat {
-    /// As the whole body.
+    /// The response is the whole body.
     Document,
-    /// As one of the body's server-sent events.
+    /// The response is one of the body's server-sent events.
     Event,
 }
 
@@ -48,8 +48,8 @@ enum MemberValue<'a> {
 ///
 /// # Errors
 ///
-/// `Exhausted` if there is no memory for it; `InvalidArgument` if the type of an output has no
-/// JSON form; `Internal` if an output's bytes don't fit its shape.
+/// `Exhausted` if the memory limit leaves no room for it; `InvalidArgument` if the type of an
+/// output has no JSON form; `Internal` if an output's bytes don't fit its shape.
 pub fn encode_generate_response(
     response: &InferenceResponse,
     form: GenerateBodyFormat,

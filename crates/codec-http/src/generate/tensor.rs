@@ -28,10 +28,10 @@ pub(super) struct PendingTensor<'a, 'm> {
 }
 
 enum PendingData<'a> {
-    /// No data.
+    /// The value has no elements.
     Nothing,
     Strings(ChargedVec),
-    /// The position of the value.
+    /// Numbers, at this position in the body.
     Numbers(JsonReader<'a>),
 }
 
@@ -105,9 +105,9 @@ impl PendingTensor<'_, '_> {
     }
 }
 
-/// Distributes elements over the dimensions of an input: the innermost variable dimension gets what
-/// the fixed ones leave, and the other variable dimensions get 1. Returns `None` if the elements
-/// can't be distributed evenly.
+/// Distributes elements over the dimensions of an input. The innermost variable dimension takes all
+/// elements that the fixed dimensions leave; other variable dimensions become 1. Returns `None` if
+/// the elements can't be distributed evenly.
 fn dims_of(input: &ModelInput, has_batch: bool, count: u64) -> Option<SmallVec<[i64; 8]>> {
     let batch = has_batch.then_some(-1);
     let mut dims: SmallVec<[i64; 8]> =

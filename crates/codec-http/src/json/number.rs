@@ -4,7 +4,7 @@ use galatea_infer::Status;
 
 use super::cursor::JsonReader;
 
-/// A number, as the narrowest of the types that Triton distinguishes.
+/// A number, in the narrowest type that Triton distinguishes.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) enum Number {
     /// A whole number from 0 to `u64::MAX`.

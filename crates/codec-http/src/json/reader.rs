@@ -142,7 +142,7 @@ impl<'a> JsonReader<'a> {
         empty
     }
 
-    /// Moves on after an element. Returns false if that closed its array.
+    /// Moves past an element. Returns false if the array has ended.
     #[inline]
     pub(crate) fn following_element(&mut self) -> Result<bool, Status> {
         match self.peek() {
@@ -194,7 +194,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    /// Closes finished arrays and objects. Returns false when none is left open.
+    /// Closes finished arrays and objects. Returns false when no array or object is left open.
     fn advance(&mut self, open: &mut Vec<(JsonType, ContainerPosition)>) -> Result<bool, Status> {
         while let Some((kind, position)) = open.last_mut() {
             let more = if *kind == JsonType::Array {

@@ -1,4 +1,4 @@
-//! Tests of the HTTP codec from text to text.
+//! Text-to-text tests of the HTTP codec.
 
 mod documents;
 mod hostile;

@@ -1,4 +1,4 @@
-//! Mutated bodies. None may cause a panic or use more memory than its length allows.
+//! Tests with mutated bodies. No body may cause a panic or use more memory than its length allows.
 
 use super::*;
 

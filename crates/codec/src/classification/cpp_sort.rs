@@ -22,8 +22,7 @@ pub(super) fn sort<T: Copy>(items: &mut [T], is_before: impl Fn(&T, &T) -> bool)
     insert_all(items, &is_before);
 }
 
-/// Divides elements until only runs are left. No run has an element that belongs before an earlier
-/// run.
+/// Divides elements until only runs are left. Afterwards, no element belongs before an earlier run.
 fn divide<T: Copy>(mut items: &mut [T], mut depth: u32, is_before: &impl Fn(&T, &T) -> bool) {
     while items.len() > RUN_MAX {
         if depth == 0 {

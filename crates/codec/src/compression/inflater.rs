@@ -19,7 +19,7 @@ pub enum CompressionFormat {
     Either,
 }
 
-/// The way in which a stream ended.
+/// The way a stream ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum CompressedStreamEnd {
     /// The stream is complete and its checksum is correct.
@@ -40,7 +40,7 @@ pub enum InflateProgress {
     Ended(CompressedStreamEnd),
     /// The output would exceed its limit.
     TooLong,
-    /// There is no memory left for the output.
+    /// The memory limit leaves no room for the output.
     Exhausted(MemoryLimitExceeded),
 }
 
@@ -63,8 +63,8 @@ const WINDOW_BITS: u8 = 15;
 /// The first bytes of the gzip format.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// The number of input bytes processed at once. They inflate to at most a thousand times as many,
-/// which bounds how far a budget is exceeded.
+/// The number of input bytes processed at once. They inflate to at most a thousand times as many
+/// bytes, which limits how far a budget can be exceeded.
 const INPUT_BYTES: usize = 512;
 
 /// The initial size of the output, in bytes.
@@ -143,7 +143,7 @@ impl Inflater {
         self.read >= self.input.len()
     }
 
-    /// Inflates a piece of the input, as far as there is room.
+    /// Inflates a piece of the input, as far as the output has room.
     fn step(&mut self) -> Result<Option<CompressedStreamEnd>, InflateStop> {
         self.grow_if_full().map_err(InflateStop::Exhausted)?;
         let output = self.output.bytes_mut();

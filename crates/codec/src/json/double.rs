@@ -16,13 +16,13 @@
 /// The size of the digit buffer. A double has at most 17 digits, but a power of two saves checks.
 const DIGITS_MAX: usize = 32;
 
-/// The number of digits before the point from which Triton writes an exponent.
+/// The number of digits before the point at which Triton starts to write an exponent.
 const WHOLE_DIGITS_MAX: i32 = 21;
 
-/// The number of zeros after the point from which Triton writes an exponent.
+/// The number of zeros after the point at which Triton starts to write an exponent.
 const LEADING_ZEROS_MAX: i32 = 6;
 
-/// The largest number up to which the algorithm finds the digits of every whole number.
+/// The largest value up to which the algorithm finds the exact digits of every whole number.
 const WHOLE_MAX: f64 = 16_777_216.0;
 
 /// Appends a finite double.
@@ -195,7 +195,7 @@ impl Digits {
         self.count += 1;
     }
 
-    /// Lowers the last digit for as long as the number comes closer to the exact one and stays
+    /// Lowers the last digit while that brings the number closer to the exact value and keeps it
     /// within `delta`.
     #[inline]
     fn round(&mut self, delta: u64, mut rest: u64, unit: u64, to_exact: u64) {

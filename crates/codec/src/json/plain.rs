@@ -25,8 +25,8 @@ pub fn unescaped_prefix_length(text: &[u8]) -> usize {
     length.saturating_add(tail.iter().position(special).unwrap_or(tail.len()))
 }
 
-/// Sets the highest bit of each special byte. Higher bytes may be set wrongly, so only the lowest
-/// set bit counts.
+/// Sets the highest bit of each special byte. Bytes above the first special byte may be marked
+/// wrongly, so only the lowest set bit counts.
 const fn special_bytes(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const QUOTES: u64 = EACH.wrapping_mul(b'"' as u64);

@@ -47,8 +47,8 @@ const TENSORFLOW: &str = "tensorflow";
 const TOKEN_COUNTER: &str = "token_counter";
 
 /// Built-in backends that are replaced by a library of the same name in the backend directory.
-/// `onnxruntime` does not: this server uses its built-in version even if Triton's whole backend
-/// directory was copied.
+/// `onnxruntime` is not replaceable: this server uses its built-in version even if Triton's whole
+/// backend directory was copied.
 const REPLACEABLE: [&str; 6] = [FIL, IDENTITY, OPENVINO, PYTORCH, TENSORFLOW, TOKEN_COUNTER];
 
 /// The settings that the `onnxruntime` backend reads.
@@ -80,7 +80,8 @@ pub(crate) struct Backends {
     environment: Environment,
     allocator: Option<GlibcMallocTuner>,
     log: LogSink,
-    /// Keyed by name and by whether a script creates the backend. The same name may have both.
+    /// The built-in backends, by name and by whether a script creates the backend. A name may have
+    /// an entry of either kind.
     built_in: Lock<BTreeMap<(String, bool), BuiltInBackend>>,
     /// `OpenVINO`, which executes models for its own backend and TensorFlow models.
     openvino: OnceLock<Arc<RuntimeOnDemand<OpenVinoBackend>>>,
@@ -104,7 +105,7 @@ pub(crate) struct BackendInUse {
     pub(crate) config: String,
 }
 
-/// The properties of a model that determine its backend.
+/// The properties of a model that determine which backend it uses.
 pub(crate) struct BackendRequest<'a> {
     /// The backend's name.
     pub(crate) backend: &'a str,
@@ -246,8 +247,8 @@ impl Backends {
         confinement.map_or(true, |confinement| confinement.sandbox)
     }
 
-    /// Same as `find`, for sandboxed models. Such models may write to their version directory, so a
-    /// library there is ignored. The sandbox would not confine a library that they request.
+    /// Like `find`, but for sandboxed models. A sandboxed model may write to its version directory,
+    /// so a library there is ignored: the sandbox would not confine it.
     fn get_in_sandbox(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
         let (name, runtime) = (request.backend, request.runtime);
         let usual = ["", PYTHON_FILE, &format!("libtriton_{name}.so")].contains(&runtime);
@@ -486,7 +487,7 @@ fn is_replaced(name: &str, settings: &Settings) -> bool {
 }
 
 /// Sets the level of the messages from TensorFlow's library, unless Triton's own backend is used.
-/// Called while the process has only one thread.
+/// Must be called while the process has only one thread.
 pub(crate) fn quiet_tensorflow(settings: &Settings, environment: &mut Environment) {
     if !is_replaced(TENSORFLOW, settings) {
         environment.quiet_tensorflow();
@@ -510,7 +511,7 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
     })
 }
 
-/// Stands in for a backend that could not be created; every load fails with the reason.
+/// A placeholder for a backend that could not be created. Every load fails with the reason.
 enum UnavailableBackend {
     /// The backend could not be created for this reason.
     For(Status),

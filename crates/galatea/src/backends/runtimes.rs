@@ -1,4 +1,4 @@
-//! The built-in backends whose models a library executes.
+//! Built-in backends that execute their models with a library.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The workers of PyTorch models that the library can't execute.
+//! Workers for PyTorch models that the library can't execute.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use galatea_config::ModelSpec;
 use galatea_infer::Status;
 use serde_json::Value;
 
-/// The Python backend with the supplied script; the error of its settings concerns only models
-/// that need it.
+/// The Python backend with the supplied script. An error in its settings affects only models that
+/// need this backend.
 pub(super) struct TorchWorkers(pub(super) Result<PythonBackend, Status>);
 
 impl pytorch::TorchWorkers for TorchWorkers {

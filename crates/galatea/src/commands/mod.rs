@@ -2,8 +2,8 @@
 //!
 //! The table of their names and options is `galatea_tools::commands`; this module turns arguments
 //! into invocations. Commands that start no server in the program are also in that crate. The exit
-//! code is 0 on success, 1 if the command or the thing it examined failed, and 2 if the arguments
-//! can't be understood.
+//! code is 0 on success, 1 if the command or a check that it performed failed, and 2 if the
+//! arguments are invalid.
 
 mod check;
 mod serve;
@@ -56,14 +56,14 @@ pub(crate) enum Invocation {
     Help(&'static Command),
 }
 
-/// Command arguments that can't be understood.
+/// The error for invalid command arguments.
 #[derive(Debug)]
 pub(crate) struct CommandError {
     command: &'static Command,
     reason: String,
 }
 
-/// Parses the command at the start of the arguments; `None` if they are for the server.
+/// Parses the command at the start of the arguments; `None` if the arguments are for the server.
 pub(crate) fn parse(
     arguments: &[String],
     environment: &Environment,

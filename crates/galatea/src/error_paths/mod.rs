@@ -1,8 +1,8 @@
-//! Server-side paths in the errors that clients get.
+//! Server-side paths in client errors.
 //!
 //! As in Triton, load and model errors contain absolute paths. `--error-paths=relative` removes the
-//! repository paths from every error that leaves through a network door ([`service`]). The log and
-//! the C API keep them.
+//! repository paths from every error that a network door sends ([`service`]). The log and the C API
+//! keep the paths.
 
 mod service;
 

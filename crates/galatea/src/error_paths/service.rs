@@ -1,4 +1,4 @@
-//! The server as network doors see it, with errors that clients may read.
+//! The server as network doors see it, with errors that are safe to show to clients.
 
 use std::any::Any;
 use std::path::Path;

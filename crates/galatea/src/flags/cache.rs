@@ -43,7 +43,7 @@ fn note_unread(settings: &mut Settings, value: &str) {
     }
 }
 
-/// Triton's messages, one of which has quotes.
+/// The errors for malformed values, in Triton's words, one of which has quotes.
 fn malformed(value: &str) -> InvalidValue {
     const SHAPE: &str = "<cache name>,<setting>=<value>";
     let names_a_cache = value.find(',').is_some_and(|comma| comma > 0);

@@ -1,4 +1,4 @@
-//! Flags for the endpoints whose paths SageMaker and Vertex AI prescribe.
+//! Flags for the SageMaker and Vertex AI endpoints.
 
 use super::Group;
 use super::flag::{Flag, no_default};

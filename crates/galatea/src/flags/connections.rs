@@ -1,6 +1,6 @@
 //! Flags that limit the number of connections and the time that clients may take.
 //!
-//! None of these are Triton flags, and no Triton flag shares a prefix with them, so abbreviations
+//! Triton has none of these flags, and no Triton flag shares a prefix with them, so abbreviations
 //! stay unambiguous.
 
 use std::str::FromStr;

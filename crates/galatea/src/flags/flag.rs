@@ -1,7 +1,7 @@
 //! A flag of the command line: its name, its help, and the form of its value.
 //!
-//! For most flags, the form determines where the value is stored. It also displays the default,
-//! which is defined only in [`Settings::default`].
+//! For most flags, the form determines where the value is stored. The form also renders the
+//! default, which is defined only in [`Settings::default`].
 
 use std::path::{Path, PathBuf};
 
@@ -29,10 +29,11 @@ type Apply = fn(&mut Settings, &str) -> Result<(), InvalidValue>;
 
 /// The form of a value and the setting that stores it.
 enum ValueForm {
-    /// No value.
+    /// The flag has no value.
     Switch(fn(&mut Settings)),
     Boolean(SettingOf<bool>),
-    /// A boolean that isn't a setting by itself; `shown` is `None` if there is no default.
+    /// A boolean that isn't stored as a setting of its own; `shown` is `None` if the flag has no
+    /// default.
     Decision {
         shown: fn(&Settings) -> Option<bool>,
         apply: fn(&mut Settings, bool),
@@ -49,14 +50,14 @@ enum ValueForm {
     File(SettingOf<Option<PathBuf>>),
     /// A pattern for header names; an empty pattern means none.
     Pattern(SettingOf<Option<HeaderForwardPattern>>),
-    /// Any other form. The default is a valid value of the flag, or empty.
+    /// Any other form. The default is either a valid value of the flag or empty.
     Other {
         default: fn(&Settings) -> String,
         apply: Apply,
     },
 }
 
-/// The default for a flag without one.
+/// The default of a flag that has none.
 pub(super) fn no_default(_: &Settings) -> String {
     String::new()
 }
@@ -197,7 +198,7 @@ impl Flag {
         Ok(())
     }
 
-    /// The default as a valid value of the flag; empty if there is none.
+    /// The default, as a valid value of the flag; empty if the flag has no default.
     pub(super) fn default_value(&self) -> String {
         let mut settings = Settings::default();
         let settings = &mut settings;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use galatea_devices::PoolSizes;
 
-/// The minimum in Triton's GPU builds.
+/// The minimum compute capability in Triton's GPU builds.
 const MIN_COMPUTE_CAPABILITY: f64 = 7.5;
 
 /// The GPU settings from the command line.
@@ -30,8 +30,8 @@ impl GpuSettings {
         self.min_compute_capability.unwrap_or(MIN_COMPUTE_CAPABILITY)
     }
 
-    /// The minimum that the log and backends see. Without the flag and without GPUs, the server
-    /// shows `without`.
+    /// The minimum that the log and backends see. Without the flag and without GPUs, it is
+    /// `without`.
     pub(crate) fn shown_minimum(&self, has_gpus: bool, without: f64) -> f64 {
         let is_shown = has_gpus || self.min_compute_capability.is_some();
         if is_shown { self.minimum() } else { without }

@@ -2,8 +2,8 @@
 //!
 //! A flag is one [`Flag`] value in its group's table, built by the constructor for the form of its
 //! value. Parsing, the usage text and the refusal of unsupported flags follow from these values.
-//! All of Triton's flags are known. Flags for unsupported features are refused by name, and flags
-//! without effect are logged, so no flag is silently ignored.
+//! All of Triton's flags are recognized. Flags for unsupported features are refused by name, and
+//! flags without effect are logged, so no flag is silently ignored.
 
 mod backend;
 mod cache;

@@ -8,7 +8,7 @@ use galatea_gate::access::{AccessGate, AccessRules, ApiCategory};
 use super::{DoorSettings, Settings};
 use crate::model_code::{self, ModelCodePermission};
 
-/// The warning that other machines may load code; `None` if they may not.
+/// Returns a warning if other machines may load code.
 pub(crate) fn open_loads(settings: &Settings) -> Option<String> {
     if settings.model_code == ModelCodePermission::Refused
         || settings.control_mode != ControlMode::Explicit

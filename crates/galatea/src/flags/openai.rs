@@ -1,4 +1,4 @@
-//! Flags for the OpenAI endpoint, which are the same as those of Triton's OpenAI frontend.
+//! Flags for the OpenAI endpoint. They match the flags of Triton's OpenAI frontend.
 
 use galatea_gate::access::{AccessRuleError, AccessRules};
 use galatea_http::RequestFormat;
@@ -128,7 +128,7 @@ fn unsupported(reason: &str) -> InvalidValue {
     InvalidValue(format!("the option is not supported: {reason}"))
 }
 
-/// Adds the rules for a group. The messages are the same as those of Triton's frontend.
+/// Adds the rules for a group. The messages match those of Triton's frontend.
 fn restrict(rules: &mut AccessRules, group: &str) -> Result<(), InvalidValue> {
     const APIS: [(&str, &str); 4] = [
         ("inference", "inference"),

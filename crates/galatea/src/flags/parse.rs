@@ -24,16 +24,16 @@ pub(crate) enum ServerCommand {
 /// The parsed command line of a command.
 #[derive(Debug, Default)]
 pub(crate) struct CommandLine {
-    /// The server's settings, if the command takes its flags.
+    /// The server's settings, if the command accepts the server's flags.
     pub(crate) settings: Settings,
     /// The arguments.
     pub(crate) given: Arguments,
 }
 
-/// The reason why the command line is refused.
+/// The error for a command line that is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum UsageError {
-    /// The command line is malformed; the usage text helps.
+    /// The command line is malformed. The usage text is shown with the error.
     Malformed(String),
     /// A value that no server can be created with.
     Rejected(String),
@@ -89,7 +89,7 @@ pub(crate) fn parse_command(
     }
 }
 
-/// The initial settings, which flags then change.
+/// The initial settings, before flags are applied.
 pub(crate) fn initial_settings(variables: &VertexAiVariables) -> Result<Settings, UsageError> {
     let mut settings = Settings::under(variables);
     if let Some(text) = &variables.http_port {
@@ -101,7 +101,7 @@ pub(crate) fn initial_settings(variables: &VertexAiVariables) -> Result<Settings
     Ok(settings)
 }
 
-/// Applies the variables after the flags.
+/// Applies the environment variables after the flags.
 pub(crate) fn resolve(
     settings: &mut Settings,
     variables: &VertexAiVariables,
@@ -124,7 +124,7 @@ struct ArgumentReader {
 
 impl ArgumentReader {
     /// Reads options. Arguments that aren't options are operands, as is everything after `--`.
-    /// Returns the action that is requested instead of the command, if any.
+    /// Returns the action to perform instead of the command, if one is requested.
     fn read(
         &mut self,
         mut arguments: impl Iterator<Item = String>,

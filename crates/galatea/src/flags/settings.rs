@@ -22,12 +22,12 @@ use crate::memory::MemoryLimit;
 use crate::model_code::ModelCodePermission;
 use crate::tracing::TraceFlags;
 
-/// Everything that flags set, with Triton's defaults.
+/// All settings that flags control, with Triton's defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The server's name.
     pub(crate) id: String,
-    /// The time that requests may take after the server is told to stop.
+    /// The time that requests may take after the server has received a signal to stop.
     pub(crate) exit_timeout_secs: u32,
     /// True if a model that fails to load aborts startup.
     pub(crate) exit_on_error: bool,
@@ -62,7 +62,8 @@ pub(crate) struct Settings {
     pub(crate) cache: Option<CacheSettings>,
     /// The directory of cache libraries.
     pub(crate) cache_directory: PathBuf,
-    /// The first value with which no server can be created, in the flags' terms.
+    /// The error for the first value that prevents a server from being created, in terms of the
+    /// flags.
     pub(crate) rejected: Option<String>,
     /// The host policies, which assign instances to processors.
     pub(crate) host_policies: HostPolicies,
@@ -100,7 +101,7 @@ pub(crate) struct Settings {
     pub(crate) grpc_rules: AccessRules,
     /// The gRPC endpoint.
     pub(crate) grpc: DoorSettings,
-    /// The number of responses to one request on a stream that may wait for the client, if bounded.
+    /// The maximum number of a stream request's responses that may wait for the client, if limited.
     pub(crate) grpc_response_pool_size: Option<usize>,
     /// The compression of gRPC responses.
     pub(crate) grpc_response_compression: CompressionLevel,
@@ -136,7 +137,7 @@ pub(crate) struct Settings {
     pub(crate) trace: TraceFlags,
     /// The value of the deprecated `--strict-model-config`.
     pub(crate) strict_model_config: Option<bool>,
-    /// True if `--disable-auto-complete-config` was given.
+    /// True if `--disable-auto-complete-config` was passed.
     pub(crate) disables_auto_complete: bool,
     /// Notes about flags, for the log.
     pub(crate) notes: Vec<String>,
@@ -164,7 +165,7 @@ impl DoorSettings {
     }
 }
 
-/// The endpoints whose paths cloud platforms prescribe.
+/// The settings of the endpoints for cloud platforms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CloudSettings {
     /// The SageMaker endpoint.
@@ -233,7 +234,7 @@ pub(crate) struct CacheSettings {
     pub(crate) name: String,
     /// The cache's configuration, a JSON object.
     pub(crate) config: String,
-    /// True if flags also name other caches, in which case no server is created.
+    /// True if flags also name other caches. The server then refuses to start.
     pub(crate) names_others: bool,
 }
 
@@ -347,7 +348,7 @@ impl Settings {
         ScanOptions { config_name, symlinks: self.repository_symlinks }
     }
 
-    /// Adds a note for the log. A flag that is given twice gets only one note.
+    /// Adds a note for the log. A flag that is passed twice gets only one note.
     pub(super) fn add_remark(&mut self, text: impl Into<String>) {
         let text = text.into();
         if !self.notes.contains(&text) {
@@ -399,7 +400,7 @@ impl Settings {
         self.note_without_gpus(format!("'--{flag}' has no effect: no GPU is used"));
     }
 
-    /// The way in which instances share resources.
+    /// The way instances share resources.
     pub(crate) fn rate_limit(&self) -> RateLimiterMode {
         if self.rate_limiting {
             RateLimiterMode::ExecutionCount(self.rate_limit_resources.clone())

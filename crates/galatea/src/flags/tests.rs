@@ -289,7 +289,7 @@ fn a_value_that_leaves_a_missing_feature_off_is_accepted() {
 /// Flags that are accepted but have no effect.
 const WITHOUT_EFFECT: [&str; 1] = ["--grpc-http2-max-pings-without-data=5"];
 
-/// Flags for a Triton structure whose effect no client can see.
+/// Flags for a structure in Triton that clients can't observe.
 const CHECKED_ALONE: [&str; 3] = [
     "--grpc-infer-thread-count=16",
     "--grpc-infer-allocation-pool-size=64",

@@ -73,7 +73,7 @@ impl TlsSettings {
         self.uses_ssl = true;
     }
 
-    /// Notes about files that are specified but not read.
+    /// Returns notes about files that are specified but not read.
     pub(crate) fn remarks(&self, flags: TlsFlags) -> impl Iterator<Item = String> {
         let files = [
             (flags.certificate, &self.certificate),

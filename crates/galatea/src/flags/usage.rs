@@ -42,8 +42,8 @@ pub(crate) fn help(form: HelpForm) -> String {
     }
 }
 
-/// The help for a command-line error: the flag that it concerns, or the one that was probably
-/// meant.
+/// The help for a command-line error. It describes the flag that the error concerns, or the flag
+/// that was probably meant.
 pub(crate) fn advice(error: &str) -> String {
     let named = error.strip_prefix("Bad option: \"--").and_then(|rest| rest.split_once('"'));
     let (name, reason) = named.unwrap_or_default();
@@ -72,7 +72,8 @@ pub(crate) fn advice(error: &str) -> String {
     text
 }
 
-/// The help for a command error: the option that it concerns, or the one that was probably meant.
+/// The help for a command error. It describes the option that the error concerns, or the option
+/// that was probably meant.
 pub(crate) fn command_advice(command: &Command, error: &str) -> String {
     let mut text = String::new();
     let is_named = |option: &&CommandOption| {

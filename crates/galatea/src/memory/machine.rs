@@ -24,8 +24,8 @@ fn group_limits(root: &Path) -> Vec<usize> {
     text.lines().flat_map(|line| limits_of(root, line)).collect()
 }
 
-/// The limits that a line of `/proc/self/cgroup` leads to: `ID:CONTROLLERS:PATH`, where the
-/// controllers are empty in version 2.
+/// The limits for the control group in a line of `/proc/self/cgroup`. The line has the form
+/// `ID:CONTROLLERS:PATH`, where the controllers are empty in version 2.
 fn limits_of(root: &Path, line: &str) -> Vec<usize> {
     let mut fields = line.splitn(3, ':');
     let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())

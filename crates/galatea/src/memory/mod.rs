@@ -23,7 +23,7 @@ pub(crate) enum MemoryLimit {
     Default,
     /// No limit.
     Off,
-    /// This number of bytes.
+    /// A limit of this many bytes.
     Bytes(usize),
 }
 

@@ -12,8 +12,8 @@ use tokio::time::MissedTickBehavior;
 /// The interval between checks of the ledger.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Returns free memory whenever usage has dropped considerably. The program's allocator does so on
-/// a thread that serves no door.
+/// Returns free memory whenever usage has dropped considerably. The program's allocator returns the
+/// memory on a thread that serves no door.
 pub(crate) async fn trim_after_bursts(
     allocator: GlibcMallocTuner,
     ledger: Arc<MemoryLedger>,

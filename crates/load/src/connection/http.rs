@@ -1,4 +1,4 @@
-//! HTTP/1.1, written by hand because libraries can't send half a request.
+//! HTTP/1.1, implemented here because libraries can't send half a request.
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

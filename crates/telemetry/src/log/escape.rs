@@ -22,9 +22,10 @@ pub(crate) fn escape_controls(text: &str) -> String {
     line
 }
 
-/// A control character could end the line, colour it or move a terminal's cursor, and so disguise
-/// one message as another. Other characters that end a line or change the text direction could do
-/// the same, although Unicode does not classify them as control characters.
+/// Appends a character, escaped if necessary. A control character could end the line, colour it or
+/// move a terminal's cursor, and thus disguise one message as another. Other characters that end a
+/// line or change the text direction could do the same, although Unicode does not classify them as
+/// control characters.
 fn push_escaped(line: &mut String, character: char) {
     match character {
         '\u{8}' => line.push_str("\\b"),

@@ -32,7 +32,7 @@ impl Line {
         Self { text: format!("{begin} {process} {file}:{}] ", position.line) }
     }
 
-    /// Completes the record with a message that may contain anything.
+    /// Completes the record with a message, which may contain any characters.
     pub(super) fn message(mut self, message: &str, quote: bool) -> String {
         if quote {
             self.text.push_str(&escape::quoted(message));

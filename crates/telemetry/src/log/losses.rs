@@ -13,8 +13,8 @@ pub(super) struct Losses {
 
 impl Losses {
     /// Writes a record. After losses, a notice precedes it; `notice` builds it from the losses'
-    /// description. A failure can't be reported anywhere else, so the notice waits until something
-    /// can be written.
+    /// description. A failure can't be reported anywhere else, so the notice is written once
+    /// writing succeeds again.
     pub(super) fn write(
         &mut self,
         writer: &mut dyn Write,

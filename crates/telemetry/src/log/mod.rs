@@ -121,7 +121,7 @@ impl fmt::Debug for Logger {
 }
 
 impl Logger {
-    /// A log on the console, or in the file specified by the options.
+    /// Creates a log on the console, or in the file specified by the options.
     ///
     /// # Errors
     ///
@@ -134,8 +134,8 @@ impl Logger {
         Ok(logger)
     }
 
-    /// A log with two writers: information and verbose lines go to the first, warnings and errors
-    /// to the second.
+    /// Creates a log with two writers: information and verbose lines go to the first, warnings and
+    /// errors to the second.
     pub fn to_writers(
         options: LogOptions,
         information: Box<dyn Write + Send>,
@@ -144,7 +144,7 @@ impl Logger {
         Self::with_sink(options, Sink::Split { information, problems })
     }
 
-    /// A log that discards its lines.
+    /// Creates a log that discards its lines.
     #[must_use]
     pub fn discarding() -> Self {
         Self::with_sink(LogOptions::default(), Sink::Joined(Box::new(io::sink())))

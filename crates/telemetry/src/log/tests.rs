@@ -1,4 +1,4 @@
-//! Tests of the log from outside: the stream to which each line goes.
+//! Tests of the log's public interface: the stream that receives each line.
 
 use std::sync::Mutex;
 

@@ -10,7 +10,7 @@ use super::text::{Exposition, Labels, MetricKind, Number};
 pub struct CustomFamilySnapshot {
     /// The family's name, which must be a valid Prometheus name.
     pub name: String,
-    /// The meaning of the values, for readers.
+    /// The help text, which explains the values.
     pub help: String,
     /// The kind of the values.
     pub kind: MetricKind,

@@ -83,7 +83,7 @@ fn summary(text: &mut Family, name: &str, labels: &Labels, value: &SummaryReadin
     }
 }
 
-/// A family of histograms, with one for each model that has one.
+/// Writes a family with a histogram for each model that has one.
 pub(super) fn histogram_family<'a>(
     text: &mut Exposition,
     name: &str,

@@ -88,7 +88,7 @@ impl MachineMemory {
     }
 }
 
-/// The gauges and the reading that they come from.
+/// The gauges, and the reading from which they were computed.
 #[derive(Debug)]
 pub(super) struct MachineGauges {
     read_at: Instant,

@@ -35,7 +35,7 @@ pub struct MetricsExporter {
     options: MetricsOptions,
     machine: Lock<MachineGauges>,
     devices: Devices,
-    /// `None` if GPUs are not shown.
+    /// The GPU gauges; `None` if GPUs are not shown.
     gpus: Option<Lock<GpuGauges>>,
     /// The log for reporting gauges that can't be measured.
     logger: Option<Logger>,
@@ -70,7 +70,7 @@ impl MetricsExporter {
     }
 
     /// The time between two calls of [`MetricsExporter::poll`]: as in Triton, half of the interval.
-    /// An interval of 0, for which Triton reads without pausing, counts as a few milliseconds.
+    /// An interval of 0, which makes Triton read without pausing, counts as a few milliseconds.
     #[must_use]
     pub fn poll_pause(&self) -> Duration {
         (self.options.interval / 2).max(POLL_PAUSE_MIN)
@@ -119,7 +119,8 @@ impl MetricsExporter {
         text.into_text()
     }
 
-    /// As in Triton, models have a series for each GPU if GPU metrics are shown.
+    /// The series of all models. As in Triton, models have a series for each GPU if GPU metrics are
+    /// shown.
     fn series<'a>(&'a self, statistics: &'a [ModelStatistics]) -> Vec<Series<'a>> {
         series::all(statistics, |gpu| {
             let mut devices = self.devices.iter().filter(|_| self.gpus.is_some());
@@ -137,7 +138,7 @@ impl MetricsExporter {
     }
 }
 
-/// Without a GPU, no pool exists.
+/// Writes the metrics for pinned memory. Without a GPU, no pool exists.
 fn pinned_memory(text: &mut Exposition, (used, total): (usize, usize)) {
     text.single(
         "nv_pinned_memory_pool_total_bytes",

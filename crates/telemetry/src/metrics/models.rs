@@ -63,7 +63,7 @@ fn requests(text: &mut Exposition, statistics: &[Series<'_>], counting: bool) {
     );
 }
 
-/// A series for each reason, so that a rate can be computed before the first failure.
+/// Writes a series for each reason, so that a rate can be computed before the first failure.
 fn failures(model: &Series<'_>, count: impl Fn(u64) -> u64) -> impl Iterator<Item = (Labels, u64)> {
     let labels = series_labels(model);
     let values = FailureReason::ALL.into_iter().zip(model.failures.map(count));

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The families that the exporter shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricsOptions {
-    /// True if durations are shown as counters. As in Triton, otherwise the counters of requests
-    /// and executions stay at 0 too.
+    /// True if durations are shown as counters. If false, request and execution counters also stay
+    /// at 0, as in Triton.
     pub counter_latencies: bool,
     /// True if the time to the first response is recorded as a histogram.
     pub histogram_latencies: bool,
@@ -21,8 +21,8 @@ pub struct MetricsOptions {
     pub cpu: bool,
     /// True if GPU use is shown.
     pub gpu: bool,
-    /// The time between two readings of the machine's gauges, as set in Triton, which reads twice
-    /// in that time.
+    /// The interval setting for readings of the machine's gauges. Like Triton, the server reads
+    /// twice per interval.
     pub interval: Duration,
 }
 

@@ -8,7 +8,7 @@ use galatea_control::{
     ModelMeasurements, ModelStatistics,
 };
 
-/// The values that the model families show in one series.
+/// The values that the model metric families show in one series.
 #[derive(Debug)]
 pub(super) struct Series<'a> {
     pub(super) gpu_uuid: Option<&'a str>,

@@ -47,7 +47,7 @@ impl Labels {
         Self::new(labels)
     }
 
-    /// Adds a label at the end: a bucket's bound or a quantile's fraction.
+    /// Adds a label at the end, for a bucket's bound or a quantile's fraction.
     pub(super) fn and_last(&self, name: &str, value: &str) -> Self {
         let mut labels = self.0.clone();
         labels.push((name.to_owned(), value.to_owned()));

@@ -1,9 +1,9 @@
-//! `galatea bench`: a quick look at the throughput and latency of a model, on a running server or
-//! one started for the purpose.
+//! `galatea bench`: a quick measurement of a model's throughput and latency, on a running server or
+//! on one started for the purpose.
 //!
 //! Inputs are generated from the model's metadata, and each level of concurrency runs for a few
-//! seconds. The load generator uses processor time on its machine, so figures that are measured on
-//! the server's machine are not a benchmark of the server.
+//! seconds. The load generator uses processor time on its machine, so measurements taken on the
+//! server's machine are no benchmark of the server.
 
 pub(crate) mod local;
 mod report;
@@ -22,10 +22,10 @@ use self::report::{BenchReport, Row};
 use crate::Arguments;
 use crate::console::{ColourMode, Console, ReportFormat, print_failure, print_line, render_bar};
 
-/// The time for which requests are sent before measurement starts.
+/// The time spent sending requests before the measurement starts.
 const WARMUP: Duration = Duration::from_millis(300);
 
-/// The width of the bar.
+/// The width of the bar, in columns.
 const BAR_COLUMNS: usize = 24;
 
 /// The maximum number of concurrent connections.
@@ -36,9 +36,9 @@ const CONNECTIONS_MAX: u64 = 10_000;
 pub struct BenchOptions {
     /// The running servers, each with one protocol.
     targets: Vec<Target>,
-    /// The models for which a server is started.
+    /// The models to start a server for, if no running server is specified.
     models: Vec<String>,
-    /// The flags of that server.
+    /// The flags for the server that is started.
     flags: Vec<String>,
     model: Option<String>,
     protocols: Vec<Protocol>,

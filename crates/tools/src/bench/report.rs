@@ -16,7 +16,7 @@ const SHARES: [(f64, &str); 3] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99")];
 pub(super) struct BenchReport {
     model: String,
     inputs: Vec<(String, &'static str, Vec<u64>)>,
-    /// The inputs whose variable dimensions were assumed to be 1, because no shape was given.
+    /// The inputs whose variable dimensions were assumed to be 1 because no shape was specified.
     assumed: Vec<String>,
     batch: u64,
     duration: Duration,

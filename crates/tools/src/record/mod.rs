@@ -33,7 +33,7 @@ const PROGRESS_PAUSE: Duration = Duration::from_millis(200);
 /// The options of `galatea record`.
 #[derive(Debug)]
 pub struct RecordOptions {
-    /// `HOST:PORT`.
+    /// The server's address, as `HOST:PORT`.
     address: String,
     model: String,
     version: Option<u64>,
@@ -120,7 +120,7 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.trim().to_owned()))
 }
 
-/// The numbers of requests and executions that were recorded and lost.
+/// The numbers of recorded and lost requests and executions.
 #[derive(Debug, Default)]
 struct RecordCounts {
     requests: u64,
@@ -203,7 +203,7 @@ fn refusal(status: u16, body: &[u8], options: &RecordOptions) -> String {
 struct RecordingFiles<'a> {
     options: &'a RecordOptions,
     config: Option<serde_json::Value>,
-    /// `None` before the first line.
+    /// The current file; `None` before the first line.
     file: Option<RotatingFile>,
     counts: RecordCounts,
 }

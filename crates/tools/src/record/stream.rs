@@ -28,10 +28,10 @@ pub(crate) struct Connection {
 /// The framing of the rest of the body.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Framing {
-    /// This number of bytes.
+    /// This many bytes remain.
     Length(usize),
-    /// Chunks: this number of bytes remain in the current chunk, including its terminator; 0
-    /// between chunks.
+    /// The body is chunked. This many bytes remain in the current chunk, including its terminator;
+    /// 0 between chunks.
     Chunks(usize),
     /// The body ends when the connection closes.
     UntilClose,

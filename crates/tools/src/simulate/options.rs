@@ -22,8 +22,8 @@ pub struct SimulateOptions {
     pub(super) changes: SchedulingChanges,
     deadline_us: Option<u64>,
     pub(super) processors: u32,
-    /// The number of closed-loop clients; 0 for an open loop, and `None` to take the number from
-    /// the recording.
+    /// The number of closed-loop clients. 0 means an open loop, and `None` uses the number from the
+    /// recording.
     pub(super) clients: Option<u32>,
     pub(super) config: Option<String>,
     /// The format of the results.

@@ -12,8 +12,9 @@ use crate::console::{Console, ReportFormat, Style, render_bar};
 
 const NS_PER_MS: f64 = 1e6;
 
-/// The limits for an accurate simulation. It is far from the recording if a latency differs by this
-/// factor and this many milliseconds, or the throughput by its factor.
+/// The limits for an accurate simulation. A simulation is far from the recording if a latency
+/// differs by both this factor and the minimum in milliseconds, or if the throughput differs by its
+/// own factor.
 const FAR_LATENCY: f64 = 2.0;
 const FAR_MS: f64 = 1.0;
 const FAR_THROUGHPUT: f64 = 1.25;
@@ -28,7 +29,7 @@ const SIZES_MAX: usize = 24;
 pub(super) struct ReportColumn {
     configured: SimulatedScheduler,
     load: f64,
-    /// The number of clients that wait for their responses, if any.
+    /// The number of closed-loop clients, which wait for their responses, if any.
     clients: Option<u32>,
     report: Report,
 }
@@ -47,7 +48,7 @@ impl ReportColumn {
 /// Everything that is shown.
 pub(super) struct Comparison {
     pub(super) traffic: RecordedTraffic,
-    /// The number of recorded executions, by rows.
+    /// The number of recorded executions, by number of rows.
     pub(super) learned: BTreeMap<u32, usize>,
     pub(super) recorded: ReportColumn,
     pub(super) configured: ReportColumn,

@@ -23,7 +23,7 @@ pub(crate) struct SimulatedScheduler {
     pub(crate) scheduling: SchedulingSpec,
     scheduling_of: DeriveScheduling,
     pub(crate) instances: u32,
-    /// The padded dimensions, as recordings name them.
+    /// The padded dimensions, with the names that recordings use.
     padded: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl SimulatedScheduler {
         Ok(configured)
     }
 
-    /// The settings of a configuration in the form that the server sends.
+    /// Reads the settings from a configuration in the form that the server sends.
     pub(crate) fn of_json(
         what: &str,
         config: &str,
@@ -67,7 +67,7 @@ impl SimulatedScheduler {
     }
 
     /// Replaces the batch settings, the scheduler and the instances with those of a `config.pbtxt`.
-    /// The other fields may be left out, as for a server that completes configurations.
+    /// Other fields may be omitted, as on a server that completes configurations.
     pub(super) fn with_file(self, path: &str) -> Result<Self, String> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|error| format!("can't read '{path}': {error}"))?;
@@ -219,7 +219,8 @@ impl SchedulingChanges {
     }
 }
 
-/// The GPUs that the configuration names, or one GPU: this machine need not be the server's.
+/// The GPUs that the configuration names, or else one GPU, because this machine need not be the
+/// server's.
 fn support(draft: &ConfigDraft) -> SupportedFeatures {
     let mut support = SupportedFeatures::default();
     let groups = draft.message().instance_group.iter().filter(|group| group.kind == KIND_GPU);
@@ -248,7 +249,7 @@ fn instances(spec: &ModelSpec) -> u32 {
     groups.map(count).fold(0, u32::saturating_add).max(1)
 }
 
-/// A replacement for a configuration that was not recorded: no batching.
+/// A replacement for a configuration that was not recorded. It doesn't batch requests.
 fn without_config(model: &str) -> String {
     let tensor = json!([{ "name": "x", "data_type": "TYPE_FP32", "dims": [1] }]);
     json!({ "name": model, "backend": "unknown", "input": tensor, "output": tensor }).to_string()

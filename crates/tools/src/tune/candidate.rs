@@ -14,7 +14,7 @@ pub(super) const PREFERRED: &str = "preferred_batch_size";
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Resources {
     pub(super) instances: u32,
-    /// `None` leaves the number to the backend.
+    /// The number of threads per instance; `None` leaves it to the backend.
     pub(super) threads: Option<u32>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Candidate {
     /// The largest batch; 1 means no batching.
     pub(super) max_batch: u32,
     pub(super) delay_us: u64,
-    /// The latency objective; with one, the delay has no effect.
+    /// The latency objective. If it is set, the delay has no effect.
     pub(super) objective_us: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Candidate {
 pub(super) struct ThreadsParameter {
     backend: &'static str,
     pub(super) name: &'static str,
-    /// The parameters whose number applies to all instances together.
+    /// The parameters that count the threads of all instances together.
     totals: &'static [&'static str],
 }
 
@@ -49,7 +49,8 @@ const THREADS_PARAMETERS: [ThreadsParameter; 2] = [
 ];
 
 impl ThreadsParameter {
-    /// The parameter of a model with this configuration; `None` if its backend has none.
+    /// The parameter for a model with this configuration; `None` if its backend has no such
+    /// parameter.
     pub(super) fn of(config: &Value) -> Option<&'static Self> {
         THREADS_PARAMETERS.iter().find(|one| config["backend"] == one.backend)
     }
@@ -68,8 +69,8 @@ impl ThreadsParameter {
 }
 
 impl Candidate {
-    /// Returns the configuration with these settings in place of its own. Everything else stays the
-    /// same: priorities, queue limits, padding, and the size of requests that are not batched.
+    /// Returns the configuration with this candidate's settings. Everything else stays the same:
+    /// priorities, queue limits, padding, and the size of requests that are not batched.
     pub(super) fn apply(&self, own: &Value) -> Value {
         let mut config = own.clone();
         set_resources(&mut config, self.resources);

@@ -19,7 +19,7 @@ pub(super) struct EditedConfig {
 }
 
 /// Applies a candidate's settings, `config`, to the file; `own` is the configuration that the
-/// server derived from the file. Without a file, or if the file can't be changed field by field,
+/// server derived from the file. If there is no file, or the file can't be changed field by field,
 /// the result is the whole of `config`.
 pub(super) fn edit(
     file: Option<&str>,

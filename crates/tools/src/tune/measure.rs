@@ -9,7 +9,7 @@ use galatea_traffic::RecordedExecution;
 use super::candidate::{Resources, with_resources};
 use super::server::TunedServer;
 
-/// The time for which each size is executed, and the warm-up time before it.
+/// The duration of each measurement, and of the warmup before it.
 const DURATION: Duration = Duration::from_millis(250);
 const WARMUP: Duration = Duration::from_millis(100);
 
@@ -17,7 +17,8 @@ const WARMUP: Duration = Duration::from_millis(100);
 const ATTEMPTS: usize = 3;
 
 /// The limits for plausible costs. A batch is measured again if it takes longer than a larger
-/// batch, or longer per row than a smaller one, by both the corresponding factor and this time.
+/// batch, or longer per row than a smaller batch. In either case, it must be longer by both the
+/// corresponding factor and this time.
 const DOUBTFUL_FACTOR: f64 = 2.0;
 const DOUBTFUL_ROW_FACTOR: f64 = 4.0;
 const DOUBTFUL_NS: f64 = 100_000.0;
@@ -75,7 +76,7 @@ pub(super) fn measure(
     finished.map(|()| measured)
 }
 
-/// Records each size, and measures implausible costs again.
+/// Records the measurement of each size, and repeats measurements with implausible costs.
 fn settle(
     resources: Resources,
     sizes: &[u32],

@@ -118,7 +118,7 @@ impl TuneOptions {
         Ok(options)
     }
 
-    /// The text of the model's configuration, if it has a file.
+    /// The text of the model's configuration file, if it has one.
     fn file(&self) -> Result<Option<String>, String> {
         let path = Path::new(&self.model).join("config.pbtxt");
         match std::fs::read_to_string(&path) {
@@ -209,11 +209,11 @@ fn row_shapes(model: &ServedModelInterface, sample: &SampleRequest) -> InputShap
     sample.inputs.iter().map(|input| (input.name.clone(), row(&input.shape))).collect()
 }
 
-/// The results of a run.
+/// The results of a tuning run.
 struct TuningResult {
     measured: Vec<MeasuredResources>,
     simulated: usize,
-    /// The best candidate with smaller batches, which were not allowed.
+    /// The best candidate with smaller batches, if smaller batches are not allowed.
     smaller: Option<SimulatedCandidate>,
     /// The checked candidates, best first.
     checked: Vec<CheckedCandidate>,
@@ -295,7 +295,8 @@ fn usual_costs<'a>(
 struct SearchResult {
     best: Vec<SimulatedCandidate>,
     count: usize,
-    /// The best candidate with smaller batches, if they are not allowed and one is better.
+    /// The best candidate with smaller batches, if smaller batches are not allowed but would be
+    /// better.
     smaller: Option<SimulatedCandidate>,
     /// The untuned configuration.
     usual: SimulatedCandidate,
@@ -390,7 +391,7 @@ fn check_best(
     Ok(checked)
 }
 
-/// The score by which configurations are compared: a small gain is not worth a change.
+/// The score used to compare configurations: a small gain is not worth a change.
 fn rank(one: &CheckedCandidate) -> f64 {
     if one.is_default { one.score * GAIN_MIN } else { one.score }
 }

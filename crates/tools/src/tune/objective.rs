@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The metric by which configurations are compared.
+/// The metric used to compare configurations.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Objective {
     /// The maximum request rate, regardless of latency.

@@ -81,7 +81,7 @@ impl TuneReport {
         })
     }
 
-    /// The reasons, as comments.
+    /// The reasons, as comments for the configuration file.
     fn reasons(&self) -> String {
         let mut text = String::from("# Chosen by galatea tune on this machine.\n");
         let _ = writeln!(text, "# Objective: {}.", self.unit);
@@ -161,7 +161,8 @@ fn name(one: &CheckedCandidate) -> String {
     format!("{} (simulated: {:.1})", one.found.candidate.text(), one.found.score)
 }
 
-/// The untuned configuration: its file, or else the configuration that the server generated.
+/// The untuned configuration: the text of its file, or else the configuration that the server
+/// generated.
 fn unchanged(file: Option<String>, config: &Value) -> Result<EditedConfig, String> {
     let text = match file {
         Some(text) => text,

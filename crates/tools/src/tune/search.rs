@@ -17,7 +17,7 @@ const REQUESTS: f64 = 3_000.0;
 /// The factor by which the load exceeds capacity for goodput objectives.
 pub(super) const OVERLOAD: f64 = 1.3;
 
-/// The number of bisection steps over the range of rates.
+/// The number of bisection steps used to find the highest rate.
 const HALVINGS: usize = 10;
 
 /// The delays to try, in microseconds.
@@ -160,7 +160,7 @@ impl Search<'_> {
     }
 }
 
-/// The highest acceptable rate up to this one; 0 if none is acceptable.
+/// The highest acceptable rate up to `most`; 0 if no rate is acceptable.
 fn highest(most: f64, is_allowed: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, most);
     for _ in 0..HALVINGS {

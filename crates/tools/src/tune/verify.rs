@@ -14,22 +14,22 @@ use super::server::TunedServer;
 /// The maximum number of connections.
 const CONNECTIONS_MAX: usize = 512;
 
-/// The factor by which too high a rate is lowered.
+/// The factor that lowers a rate that is too high.
 const STEP: f64 = 0.85;
 const STEPS: usize = 8;
 
-/// The time for which requests are sent before measurement starts.
+/// The time spent sending requests before the measurement starts.
 const WARMUP: Duration = Duration::from_millis(300);
 
 const SEED: u64 = 11;
 
-/// The measured result of a server with a configuration, in terms of the objective.
+/// The result measured on a server with this configuration, in terms of the objective.
 #[derive(Clone, Debug)]
 pub(super) struct CheckedCandidate {
     pub(super) found: SimulatedCandidate,
     /// Rows per second.
     pub(super) score: f64,
-    /// The latency at that rate: the percentile in the objective, or the median.
+    /// The latency at the measured rate: the objective's percentile, or the median.
     pub(super) latency: Option<Duration>,
     /// True if this is the untuned configuration.
     pub(super) is_default: bool,

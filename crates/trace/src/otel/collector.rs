@@ -1,4 +1,4 @@
-//! Sending of messages to a collector over HTTP.
+//! Sends messages to a collector over HTTP.
 //!
 //! Only one batch of spans is sent every few seconds, so each batch gets its own connection and
 //! runtime on the writer thread, with a single time limit for the whole exchange.
@@ -30,14 +30,14 @@ pub struct CollectorClient {
 pub struct CollectorSettings {
     /// Headers sent with each batch. Invalid headers are dropped.
     pub headers: Vec<(String, String)>,
-    /// The time limit of a batch, from connecting to the response.
+    /// The time limit for sending a batch, from opening the connection to receiving the response.
     pub time_max: Duration,
     /// The certificates for `https`.
     pub certificates: CertificateFiles,
 }
 
 impl Default for CollectorSettings {
-    /// Triton's default.
+    /// Returns Triton's default settings.
     fn default() -> Self {
         let (headers, certificates) = (Vec::new(), CertificateFiles::default());
         Self { headers, time_max: Duration::from_secs(10), certificates }
@@ -45,7 +45,7 @@ impl Default for CollectorSettings {
 }
 
 impl CollectorClient {
-    /// A collector at this address. Reads its certificates immediately.
+    /// Creates a client for the collector at this address. Reads its certificates immediately.
     ///
     /// # Errors
     ///

@@ -19,7 +19,8 @@ const STATE_PART_BYTES_MAX: usize = 256;
 pub(crate) struct SpanContext {
     pub(crate) trace: TraceNumber,
     pub(crate) span: SpanNumber,
-    /// The opaque trace state that collectors pass on; may be empty. All spans of a trace share it.
+    /// The opaque trace state that is propagated to collectors; may be empty. All spans of a trace
+    /// share it.
     pub(crate) state: Arc<str>,
 }
 

@@ -13,7 +13,7 @@ use crate::queue::{CollectedTrace, TraceMemory};
 /// The limits on span collection.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct SpanBatchLimits {
-    /// The maximum number of waiting spans; any more are dropped.
+    /// The maximum number of waiting spans. Spans beyond this number are dropped.
     pub queued_max: usize,
     /// The maximum time that a span waits to be sent.
     pub delay: Duration,

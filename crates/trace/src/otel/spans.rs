@@ -11,7 +11,7 @@ use super::context::SpanContext;
 use super::ids::{NumberSource, SpanNumber, TraceNumber};
 use crate::event::{Event, Subject, TraceActivity};
 
-/// The facts that collectors get about a request in addition to its records.
+/// The data about a request that collectors get in addition to its records.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSpan {
     /// The client's own span, if the request specified one.
@@ -27,7 +27,7 @@ pub(crate) struct ClientSpan {
 }
 
 impl ClientSpan {
-    /// The memory that it uses, in bytes.
+    /// The memory that the span uses, in bytes.
     pub(crate) fn byte_size(&self) -> usize {
         size_of::<Self>().saturating_add(self.state().len())
     }

@@ -14,7 +14,7 @@ use crate::memory::MemoryLimit;
 
 /// A difference and the condition under which it matters.
 struct Difference {
-    /// Words from its row in docs/differences.md.
+    /// Words from the difference's row in docs/differences.md.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test looks for the row"))]
     row: &'static str,
     /// The text for the operator.
@@ -25,9 +25,9 @@ struct Difference {
 
 /// The input on which a difference depends.
 enum Condition {
-    /// The flags.
+    /// The difference depends on the flags.
     Settings(fn(&Settings) -> bool),
-    /// A model.
+    /// The difference depends on a model.
     Model(fn(&ModelSpec) -> bool),
 }
 
@@ -150,8 +150,8 @@ const OPENVINO: &str = "openvino";
 const TENSORFLOW: &str = "tensorflow";
 const PYTHON: &str = "python";
 
-/// The messages for the differences that matter. Each lists the models that it concerns, or none if
-/// it concerns the server.
+/// The messages for the differences that matter. Each message lists the models that it concerns, or
+/// no models if it concerns the server.
 #[derive(Debug, Default)]
 pub(super) struct Differences(BTreeMap<&'static str, Vec<String>>);
 

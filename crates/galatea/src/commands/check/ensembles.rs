@@ -16,7 +16,7 @@ pub(super) struct Ensembles {
     /// The models with at least one version that passed its own checks.
     models: BTreeMap<ModelId, CheckedModel>,
     /// The models with each name, if namespaces are on. Models that would not load are included,
-    /// because a server knows them as well.
+    /// because a server would know them too.
     names: Option<ModelIdsByName>,
 }
 
@@ -106,7 +106,7 @@ impl Ensembles {
         if diagnostics.is_empty() { Ok(Arc::new(spec)) } else { Err(ConfigErrors { diagnostics }) }
     }
 
-    /// The steps whose model exists, but not in the version that they specify.
+    /// The steps whose model exists but lacks the version that the step specifies.
     fn missing_versions(&self, id: &ModelId, ensemble: &CheckedModel) -> Vec<Diagnostic> {
         let steps = ensemble.spec.ensemble().map(|ensemble| ensemble.steps.iter());
         let steps = steps.into_iter().flatten().enumerate();

@@ -65,7 +65,7 @@ impl ModelReport {
         }
     }
 
-    /// Adds an error; several versions may have the same one.
+    /// Adds an error, unless another version has already reported the same error.
     pub(super) fn add(&mut self, mut error: Diagnostic) {
         if error.file.is_empty() {
             error.file.clone_from(&self.config_path);
@@ -75,7 +75,7 @@ impl ModelReport {
         }
     }
 
-    /// Adds warnings; several versions may have the same ones.
+    /// Adds warnings, except those that another version has already reported.
     pub(super) fn add_warnings(&mut self, warnings: Vec<String>) {
         // The report puts the model's name before each of them.
         let named = format!("model '{}': ", self.name);
@@ -168,7 +168,7 @@ impl Report {
         })
     }
 
-    /// The backends, flags without effect, and differences from Triton.
+    /// Renders the backends, flags without effect, and differences from Triton.
     fn surroundings(&self) -> String {
         let mut text = String::new();
         let mut add = |title: &str, lines: Vec<String>| {

@@ -154,7 +154,7 @@ impl StartDisplay {
         Some(format!("{}/dashboard", http.url()))
     }
 
-    /// The models that should have loaded. Reasons name the files that the user passed.
+    /// The models that should have loaded. The reasons refer to the files that the user passed.
     fn entries(&self, server: &Server) -> Vec<RepositoryEntry> {
         let mut entries = entries(server);
         for entry in &mut entries {
@@ -266,7 +266,8 @@ fn entries(server: &Server) -> Vec<RepositoryEntry> {
     tried.chain(server.scan_problems().into_iter().map(unread)).collect()
 }
 
-/// An entry for a model or repository that could not even be read. The index has no reason for it.
+/// An entry for a model or repository that could not be read at all. The index doesn't report the
+/// reason.
 fn unread(problem: ScanProblem) -> RepositoryEntry {
     let text = problem.to_string();
     let (name, reason) = match problem {
@@ -316,7 +317,7 @@ fn interface(server: &Server, model: &str) -> Option<ServedModelInterface> {
     ServedModelInterface::from_json(&metadata, &serde_json::from_str(&config.json).ok()?).ok()
 }
 
-/// A hint about the flag that selects another port, if a port is already in use.
+/// If a port is already in use, returns a hint about the flag that selects another port.
 fn port_hint(reason: &str) -> &'static str {
     let hints = [
         ("HTTP service", ". Choose another with --http-port"),

@@ -32,8 +32,8 @@ pub(crate) struct ServeOptions {
     ends_with_input: bool,
 }
 
-/// The default settings, before flags: the log is silent about what the terminal shows, and the
-/// dashboard is on.
+/// The default settings, before flags are applied: the log is silent because the terminal shows
+/// progress, and the dashboard is on.
 pub(super) fn defaults(environment: &Environment) -> Result<Settings, UsageError> {
     let mut settings = flags::initial_settings(&environment.clouds.vertex_ai)?;
     settings.log.info = false;

@@ -14,8 +14,8 @@ const ENTRY: &[u8] = b"\x0a\x08location\x12";
 /// The number of bytes to read from the file at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Returns true if the model names a file, and that file exists. A word like that of the entry in
-/// the middle of weights names none.
+/// Returns true if the model names a file, and that file exists. Weights may by chance contain the
+/// bytes of an entry, but such bytes don't name an existing file.
 pub(super) fn has_data_beside(model: &Path) -> io::Result<bool> {
     let folder = model.parent().unwrap_or(Path::new(""));
     let mut file = File::open(model)?;
@@ -35,7 +35,7 @@ pub(super) fn has_data_beside(model: &Path) -> io::Result<bool> {
     }
 }
 
-/// The values of the entries in these bytes. A one-byte length is enough for any path that tools
+/// The values of the entries in these bytes. A one-byte length suffices for all paths that tools
 /// write.
 fn named_in(bytes: &[u8]) -> impl Iterator<Item = &str> {
     let places = bytes.windows(ENTRY.len()).enumerate().filter(|(_, window)| *window == ENTRY);

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use galatea_forest::{Forest, ForestTask, ModelFormat, read_forest};
 
-/// The number of bytes at the start of a file that identify formats with common extensions.
+/// The number of bytes to read from the start of a file to identify its format if its extension is
+/// ambiguous.
 const HEAD_BYTES: u64 = 4096;
 /// The maximum batch size; a batch is one pass over the forest for each row.
 const BATCH_MAX: u32 = 1024;
@@ -38,7 +39,8 @@ pub(super) fn is_served(path: &Path) -> bool {
     !is_any_model && format_of(path).is_some()
 }
 
-/// Returns true if the file name within a version says nothing about the model.
+/// Returns true if the file has its usual name within a version, which says nothing about the
+/// model.
 pub(super) fn has_usual_name(path: &Path) -> bool {
     let is_name =
         |format: &ModelFormat| path.file_name() == Some(OsStr::new(format.default_file_name()));

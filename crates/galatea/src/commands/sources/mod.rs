@@ -18,7 +18,7 @@ use galatea_repository::{SymlinkRepository, is_remote};
 
 use self::openvino::OpenVinoFormat;
 
-/// The source that an argument refers to, or a file in a directory that is an argument.
+/// A source: an argument, or a file in a directory that is an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// An ONNX model file.
@@ -63,8 +63,8 @@ pub(super) fn find(arguments: &[String]) -> Result<Vec<Source>, String> {
     Ok(sources)
 }
 
-/// Like `find`, for arguments that may also be missing or be repositories without a valid model:
-/// the caller finds out when it opens them. A repository is only served as such, because its server
+/// Like `find`, but also accepts missing paths and repositories without a valid model, because the
+/// caller detects these when it opens them. A repository is only served as such, because its server
 /// ignores any files next to its models.
 pub(super) fn find_for_check(arguments: &[String]) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
@@ -139,7 +139,7 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
 
 const MODEL: &str = "model.py";
 
-/// The file of an ONNX model that is linked without the files next to it.
+/// The file name for an ONNX model that is linked without the files next to it.
 const USUAL: &str = "model.onnx";
 
 fn of_file(path: &Path) -> Option<Source> {
@@ -248,13 +248,13 @@ pub(super) struct Repositories {
     pub(super) paths: Vec<PathBuf>,
     /// The targets of the links.
     pub(super) places: LinkOrigins,
-    /// They are kept as long as the server runs.
+    /// The repository of links, kept for as long as the server runs.
     _linked: Option<SymlinkRepository>,
 }
 
 impl Repositories {
-    /// Creates links in a new directory in `parent`. If there is only one source, `name` is its
-    /// name.
+    /// Creates links in a new directory in `parent`. `name` is the model name if there is only one
+    /// source.
     pub(super) fn of(
         sources: &[Source],
         name: Option<&str>,
@@ -283,13 +283,13 @@ impl Repositories {
     }
 }
 
-/// The links, with the paths that they stand for.
+/// The links, with the paths that they represent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LinkOrigins(Vec<(PathBuf, PathBuf)>);
 
 impl LinkOrigins {
-    /// Adds a model by the path of its links. If the user has no file for a path, the path stands
-    /// for the source.
+    /// Adds a model by the path of its links. A path without a corresponding user file represents
+    /// the source.
     fn add(&mut self, model: &Path, source: &Source) {
         let path = source.path();
         if let Source::Onnx(_)

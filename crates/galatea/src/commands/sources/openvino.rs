@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The number of bytes at the start of a file that show whether XML is a model.
+/// The number of bytes to read from the start of an XML file to recognize a model.
 const HEAD_BYTES: u64 = 4096;
 /// The name of a TensorFlow Lite file within a version.
 const LITE: &str = "model.tflite";
 
-/// A format that serving a single file has to recognize.
+/// A file format that `galatea serve` recognizes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(in crate::commands) enum OpenVinoFormat {
     /// OpenVINO's intermediate representation, whose weights are in a second file.

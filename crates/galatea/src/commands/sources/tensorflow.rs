@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The name of a `SavedModel` within a version.
 pub(super) const USUAL: &str = "model.savedmodel";
-/// The files of which every `SavedModel` has one.
+/// The graph file names. Every `SavedModel` contains one of these files.
 const GRAPH_FILES: [&str; 2] = ["saved_model.pb", "saved_model.pbtxt"];
 /// Common suffixes of directory names.
 const ENDINGS: [&str; 2] = ["savedmodel", "saved_model"];
@@ -17,7 +17,7 @@ pub(super) fn is_saved_model(directory: &Path) -> bool {
     GRAPH_FILES.iter().any(|file| directory.join(file).is_file())
 }
 
-/// The `SavedModel` that one of its files belongs to.
+/// The `SavedModel` to which a file belongs.
 pub(super) fn of_file(file: &Path) -> Option<PathBuf> {
     let is_graph = GRAPH_FILES.iter().any(|name| file.file_name() == Some(OsStr::new(name)));
     is_graph.then(|| super::folder(file).to_owned())
@@ -37,7 +37,7 @@ pub(super) fn stem(directory: &Path) -> Option<&OsStr> {
     if ENDINGS.contains(&ending) { directory.file_stem() } else { directory.file_name() }
 }
 
-/// Returns true if a file is a graph, which doesn't specify its inputs and outputs.
+/// Returns true if a file is a bare graph, which doesn't specify its inputs and outputs.
 pub(super) fn is_graph(file: &Path) -> bool {
     let ending = file.extension().and_then(OsStr::to_str).unwrap_or_default();
     GRAPH_ENDINGS.contains(&ending)
