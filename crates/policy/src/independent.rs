@@ -160,7 +160,7 @@ impl<S: BatchStrategy> IndependentRequests<S> {
     pub(crate) fn cancel(&mut self, key: RequestKey, out: &mut SchedulerActions) {
         if let Some(index) = self.queue.find(key) {
             if let Chooser::Deadlines(deadlines) = &mut self.chooser {
-                deadlines.cancel_probe();
+                deadlines.cancel_probe(index);
             }
             self.take(index);
             out.push(SchedulerAction::Fail { key, reason: FailReason::Cancelled });

@@ -28,7 +28,7 @@ use self::next_batch::NextBatch;
 use self::order::{QueuePlace, ServiceOrder};
 use self::padded::PaddedBatches;
 use self::plan::Waiting;
-use self::probe::Probe;
+use self::probe::{ActiveProbe, Probe};
 use crate::batcher::{BatchDecision, Intake};
 use crate::cost::CostModel;
 use crate::ids::{InstanceId, RequestInfo, ShapeClassId};
@@ -57,8 +57,8 @@ pub(crate) struct DeadlineChooser {
     work_rate: ArrivalRate,
     costs: Costs,
     probe: Probe,
-    /// The deadline of a probe that is executing, or is waiting only for an instance.
-    probing: Option<Time>,
+    /// The probe that is executing, or is waiting only for an instance.
+    probing: Option<ActiveProbe>,
     running: BTreeMap<InstanceId, Running>,
     /// The most recently decided batch.
     next: Option<NextBatch>,
@@ -153,7 +153,8 @@ impl DeadlineChooser {
         } else if self.may_probe(now, deadline) && self.probe.tries_one() {
             // The probe is executed regardless of its prediction.
             place.deadline = Time::MAX;
-            self.probing = Some(deadline);
+            let arrival = place.arrival;
+            self.probing = Some(ActiveProbe { deadline, arrival, instance: None });
         } else {
             let retry_after_ns = answered_at.saturating_since(deadline);
             return Admission::TooLate { retry_after_ns };
@@ -203,15 +204,17 @@ impl DeadlineChooser {
         self.entries[index.index()].as_ref().expect("a waiting request has an entry")
     }
 
-    /// Cancels the waiting probe, if there is one.
-    pub(crate) fn cancel_probe(&mut self) {
-        self.probing = None;
+    /// Ends the probe if it is this waiting request, which is canceled.
+    pub(crate) fn cancel_probe(&mut self, index: SlabIndex) {
+        let arrival = self.entry(index).place.arrival;
+        self.probing.take_if(|probe| probe.arrival == arrival);
     }
 
     /// Records that the instance has finished its batch.
     pub(crate) fn finish_batch(&mut self, id: InstanceId, now: Time) {
-        if let Some(deadline) = self.probing.take() {
-            self.probe.record_result(now <= deadline);
+        // Batches on other instances say nothing about the prediction.
+        if let Some(probe) = self.probing.take_if(|probe| probe.instance == Some(id)) {
+            self.probe.record_result(now <= probe.deadline);
         }
         if let Some(ended) = self.running.remove(&id) {
             self.learn_duration(ended.rows, ended.length, now.saturating_since(ended.since));

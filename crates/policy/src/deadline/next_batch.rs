@@ -153,6 +153,10 @@ impl DeadlineChooser {
         let placed = |index: &SlabIndex| (self.entry(*index).place, *index);
         let batch: Vec<(QueuePlace, SlabIndex)> = chosen.iter().map(placed).collect();
         self.order.count_batch(&batch);
+        let is_probe = |arrival| batch.iter().any(|(place, _)| place.arrival == arrival);
+        if let Some(probe) = self.probing.as_mut().filter(|probe| is_probe(probe.arrival)) {
+            probe.instance = Some(instance);
+        }
         self.running.insert(instance, running);
         chosen
     }

@@ -8,7 +8,20 @@
 //! refuse. If it completes in time, the prediction was wrong, and the next such request is executed
 //! immediately.
 
+use crate::ids::InstanceId;
+use crate::time::Time;
 use crate::tuned::{REFUSALS_MAX, REFUSALS_MIN};
+
+/// A probe that hasn't ended.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct ActiveProbe {
+    /// The deadline that the request is predicted to miss.
+    pub(super) deadline: Time,
+    /// The request's number among all arrivals.
+    pub(super) arrival: u64,
+    /// The instance that executes the request; `None` while it waits.
+    pub(super) instance: Option<InstanceId>,
+}
 
 /// Decides when to execute a request that looks hopeless.
 #[derive(Clone, Debug)]

@@ -191,3 +191,24 @@ fn one_of_many_hopeless_requests_is_tried() {
         ),
     );
 }
+
+/// Another batch ends before the probe's deadline, but the probe itself is late.
+#[test]
+fn a_batch_on_another_instance_does_not_decide_a_probe() {
+    let hopeless = |key: u32| {
+        format!("300 request {key} deadline=350 -> fail {key} TooLate {{ retry_after_ns: 50 }}\n")
+    };
+    let refused: String = (1..=32).map(hopeless).collect();
+    check_learned(
+        deadlines(1, u64::MAX, DynamicBatcherSpec::default()),
+        &format!(
+            "300 add 1 -> ; never
+             {refused}
+             300 request 40 deadline=350 -> run 40 on 1; never
+             310 request 41 deadline=500 -> run 41 on 0; never
+             340 free 0 -> ; never
+             400 free 1 -> ; never
+             400 request 42 deadline=450 -> fail 42 TooLate {{ retry_after_ns: 50 }}; never"
+        ),
+    );
+}

@@ -31,10 +31,12 @@ impl World {
         ensure!(self.timed.lanes.get(&instance) == Some(&None), "{instance:?} is not free");
         let mut order = self.in_order();
         let is_alone = order.len() == 1 && self.timed.busy_count() == 0;
-        let is_probe = is_alone && (self.refused >= PROBED_AFTER || self.has_recovered);
+        let is_probe = is_alone && (self.refused >= PROBED_AFTER || self.recovered_at.is_some());
         let turn = self.turn(&order);
         order.drain(..turn.unwrap_or(0));
-        self.probing = is_probe.then(|| order[0].deadline);
+        if is_probe {
+            self.probing = Some((instance, order[0].deadline));
+        }
         let keys: Vec<RequestKey> =
             batch.entries().iter().filter_map(|row| row.request()).collect();
         let rest = match self.kind.is_padded() {
@@ -44,6 +46,8 @@ impl World {
         let chosen: Vec<TimedRequest> =
             keys.iter().filter_map(|key| self.waiting.remove(key)).collect();
         self.count_passed_over(&chosen);
+        // A request that was predicted to be in time ends the recovery.
+        self.recovered_at.take_if(|at| is_probe || chosen.iter().any(|one| one.arrived > *at));
         let (rows, length) = self.check_size(batch, &chosen)?;
         match self.kind.is_padded() {
             true => self.check_padded_reason(batch, &chosen, &rest)?,

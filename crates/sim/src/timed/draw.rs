@@ -40,7 +40,7 @@ impl World {
             late: 0,
             refused: 0,
             refused_late: 0,
-            has_recovered: false,
+            recovered_at: None,
             probing: None,
             is_draining: false,
             is_drained: false,

@@ -57,6 +57,14 @@ pub(super) struct Knowledge {
     broken_promises: u64,
 }
 
+/// The limits of a scheduler's memory of a size.
+struct KnowledgeLimits {
+    /// A size is known after this many of its executions.
+    known_after: u64,
+    /// A size is forgotten after this many executions of other sizes.
+    forgotten_after: u64,
+}
+
 /// Executions of similar size, which cost about the same.
 type Size = (u32, u32, u32);
 
@@ -83,6 +91,13 @@ impl Knowledge {
         (rows.max(1).ilog2(), length.max(1).ilog2(), (elements.log2() * 2.0) as u32)
     }
 
+    fn limits(&self) -> KnowledgeLimits {
+        match self.kind.is_padded() {
+            true => KnowledgeLimits { known_after: 8, forgotten_after: 1_000 },
+            false => KnowledgeLimits { known_after: 3, forgotten_after: 500 },
+        }
+    }
+
     pub(super) fn begin(&mut self, instance: InstanceId, (rows, length): (u32, u32), known: bool) {
         self.elements_max = self.elements_max.max(u64::from(rows) * u64::from(length));
         self.running.insert(instance, (self.size(rows, length), known));
@@ -91,8 +106,11 @@ impl Knowledge {
     /// Records the end of the execution with this number.
     pub(super) fn end(&mut self, instance: InstanceId, executions: u64) {
         let (size, _) = self.running.remove(&instance).expect("it is busy");
-        let known = self.executed.entry(size).or_default();
-        *known = (known.0 + 1, executions);
+        let forgotten_after = self.limits().forgotten_after;
+        let (times, latest) = self.executed.entry(size).or_default();
+        // The first execution after a long time begins the count anew.
+        *times = if executions - *latest < forgotten_after { *times + 1 } else { 1 };
+        *latest = executions;
     }
 
     /// Returns true if an instance is busy with an execution that couldn't be predicted.
@@ -105,10 +123,7 @@ impl World {
     /// Returns true if the scheduler knows the duration of such an execution.
     pub(super) fn is_known(&self, rows: u32, length: u32) -> bool {
         let executions = self.timed.executions;
-        // A size is known after several executions of that size and forgotten after several of
-        // other sizes.
-        let (known_after, forgotten_after) =
-            if self.kind.is_padded() { (8, 1_000) } else { (3, 500) };
+        let KnowledgeLimits { known_after, forgotten_after } = self.knowledge.limits();
         // For padded batches, sizes without elements count as one element.
         if self.kind.is_padded() && (length == 0 || executions <= LEARNED_AFTER) {
             return false;

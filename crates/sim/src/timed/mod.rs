@@ -132,10 +132,11 @@ struct World {
     refused: u64,
     /// The number of requests refused as too late after they had waited.
     refused_late: u64,
-    /// True if the latest execution was for a request that looked hopeless but completed in time.
-    has_recovered: bool,
-    /// The deadline of an executing request that looked hopeless.
-    probing: Option<Time>,
+    /// The time at which a request that looked hopeless completed in time, if none that arrived
+    /// later was executed.
+    recovered_at: Option<Time>,
+    /// The instance that executes a request that looked hopeless, and the request's deadline.
+    probing: Option<(InstanceId, Time)>,
     is_draining: bool,
     is_drained: bool,
 }
@@ -344,7 +345,9 @@ impl SimulationWorld for World {
 
     fn end(&mut self, instance: InstanceId) {
         let now = self.timed.now;
-        self.has_recovered = self.probing.take().is_some_and(|deadline| now <= deadline);
+        if let Some((_, deadline)) = self.probing.take_if(|(on, _)| *on == instance) {
+            self.recovered_at = (now <= deadline).then_some(now);
+        }
         self.knowledge.end(instance, self.timed.executions);
     }
 
