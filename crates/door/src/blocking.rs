@@ -47,8 +47,8 @@ impl BlockingPermits {
         Self::new(processors)
     }
 
-    /// Creates a single permit, for documents that take long to render. Clients that request many
-    /// of them only delay each other.
+    /// Creates a limiter with a single permit, for documents that are slow to render. Clients that
+    /// request many of them only delay each other.
     #[must_use]
     pub fn single() -> Self {
         Self::new(1)

@@ -26,7 +26,7 @@ pub enum SymlinkPolicy {
     /// Links are followed anywhere, because the operator created them.
     #[default]
     Followed,
-    /// Links may not lead out of the directory.
+    /// Symbolic links must not point outside the directory.
     Beneath,
     /// Paths that contain a link can't be opened.
     Forbidden,

@@ -53,7 +53,7 @@ impl Graph {
         self.0.get(name).into_iter().flatten().map(String::as_str)
     }
 
-    /// Everything reachable from a name; the name itself only if it is on a circle.
+    /// Returns every name reachable from `name`, including `name` itself only if it is on a circle.
     fn reached_from(&self, name: &str) -> BTreeSet<&str> {
         let mut reached = BTreeSet::new();
         let mut open: Vec<&str> = self.next(name).collect();
