@@ -30,7 +30,6 @@ mod aoti;
 mod api;
 mod backend;
 mod call_spec;
-mod configured;
 mod describe;
 mod element;
 #[cfg(feature = "fuzzing")]

@@ -10,10 +10,10 @@
 
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
+use galatea_runtime::configured::{ConfiguredTensor, configured_inputs, configured_outputs};
 use galatea_runtime::{ElementKind, SessionInterface, TensorInfo};
 use galatea_tensor::DataType;
 
-use crate::configured::{ConfiguredTensor, configured_inputs, configured_outputs};
 use crate::package::CompiledInput;
 
 /// The tensors of a compiled model.

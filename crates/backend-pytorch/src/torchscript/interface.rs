@@ -7,11 +7,13 @@
 
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
+use galatea_runtime::configured::{
+    ConfiguredTensor, TensorRole, configured_inputs, configured_outputs,
+};
 use galatea_runtime::{ElementKind, SessionInterface, TensorInfo};
 use galatea_tensor::DataType;
 
 use crate::api::{Argument, ArgumentKind};
-use crate::configured::{ConfiguredTensor, Role, configured_inputs, configured_outputs};
 use crate::element;
 
 /// The maximum index of an output. The number of a model's outputs is only known once it has been
@@ -81,7 +83,7 @@ fn inputs(spec: &ModelSpec, arguments: &[Argument]) -> Result<Vec<TensorInfo>, S
     for tensor in configured {
         let by_argument = || arguments.iter().position(|one| one.name == tensor.name);
         // Controls always have numbers. Batch inputs come after the inputs of requests.
-        let position = if tensor.role == Role::Control { None } else { positions.next() };
+        let position = if tensor.role == TensorRole::Control { None } else { positions.next() };
         let index = match naming {
             Naming::Arguments => by_argument().or_else(|| number(&tensor.name)),
             Naming::Positions => position.or_else(|| number(&tensor.name)),
@@ -111,7 +113,7 @@ fn outputs(spec: &ModelSpec) -> Result<Vec<TensorInfo>, Status> {
     for (order, tensor) in configured.into_iter().enumerate() {
         check_type(spec, &tensor, "output")?;
         let index = match naming {
-            Naming::Positions if tensor.role == Role::Request => Some(order),
+            Naming::Positions if tensor.role == TensorRole::Request => Some(order),
             Naming::Arguments | Naming::Numbers | Naming::Positions => number(&tensor.name),
         };
         let index = index.filter(|&index| index <= OUTPUT_INDEX_MAX).ok_or_else(|| {
@@ -150,7 +152,7 @@ fn info(tensor: ConfiguredTensor) -> TensorInfo {
 
 /// The naming scheme of a configuration's inputs, or of its outputs if there are no arguments.
 fn naming(spec: &ModelSpec, tensors: &[ConfiguredTensor], arguments: &[Argument]) -> Naming {
-    let mut of_requests = tensors.iter().filter(|tensor| tensor.role == Role::Request);
+    let mut of_requests = tensors.iter().filter(|tensor| tensor.role == TensorRole::Request);
     let is_argument =
         |tensor: &ConfiguredTensor| arguments.iter().any(|argument| argument.name == tensor.name);
     if !arguments.is_empty() && !spec.inputs.is_empty() && of_requests.clone().all(is_argument) {
@@ -194,7 +196,7 @@ fn check_controls(configured: &[ConfiguredTensor], arguments: &[Argument]) -> Re
     let is_named = |tensor: &&ConfiguredTensor| {
         number(&tensor.name).is_some() || arguments.iter().any(|one| one.name == tensor.name)
     };
-    let mut controls = configured.iter().filter(|tensor| tensor.role == Role::Control);
+    let mut controls = configured.iter().filter(|tensor| tensor.role == TensorRole::Control);
     match controls.find(|tensor| !is_named(tensor)) {
         None => Ok(()),
         Some(tensor) => Err(Status::internal(format!(
