@@ -42,6 +42,18 @@
 //! state replaces the old one, whose memory is freed with the request. As in Triton, both exist
 //! during the run, because a library never writes to a run's inputs.
 //!
+//! # Iteration
+//!
+//! A request of an iterative sequence is executed again if the output that the parameter
+//! `continue_output` names says so. The request then returns to the scheduler with its new states,
+//! and a decoupled model's client gets a response in each execution.
+//!
+//! With the parameter `state_padding`, sequences whose states differ in length share a run: shorter
+//! states get zeros at their start, and the new states lose as many elements. Padding at the start
+//! lets a model append to its state. Only the first dimension may vary, so the padding of a row and
+//! the new state of a row are contiguous, and the latter is a slice of the run's output. States are
+//! padded only in host memory, because the arenas for GPUs only join contiguous parts.
+//!
 //! # GPUs
 //!
 //! A session on a GPU has a stream ([`Session::stream`]). Its inputs are gathered in GPU memory by

@@ -3,6 +3,10 @@
 //! The scheduler batches requests whose inputs have equal shapes, but the shape of a variable-size
 //! state depends on the last request of its sequence. One tensor can't contain states of different
 //! shapes, so such a batch is executed in several runs. Triton fails the whole batch.
+//!
+//! With the parameter `state_padding`, states of different lengths are padded, so they need only
+//! one run. The first executions of sequences still have their own run: they read whole inputs,
+//! where later executions read a single element, and would make the run long for all its rows.
 
 use galatea_infer::PendingRequest;
 use galatea_tensor::Shape;
@@ -40,7 +44,14 @@ pub(super) fn split(
 
 fn same_shapes(signature: &ModelSignature, one: &PendingRequest, other: &PendingRequest) -> bool {
     let mut states = signature.inputs.iter().filter(|plan| plan.is_state);
-    states.all(|plan| shape(one, &plan.name) == shape(other, &plan.name))
+    states.all(|plan| match plan.is_padded {
+        true => starts(one) == starts(other),
+        false => shape(one, &plan.name) == shape(other, &plan.name),
+    })
+}
+
+fn starts(pending: &PendingRequest) -> bool {
+    pending.sequence().is_some_and(|sequence| sequence.flags.start)
 }
 
 fn shape<'a>(pending: &'a PendingRequest, name: &str) -> Option<&'a Shape> {

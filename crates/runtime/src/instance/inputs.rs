@@ -134,7 +134,9 @@ impl InputArena {
         element_size: usize,
     ) -> Result<Elements<'data>, Status> {
         let Some(stream) = copier.stream() else {
-            let data = if parts.iter().any(|part| part.data.host_bytes().is_none()) {
+            let data = if plan.is_padded && has_different_sizes(parts) {
+                copy_padded(plan, &host_parts(plan, parts)?, shape, &mut self.host)?
+            } else if parts.iter().any(|part| part.data.host_bytes().is_none()) {
                 let copies = readable_parts(plan, parts, copier)?;
                 copy_into(plan, copies.iter().map(|bytes| &bytes[..]), shape, &mut self.host)?
             } else {
@@ -230,6 +232,9 @@ fn batch_shape(
     requests: &[PendingRequest],
     total: u64,
 ) -> Result<Shape, Status> {
+    if plan.is_padded {
+        return padded_shape(plan, parts, total);
+    }
     let rest = parts.first().and_then(|first| first.tensor.shape.dims().get(1..));
     for (part, pending) in parts.iter().zip(requests) {
         let dims = part.tensor.shape.dims();
@@ -241,6 +246,31 @@ fn batch_shape(
     let rest = rest.unwrap_or_default().iter().copied();
     let dims: SmallVec<[i64; 8]> = std::iter::once(total).chain(rest).collect();
     new_shape(plan, &dims)
+}
+
+/// The shape of parts that also differ in length: that of the longest part. Each part is one row,
+/// because a request of a sequence has one.
+fn padded_shape(plan: &InputPlan, parts: &InputParts<'_>, total: u64) -> Result<Shape, Status> {
+    let different = || mismatch(plan, "has different shapes in a batch");
+    let (mut longest, mut rest) = (0, None);
+    for part in parts {
+        let dims = part.tensor.shape.dims();
+        let [1, length, inner @ ..] = dims else { return Err(different()) };
+        if *rest.get_or_insert(inner) != inner {
+            return Err(different());
+        }
+        longest = longest.max(*length);
+    }
+    let total = i64::try_from(total).map_err(|_| mismatch(plan, "has too large a batch"))?;
+    let inner = rest.unwrap_or_default().iter().copied();
+    let dims: SmallVec<[i64; 8]> = [total, longest].into_iter().chain(inner).collect();
+    new_shape(plan, &dims)
+}
+
+fn has_different_sizes(parts: &InputParts<'_>) -> bool {
+    let mut sizes = parts.iter().map(|part| part.data.len());
+    let first = sizes.next();
+    sizes.any(|size| Some(size) != first)
 }
 
 fn new_shape(plan: &InputPlan, dims: &[i64]) -> Result<Shape, Status> {
@@ -299,6 +329,29 @@ fn copy_into<'part, 'data>(
     // The remaining memory would contain bytes from an earlier batch.
     if !rest.is_empty() {
         return Err(wrong_size());
+    }
+    Ok(arena.region(byte_size))
+}
+
+/// Copies of all parts in the arena, each with zeros before it up to the size of a row.
+fn copy_padded<'data>(
+    plan: &InputPlan,
+    parts: &[&[u8]],
+    shape: &Shape,
+    arena: &'data mut Arena,
+) -> Result<ByteRegion<'data>, Status> {
+    let byte_size = shape
+        .byte_size(plan.datatype)
+        .and_then(|size| usize::try_from(size).ok())
+        .ok_or_else(|| mismatch(plan, "is too large"))?;
+    let row_size = byte_size.checked_div(parts.len()).unwrap_or(0);
+    for (part, row) in parts.iter().zip(arena.bytes(byte_size).chunks_exact_mut(row_size.max(1))) {
+        let padding = row.len().checked_sub(part.len());
+        let (zeros, copy) = padding
+            .and_then(|padding| row.split_at_mut_checked(padding))
+            .ok_or_else(|| mismatch(plan, "has another size than its shape says"))?;
+        zeros.fill(0);
+        copy.copy_from_slice(part);
     }
     Ok(arena.region(byte_size))
 }
@@ -372,6 +425,7 @@ mod tests {
             index: 0,
             layout: InputLayout::Rows,
             is_state: true,
+            is_padded: false,
         }
     }
 

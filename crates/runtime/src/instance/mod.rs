@@ -64,6 +64,8 @@ struct RequestResult {
     /// The new states of the request's sequence, with their output names; empty if the response is
     /// an error.
     states: Vec<(Arc<str>, NewState)>,
+    /// True if the request is executed again.
+    continues: bool,
 }
 
 impl RequestResult {
@@ -71,6 +73,7 @@ impl RequestResult {
     fn fail(&mut self, status: Status) {
         self.response = Err(status);
         self.states.clear();
+        self.continues = false;
     }
 }
 
@@ -97,8 +100,9 @@ impl<S: Session> RuntimeInstance<S> {
                     None => host.record_batch(total, &times),
                 }
                 let _wake_batch = WakeBatch::begin();
+                let decoupled = self.parts.signature.decoupled;
                 for (pending, result) in requests.into_iter().zip(results) {
-                    complete(pending, result, &times);
+                    finish(pending, result, decoupled, &times);
                 }
             }
             // The cancellation ended the run, or nothing reads its error any more.
@@ -128,7 +132,9 @@ impl<S: Session> RuntimeInstance<S> {
         let copier = parts.copier(session.stream());
         let values = inputs::gather(session, copier, signature, requests, total, policy, arenas)?;
         let is_needed = |plan: &&OutputPlan| {
-            plan.is_state || requests.iter().any(|pending| plan.is_wanted_by(pending))
+            plan.is_state
+                || plan.is_continuation
+                || requests.iter().any(|pending| plan.is_wanted_by(pending))
         };
         let plans: SmallVec<[&OutputPlan; 8]> =
             signature.outputs.iter().filter(is_needed).collect();
@@ -169,11 +175,13 @@ impl InstanceParts {
         let request = pending.request();
         let mut tensors = Vec::with_capacity(outputs.len());
         let mut states = Vec::new();
+        let mut continues = false;
         let mut failure = None;
         for output in outputs {
             match output.take_next(pending) {
                 Ok(part) => {
                     tensors.extend(part.tensor);
+                    continues |= part.continues;
                     states.extend(part.state.map(|state| (output.name().clone(), state)));
                 }
                 Err(status) => failure = Some(status),
@@ -181,7 +189,7 @@ impl InstanceParts {
         }
         if let Some(status) = failure {
             let response = Err(status.prefixed(request.log_prefix()));
-            return RequestResult { response, states: Vec::new() };
+            return RequestResult { response, states: Vec::new(), continues: false };
         }
         let response = InferenceResponse {
             model_name: self.signature.model_name.clone(),
@@ -190,21 +198,52 @@ impl InstanceParts {
             parameters: Default::default(),
             outputs: tensors,
         };
-        RequestResult { response: Ok(response), states }
+        RequestResult { response: Ok(response), states, continues }
     }
 }
 
-/// Completes a request. Its sequence receives the new states first, because the client may send the
-/// sequence's next request as soon as it receives the response.
-fn complete(mut pending: PendingRequest, result: RequestResult, times: &ExecutionTimes) {
-    let RequestResult { mut response, states } = result;
+/// Completes a request, or reschedules it. Its sequence receives the new states first, because the
+/// client may send the sequence's next request as soon as it receives the response.
+fn finish(
+    mut pending: PendingRequest,
+    result: RequestResult,
+    decoupled: bool,
+    times: &ExecutionTimes,
+) {
+    let RequestResult { mut response, states, continues } = result;
     for (output, NewState { shape, data, .. }) in states {
         if let Err(status) = pending.update_state(&output, shape, data) {
             response = Err(status.prefixed(pending.request().log_prefix()));
             break;
         }
     }
-    pending.complete(response, times);
+    match response {
+        Ok(response) if continues => continue_later(pending, response, decoupled, times),
+        Ok(_) | Err(_) => pending.complete(response, times),
+    }
+}
+
+/// Reschedules a request for another execution. A decoupled model's client gets this execution's
+/// response; any other client only gets the last one.
+fn continue_later(
+    mut pending: PendingRequest,
+    response: InferenceResponse,
+    decoupled: bool,
+    times: &ExecutionTimes,
+) {
+    if pending.request().cancel.is_cancelled() {
+        return fail_cancelled(vec![pending], "request cancelled between its executions");
+    }
+    if decoupled {
+        pending.respond_nonfinal(Ok(response));
+    }
+    // Waiting here for a congested receiver would delay the rest of the batch.
+    let (backpressure, times) = (pending.request().backpressure.clone(), *times);
+    backpressure.when_free(move || {
+        if let Err((pending, status)) = pending.reschedule() {
+            pending.complete(Err(status), &times);
+        }
+    });
 }
 
 fn are_all_cancelled(requests: &[PendingRequest]) -> bool {

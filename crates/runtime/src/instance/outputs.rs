@@ -21,6 +21,8 @@ pub(super) struct BatchOutput<'plan> {
     /// The tensor's rows, if the output is a state with fixed-size elements.
     states: Option<StateRows>,
     next_element: u64,
+    /// The length of the longest state in the run, if the output is a padded state.
+    longest: Option<i64>,
 }
 
 /// One request's part of an output.
@@ -29,6 +31,8 @@ pub(super) struct RequestOutput {
     pub(super) tensor: Option<OutputTensor>,
     /// The new state of the request's sequence, if the output is a state.
     pub(super) state: Option<NewState>,
+    /// True if the output requests another execution.
+    pub(super) continues: bool,
 }
 
 /// A sequence's state after a run.
@@ -106,7 +110,8 @@ impl<'plan> BatchOutput<'plan> {
             },
             Err(_) => None,
         };
-        Self { plan, tensor, states, next_element: 0 }
+        let longest = longest_state(plan, requests);
+        Self { plan, tensor, states, next_element: 0, longest }
     }
 
     pub(super) const fn name(&self) -> &Arc<str> {
@@ -116,11 +121,12 @@ impl<'plan> BatchOutput<'plan> {
     /// Takes the next request's part. Must be called for every request of the batch, in order, even
     /// if the request doesn't want the output.
     pub(super) fn take_next(&mut self, pending: &PendingRequest) -> Result<RequestOutput, Status> {
-        let part = self.next_part(pending);
+        let part = self.next_part(pending).and_then(|part| self.without_padding(part, pending));
         let wanted = self.plan.is_wanted_by(pending);
         let is_state = self.plan.is_state && !pending.is_padding();
-        if !wanted && !is_state {
-            return Ok(RequestOutput { tensor: None, state: None });
+        let decides = self.plan.is_continuation && !pending.is_padding();
+        if !wanted && !is_state && !decides {
+            return Ok(RequestOutput { tensor: None, state: None, continues: false });
         }
         let OutputPart { shape, elements } = part?;
         let content = self.tensor.as_ref().map_err(Clone::clone)?;
@@ -138,10 +144,32 @@ impl<'plan> BatchOutput<'plan> {
             data: state.unwrap_or_else(|| data.clone()),
             grows_in: self.plan.grows_in.clone(),
         });
+        let continues = decides && data.host_bytes().is_some_and(|bytes| bytes.first() == Some(&1));
         let name = self.plan.name.clone();
         let datatype = content.datatype;
         let tensor = wanted.then_some(OutputTensor { name, datatype, shape, data });
-        Ok(RequestOutput { tensor, state })
+        Ok(RequestOutput { tensor, state, continues })
+    }
+
+    /// The part without the elements that the padding of the old state added to the new one.
+    fn without_padding(
+        &self,
+        part: OutputPart,
+        pending: &PendingRequest,
+    ) -> Result<OutputPart, Status> {
+        let padding = self.longest.map_or(0, |longest| longest - state_length(self.plan, pending));
+        let mut dims: SmallVec<[i64; 8]> = SmallVec::from_slice(part.shape.dims());
+        let (Some(length), true) = (dims.get_mut(1), padding > 0) else { return Ok(part) };
+        *length -= padding;
+        let too_short = || {
+            Status::internal(format!(
+                "output state tensor '{}' of shape {} is shorter than its padding of {padding}",
+                self.plan.name, part.shape
+            ))
+        };
+        let shape = Shape::new(&dims).map_err(|_| too_short())?;
+        let start = part.elements.end.checked_sub(shape.element_count()).ok_or_else(too_short)?;
+        Ok(OutputPart { shape, elements: start..part.elements.end })
     }
 
     /// The next request's part. An error also applies to all later parts, because their positions
@@ -159,6 +187,35 @@ impl<'plan> BatchOutput<'plan> {
             }
         }
     }
+}
+
+/// The length of a request's old state, if the output is a padded state.
+fn state_length(plan: &OutputPlan, pending: &PendingRequest) -> i64 {
+    let input = plan.padded_input.as_ref().and_then(|name| pending.request().input(name));
+    input.and_then(|input| input.shape.dims().get(1).copied()).unwrap_or(0)
+}
+
+/// The length of the longest old state, if the output is a padded state.
+fn longest_state(plan: &OutputPlan, requests: &[PendingRequest]) -> Option<i64> {
+    plan.padded_input.as_ref()?;
+    requests.iter().map(|pending| state_length(plan, pending)).max()
+}
+
+/// The share of a padded state's tensor that no sequence receives: the removed lengths, and all
+/// lengths.
+fn padded_elements(
+    plan: &OutputPlan,
+    shape: &Shape,
+    requests: &[PendingRequest],
+) -> (usize, usize) {
+    let Some(longest) = longest_state(plan, requests) else { return (0, 1) };
+    let rows = requests.iter().filter(|pending| !pending.is_padding());
+    let removed: i64 = rows.map(|pending| longest - state_length(plan, pending)).sum();
+    let all = match shape.dims() {
+        [rows, length, ..] => rows.saturating_mul(*length),
+        _ => 0,
+    };
+    (usize::try_from(removed).unwrap_or(0), usize::try_from(all).unwrap_or(0))
 }
 
 /// The number of a tensor's bytes that sequences receive, which excludes padding rows.
@@ -209,7 +266,11 @@ impl<'plan> OutputContent<'plan> {
         requests: &[PendingRequest],
         memory: &StateMemory,
     ) -> Result<Option<StateRows>, Status> {
-        let used = |length| used_bytes(length, batch, requests);
+        let padding = padded_elements(plan, &self.shape, requests);
+        let used = |length: usize| {
+            let padding = length.saturating_mul(padding.0).checked_div(padding.1).unwrap_or(0);
+            used_bytes(length, batch, requests).saturating_sub(padding)
+        };
         match &self.data {
             OutputData::Strings(_) => Ok(None),
             OutputData::Fixed(bytes) => {

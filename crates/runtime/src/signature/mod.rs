@@ -1,6 +1,7 @@
 //! Compares a configuration with its model, and maps their tensors to each other.
 
 mod check;
+mod iteration;
 mod plans;
 mod ragged;
 mod sequence;
@@ -46,9 +47,17 @@ impl ModelSignature {
         }
         let batch_inputs = spec.batch_inputs.iter().map(|input| check.batch_input(input));
         let batch_inputs = batch_inputs.collect::<Result<_, _>>()?;
-        let outputs = check.outputs()?;
-        let model_name = Arc::from(spec.name.as_str());
-        Ok(Self { model_name, batched: spec.max_batch_size > 0, inputs, batch_inputs, outputs })
+        let mut outputs = check.outputs()?;
+        check.continuation(&mut outputs)?;
+        check.padded_states(&mut inputs, &mut outputs)?;
+        Ok(Self {
+            model_name: Arc::from(spec.name.as_str()),
+            batched: spec.max_batch_size > 0,
+            decoupled: spec.decoupled,
+            inputs,
+            batch_inputs,
+            outputs,
+        })
     }
 }
 
@@ -69,7 +78,8 @@ impl SignatureCheck<'_> {
             InputLayout::of_rank(tensor.dims.len())
         };
         let name = input.name.clone();
-        Ok(InputPlan { name, datatype: input.datatype, index, layout, is_state: false })
+        let datatype = input.datatype;
+        Ok(InputPlan { name, datatype, index, layout, is_state: false, is_padded: false })
     }
 
     /// The configured outputs, and the outputs that are only states.
@@ -108,6 +118,8 @@ impl SignatureCheck<'_> {
             is_visible: true,
             is_state: false,
             grows_in: None,
+            padded_input: None,
+            is_continuation: false,
             scatter,
         })
     }

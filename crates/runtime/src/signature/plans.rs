@@ -12,6 +12,8 @@ pub(crate) struct ModelSignature {
     pub(crate) model_name: Arc<str>,
     /// True if the first dimension is the batch dimension.
     pub(crate) batched: bool,
+    /// True if a request may get several responses.
+    pub(crate) decoupled: bool,
     /// The request inputs: the configured inputs in order, followed by the controls and states of
     /// the sequence batcher.
     pub(crate) inputs: Vec<InputPlan>,
@@ -31,6 +33,8 @@ pub(crate) struct InputPlan {
     pub(crate) layout: InputLayout,
     /// True if the input is a sequence state.
     pub(crate) is_state: bool,
+    /// True if shorter states are padded with zeros at the start of the dimension after the batch.
+    pub(crate) is_padded: bool,
 }
 
 /// The way in which the requests' tensors are joined into the model's input.
@@ -72,6 +76,11 @@ pub(crate) struct OutputPlan {
     pub(crate) is_state: bool,
     /// The input that the output overwrites in place, if the output is a growable state.
     pub(crate) grows_in: Option<Arc<str>>,
+    /// The state's input, if shorter states are padded. The new state loses as many elements at its
+    /// start as the old state gained.
+    pub(crate) padded_input: Option<Arc<str>>,
+    /// True if the output says whether a request is executed again.
+    pub(crate) is_continuation: bool,
     /// The plan for splitting the output into the requests' parts, unless the parts are rows.
     pub(crate) scatter: Option<ScatterPlan>,
 }

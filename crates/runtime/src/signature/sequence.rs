@@ -32,7 +32,8 @@ impl SignatureCheck<'_> {
             ));
         }
         let layout = InputLayout::Rows;
-        Ok(InputPlan { name: name.clone(), datatype: *datatype, index, layout, is_state: false })
+        let (name, datatype) = (name.clone(), *datatype);
+        Ok(InputPlan { name, datatype, index, layout, is_state: false, is_padded: false })
     }
 
     pub(super) fn state_input(&self, state: &StateSpec) -> Result<InputPlan, Status> {
@@ -41,7 +42,8 @@ impl SignatureCheck<'_> {
         self.datatype("input state", name, *datatype, tensor)?;
         self.state_dims(name, dims, tensor)?;
         let layout = InputLayout::of_rank(tensor.dims.len());
-        Ok(InputPlan { name: name.clone(), datatype: *datatype, index, layout, is_state: true })
+        let (name, datatype) = (name.clone(), *datatype);
+        Ok(InputPlan { name, datatype, index, layout, is_state: true, is_padded: false })
     }
 
     /// The output that a state comes from, as an output that the configuration doesn't list.
@@ -59,6 +61,8 @@ impl SignatureCheck<'_> {
             is_visible: false,
             is_state: true,
             grows_in: state.is_growable.then(|| Arc::from(state.input_name.as_str())),
+            padded_input: None,
+            is_continuation: false,
             scatter: None,
         })
     }

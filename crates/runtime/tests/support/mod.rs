@@ -121,6 +121,23 @@ impl TestModel {
         self.execute_pending(rows.collect())
     }
 
+    /// Executes requests of numbered sequences until none is rescheduled, and returns all replies
+    /// to each of them.
+    pub(crate) fn iterate(
+        &mut self,
+        store: &Arc<States>,
+        requests: Vec<(u64, InferenceRequest)>,
+    ) -> Vec<Vec<Reply>> {
+        let host = self.host.clone();
+        let rows = requests.into_iter().map(|(sequence, one)| store.row(&host, sequence, one));
+        let (mut live, replies): (Vec<_>, Vec<_>) = rows.unzip();
+        while !live.is_empty() {
+            self.instance.execute(live).unwrap();
+            live = store.take_rescheduled();
+        }
+        replies.iter().map(|replies| replies.try_iter().collect()).collect()
+    }
+
     fn execute_pending(
         &mut self,
         batch: Vec<(PendingRequest, Receiver)>,
@@ -150,6 +167,8 @@ fn only_reply(replies: &Receiver) -> Result<InferenceResponse, Status> {
 pub(crate) struct States {
     initial: StateTensor,
     states: Mutex<BTreeMap<u64, StateTensor>>,
+    /// The requests that instances rescheduled.
+    rescheduled: Mutex<Vec<(u64, PendingRequest)>>,
 }
 
 impl States {
@@ -163,7 +182,7 @@ impl States {
             shape: Shape::new(dims).unwrap(),
             data: Buffer::from_vec(data),
         };
-        Arc::new(Self { initial, states: Mutex::default() })
+        Arc::new(Self { initial, states: Mutex::default(), rescheduled: Mutex::default() })
     }
 
     pub(crate) fn state(&self, sequence: u64) -> StateTensor {
@@ -174,22 +193,39 @@ impl States {
         self: &Arc<Self>,
         host: &Arc<RecordingHost>,
         sequence: u64,
-        mut request: InferenceRequest,
+        request: InferenceRequest,
     ) -> (PendingRequest, Receiver) {
+        let (mut pending, replies) = pending(request, host);
+        self.begin_step(sequence, &mut pending);
+        (pending, replies)
+    }
+
+    /// Adds the state, and makes the request a step of its sequence.
+    fn begin_step(self: &Arc<Self>, sequence: u64, pending: &mut PendingRequest) {
         let state = self.states.lock().unwrap().remove(&sequence);
+        let flags = SequenceFlags { start: state.is_none(), end: false };
         let state = state.unwrap_or_else(|| self.initial.clone());
         let StateTensor { input_name, datatype, shape, data, .. } = state.clone();
-        request.inputs.push(InputTensor { name: input_name.to_string(), datatype, shape, data });
-        let (mut pending, replies) = pending(request, host);
+        let name = input_name.to_string();
+        pending.inputs_mut().retain(|input| input.name != name);
+        pending.inputs_mut().push(InputTensor { name, datatype, shape, data });
         pending.begin_sequence_step(Box::new(SequenceContext {
             correlation_id: CorrelationId::Number(sequence),
-            flags: SequenceFlags::default(),
+            flags,
             states: vec![state],
             owner: self.clone(),
             key: sequence,
-            iterative: false,
+            iterative: true,
         }));
-        (pending, replies)
+    }
+
+    /// The requests that were rescheduled since the last call, ready for their next execution.
+    fn take_rescheduled(self: &Arc<Self>) -> Vec<PendingRequest> {
+        let mut taken = std::mem::take(&mut *self.rescheduled.lock().unwrap());
+        for (sequence, pending) in &mut taken {
+            self.begin_step(*sequence, pending);
+        }
+        taken.into_iter().map(|(_, pending)| pending).collect()
     }
 }
 
@@ -199,8 +235,9 @@ impl SequenceReleaseHook for States {
         self.states.lock().unwrap().insert(key, state);
     }
 
-    fn rescheduled(&self, _: u64, _: PendingRequest, _: Vec<StateTensor>) {
-        panic!("these sequences are not iterative");
+    fn rescheduled(&self, key: u64, request: PendingRequest, states: Vec<StateTensor>) {
+        self.released(key, states);
+        self.rescheduled.lock().unwrap().push((key, request));
     }
 }
 
