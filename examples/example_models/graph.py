@@ -56,6 +56,13 @@ class GraphBuilder:
         self._nodes.append(helper.make_node("StringSplit", [value], [parts, self._fresh("count")]))
         return parts
 
+    def top(self, value: str, count: int) -> tuple[str, str]:
+        """Adds a node that finds the largest elements of each row, and their indices."""
+        found = self._fresh("top"), self._fresh("indices")
+        length = self.weight(numpy.array([count], numpy.int64))
+        self._nodes.append(helper.make_node("TopK", [value, length], list(found), axis=-1))
+        return found
+
     def _fresh(self, stem: str) -> str:
         self._value_count += 1
         return f"{stem}_{self._value_count}"
