@@ -44,6 +44,7 @@ mod reply;
 mod request;
 mod schema;
 mod template;
+mod tools;
 
 pub use failure::{Failure, detail_document, error_document};
 pub use json::{JsonValue, Object};
@@ -56,3 +57,7 @@ pub use request::{
 };
 pub use schema::ErrorList;
 pub use template::{ChatTemplate, TemplateError};
+pub use tools::{
+    CallIds, ParsedText, PieceOutcome, ToolCall, ToolCallFormat, ToolCallParser, ToolCallStream,
+    ToolEvent,
+};

@@ -81,6 +81,31 @@ pub(crate) fn parse(document: &[u8], bounds: Bounds) -> Result<JsonValue, JsonEr
     Ok(value)
 }
 
+/// Parses the value at the very start of a text, as Python's `raw_decode` does. Returns the value and
+/// the position of its end.
+///
+/// # Errors
+///
+/// Returns the first mistake.
+pub(crate) fn parse_first(text: &str) -> Result<(JsonValue, usize), JsonError> {
+    let bytes = text.as_bytes();
+    let mut reader = JsonParser { text, bytes, at: 0, values_left: values_max(bytes) };
+    let value = reader.value(0)?;
+    Ok((value, reader.at))
+}
+
+/// Parses a text, as Python's `loads` does with a string.
+///
+/// # Errors
+///
+/// Returns the first mistake.
+pub(crate) fn parse_text(text: &str) -> Result<JsonValue, JsonError> {
+    if text.starts_with('\u{feff}') {
+        return Err(JsonError::Unreadable);
+    }
+    parse(text.as_bytes(), Bounds { values_max: values_max(text.as_bytes()) })
+}
+
 struct JsonParser<'a> {
     text: &'a str,
     bytes: &'a [u8],

@@ -1,0 +1,141 @@
+//! Calls in the form of Mistral: a JSON array after `[TOOL_CALLS]`.
+
+use super::partial::{PartialStrings, value_so_far};
+use super::python::{Charset, difference, dumps, strip, without_last_chars};
+use super::triton::{NoSuchCall, SentCalls, StreamStep, arguments};
+use super::{CallIds, ToolCall, ToolEvent};
+use crate::json::{JsonError, JsonValue, Object, parse_text};
+
+const TAG: &str = "[TOOL_CALLS]";
+
+/// Returns the calls of a whole text; `None` if it is a plain text.
+pub(super) fn parse(text: &str, ids: &CallIds) -> Option<Vec<ToolCall>> {
+    if !(text.starts_with(TAG) || text.starts_with('[')) {
+        return None;
+    }
+    let content = text.replace(TAG, "");
+    let content = strip(&content);
+    let calls = match parse_text(content) {
+        Ok(calls) => calls,
+        Err(JsonError::Syntax { .. }) => {
+            let start = content.find("[{")?;
+            let end = content.rfind("}]")?.checked_add(2)?;
+            parse_text(content.get(start..end)?).ok()?
+        }
+        Err(_) => return None,
+    };
+    let calls: &[JsonValue] = match &calls {
+        JsonValue::List(calls) => calls,
+        // Python iterates over these, too.
+        JsonValue::Object(object) if object.iter().next().is_none() => &[],
+        JsonValue::Text(text) if text.is_empty() => &[],
+        _ => return None,
+    };
+    let call = |value: &JsonValue| {
+        let call = value.as_object()?;
+        let name = call.get("name")?.as_str()?.to_owned();
+        let arguments = dumps(call.get("arguments")?, Charset::Unicode);
+        Some(ToolCall { id: ids.short(), name, arguments })
+    };
+    calls.iter().map(call).collect()
+}
+
+/// The calls of a stream.
+#[derive(Debug, Default)]
+pub(super) struct MistralStream {
+    calls: SentCalls,
+}
+
+impl MistralStream {
+    pub(super) const fn calls(&self) -> &SentCalls {
+        &self.calls
+    }
+
+    /// Returns the event for the piece at the end of a text.
+    pub(super) fn feed(&mut self, text: &str, piece: &str, ids: &CallIds) -> Option<ToolEvent> {
+        if !text.contains('[') {
+            return Some(ToolEvent::Content(piece.to_owned()));
+        }
+        if strip(piece) == TAG {
+            return None;
+        }
+        let strings =
+            if self.calls.is_name_sent() { PartialStrings::Keep } else { PartialStrings::Omit };
+        let value = value_so_far(text.rsplit(TAG).next().unwrap_or(text), strings)?;
+        let calls = match value {
+            JsonValue::List(calls) => calls,
+            JsonValue::Text(letters) => {
+                // Triton's parser indexes the characters.
+                if self.calls.current().is_none() && !letters.is_empty() {
+                    self.calls.begin_last_of(letters.chars().count());
+                }
+                return None;
+            }
+            _ => return None,
+        };
+        match self.step(&calls, piece, ids) {
+            Ok(StreamStep::Seen(event)) => {
+                self.calls.see(calls);
+                event
+            }
+            Ok(StreamStep::Event(event)) => event,
+            Err(NoSuchCall) => None,
+        }
+    }
+
+    fn step(
+        &mut self,
+        calls: &[JsonValue],
+        piece: &str,
+        ids: &CallIds,
+    ) -> Result<StreamStep, NoSuchCall> {
+        let sent = &mut self.calls;
+        let Some(last) = calls.len().checked_sub(1) else { return Ok(StreamStep::Event(None)) };
+        let index = sent.current().unwrap_or(last);
+        let call = calls.get(index).ok_or(NoSuchCall)?;
+        if sent.current().is_none_or(|current| current < last) {
+            let mut event = None;
+            if sent.current().is_some()
+                && let Some(arguments) = arguments(object(call)?)
+            {
+                let text = without(&dumps(arguments, Charset::Unicode), sent.sent(index)?);
+                event = Some(sent.send(index, &text)?);
+            }
+            sent.begin_last_of(calls.len());
+            return Ok(StreamStep::Event(event));
+        }
+        let call = object(call)?;
+        if !sent.is_name_sent() {
+            return sent.send_name(index, call, || ids.short()).map(StreamStep::Seen);
+        }
+        let earlier = sent.earlier_arguments(index)?;
+        let Some(now) = arguments(call) else { return Ok(StreamStep::Seen(None)) };
+        let now = dumps(now, Charset::Unicode);
+        let text = match earlier {
+            Some(earlier) => difference(&now, &dumps(earlier, Charset::Unicode)).to_owned(),
+            None => match first_part(&now, piece) {
+                Some(text) => text,
+                None => return Ok(StreamStep::Event(None)),
+            },
+        };
+        sent.send(index, &text).map(|event| StreamStep::Seen(Some(event)))
+    }
+}
+
+/// Returns the text without all occurrences of a part.
+fn without(text: &str, part: &str) -> String {
+    if part.is_empty() { text.to_owned() } else { text.replace(part, "") }
+}
+
+/// Returns the first arguments, up to the end of the piece that completed them.
+fn first_part(arguments: &str, piece: &str) -> Option<String> {
+    let quoted = piece.replace('\'', "\"");
+    let new = quoted.rfind("\"}").and_then(|end| quoted.get(..end)).unwrap_or(&quoted);
+    let shown = without_last_chars(arguments, 2);
+    let end = shown.rfind(new)?.saturating_add(new.len());
+    shown.get(..end).map(str::to_owned)
+}
+
+fn object(call: &JsonValue) -> Result<&Object, NoSuchCall> {
+    call.as_object().ok_or(NoSuchCall)
+}

@@ -1,0 +1,235 @@
+//! Parsers of the tool calls in a model's text.
+//!
+//! Each family of models writes calls in its own form. A parser finds them in a whole text, or in
+//! the pieces of a stream, where it turns each piece into events.
+
+mod llama;
+mod mistral;
+mod partial;
+mod python;
+mod triton;
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use self::llama::LlamaStream;
+use self::mistral::MistralStream;
+use crate::{Failure, parsed_size};
+
+/// The form in which a family of models writes calls.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ToolCallFormat {
+    /// Llama 3: JSON objects.
+    Llama3,
+    /// Mistral: a JSON array.
+    Mistral,
+}
+
+impl ToolCallFormat {
+    /// All formats, with the names under which they are selected.
+    pub const ALL: [(&'static str, Self); 2] =
+        [("llama3", Self::Llama3), ("mistral", Self::Mistral)];
+
+    /// Returns the format with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, format)| format)
+    }
+}
+
+/// The source of identifiers for calls.
+#[derive(Clone)]
+pub struct CallIds(Arc<dyn Fn() -> String + Send + Sync>);
+
+impl fmt::Debug for CallIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallIds")
+    }
+}
+
+/// The length of Mistral's identifiers, and their letters.
+const SHORT_LENGTH: usize = 9;
+const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+
+impl CallIds {
+    /// Creates identifiers with a function that never returns the same text twice.
+    #[must_use]
+    pub fn new(unique: Arc<dyn Fn() -> String + Send + Sync>) -> Self {
+        Self(unique)
+    }
+
+    fn unique(&self) -> String {
+        (self.0)()
+    }
+
+    /// Returns an identifier of nine letters and digits, as Mistral's templates require.
+    fn short(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        self.unique().hash(&mut hasher);
+        let mut rest = hasher.finish();
+        let letter = || {
+            let index = usize::try_from(rest % 62).unwrap_or(0);
+            rest /= 62;
+            char::from(LETTERS.get(index).copied().unwrap_or(b'0'))
+        };
+        std::iter::repeat_with(letter).take(SHORT_LENGTH).collect()
+    }
+}
+
+/// A call in a whole text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolCall {
+    /// The identifier.
+    pub id: String,
+    /// The name of the function.
+    pub name: String,
+    /// The arguments, as JSON.
+    pub arguments: String,
+}
+
+/// The message in a whole text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParsedText {
+    /// The text for the user.
+    pub content: String,
+    /// The calls; `None` if the text is for the user alone.
+    pub calls: Option<Vec<ToolCall>>,
+}
+
+/// A change of a message that is being streamed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolEvent {
+    /// Text for the user.
+    Content(String),
+    /// A call begins.
+    Begin {
+        /// The position of the call in the message.
+        index: usize,
+        /// The identifier.
+        id: String,
+        /// The name of the function.
+        name: String,
+    },
+    /// The arguments of a call go on.
+    Arguments {
+        /// The position of the call in the message.
+        index: usize,
+        /// The next part of the JSON.
+        text: String,
+    },
+}
+
+/// A parser, and its limit.
+#[derive(Clone, Debug)]
+pub struct ToolCallParser {
+    /// The form of the calls.
+    pub format: ToolCallFormat,
+    /// The maximum number of characters in a streamed text with tools.
+    pub chars_max: usize,
+    /// The source of identifiers.
+    pub ids: CallIds,
+}
+
+impl ToolCallParser {
+    /// Returns the message in a whole text. TensorRT-LLM's models may write more after a call than
+    /// vLLM's.
+    #[must_use]
+    pub fn parse(&self, text: &str, is_vllm: bool) -> ParsedText {
+        let calls = match self.format {
+            ToolCallFormat::Llama3 => llama::parse(text, is_vllm, &self.ids),
+            ToolCallFormat::Mistral => mistral::parse(text, &self.ids),
+        };
+        let content = if calls.is_some() { String::new() } else { text.to_owned() };
+        ParsedText { content, calls }
+    }
+
+    /// Begins a stream.
+    #[must_use]
+    pub fn stream(&self) -> ToolCallStream {
+        let (ids, text, calls) = (self.ids.clone(), String::new(), self.streamed_calls());
+        ToolCallStream { ids, chars_left: self.chars_max, text, calls }
+    }
+
+    fn streamed_calls(&self) -> StreamedCalls {
+        match self.format {
+            ToolCallFormat::Llama3 => StreamedCalls::Llama(LlamaStream::default()),
+            ToolCallFormat::Mistral => StreamedCalls::Mistral(MistralStream::default()),
+        }
+    }
+}
+
+/// The result of a piece.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum PieceOutcome {
+    /// The piece was parsed.
+    Parsed,
+    /// The text is longer than the limit, and ends before the piece.
+    TooLong,
+}
+
+/// A text whose pieces are still arriving.
+#[derive(Debug)]
+pub struct ToolCallStream {
+    ids: CallIds,
+    chars_left: usize,
+    /// The text so far, for the formats of Triton's frontend.
+    text: String,
+    calls: StreamedCalls,
+}
+
+#[derive(Debug)]
+enum StreamedCalls {
+    Llama(LlamaStream),
+    Mistral(MistralStream),
+}
+
+impl ToolCallStream {
+    /// True if the text contains a call.
+    #[must_use]
+    pub fn has_calls(&self) -> bool {
+        match &self.calls {
+            StreamedCalls::Llama(stream) => stream.calls().has_calls(),
+            StreamedCalls::Mistral(stream) => stream.calls().has_calls(),
+        }
+    }
+
+    /// Returns an upper bound on the memory that the text so far needs.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        // The calls are parsed again for each piece, and the last ones are kept.
+        self.text.len().saturating_add(parsed_size(self.text.as_bytes()))
+    }
+
+    /// Appends the events of a piece.
+    ///
+    /// # Errors
+    ///
+    /// Code 500 in the cases in which Triton's parser fails.
+    pub fn feed(
+        &mut self,
+        piece: &str,
+        is_last: bool,
+        events: &mut Vec<ToolEvent>,
+    ) -> Result<PieceOutcome, Failure> {
+        let Some(left) = self.chars_left.checked_sub(piece.chars().count()) else {
+            return Ok(PieceOutcome::TooLong);
+        };
+        self.chars_left = left;
+        self.text.push_str(piece);
+        let (event, calls) = match &mut self.calls {
+            StreamedCalls::Llama(stream) => {
+                (stream.feed(&self.text, piece, &self.ids), stream.calls())
+            }
+            StreamedCalls::Mistral(stream) => {
+                (stream.feed(&self.text, piece, &self.ids), stream.calls())
+            }
+        };
+        let event = if is_last { calls.last_event(event)? } else { event };
+        events.extend(event);
+        Ok(PieceOutcome::Parsed)
+    }
+}
+
+#[cfg(test)]
+mod tests;
