@@ -3,18 +3,32 @@
 //! Each family of models writes calls in its own form. A parser finds them in a whole text, or in
 //! the pieces of a stream, where it turns each piece into events.
 
+mod deepseek;
+mod harmony;
+mod hermes;
+mod json_scan;
 mod llama;
+mod marked;
+mod markers;
 mod mistral;
+mod output;
 mod partial;
 mod python;
+mod python_literal;
+mod pythonic;
 mod triton;
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use self::deepseek::DeepSeekStream;
+use self::harmony::HarmonyStream;
+use self::hermes::HermesStream;
 use self::llama::LlamaStream;
+use self::marked::{MarkedFormat, MarkedStream};
 use self::mistral::MistralStream;
+use self::pythonic::PythonicStream;
 use crate::{Failure, parsed_size};
 
 /// The form in which a family of models writes calls.
@@ -24,12 +38,26 @@ pub enum ToolCallFormat {
     Llama3,
     /// Mistral: a JSON array.
     Mistral,
+    /// Hermes and Qwen: JSON objects in tags.
+    Hermes,
+    /// DeepSeek V3 and V3.1: names and arguments between markers.
+    DeepSeekV3,
+    /// OpenAI's Harmony format: messages for functions.
+    Harmony,
+    /// A list of calls in Python.
+    Pythonic,
 }
 
 impl ToolCallFormat {
     /// All formats, with the names under which they are selected.
-    pub const ALL: [(&'static str, Self); 2] =
-        [("llama3", Self::Llama3), ("mistral", Self::Mistral)];
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("llama3", Self::Llama3),
+        ("mistral", Self::Mistral),
+        ("hermes", Self::Hermes),
+        ("deepseek_v3", Self::DeepSeekV3),
+        ("openai", Self::Harmony),
+        ("pythonic", Self::Pythonic),
+    ];
 
     /// Returns the format with this name.
     #[must_use]
@@ -97,6 +125,26 @@ pub struct ParsedText {
     pub calls: Option<Vec<ToolCall>>,
 }
 
+impl ParsedText {
+    fn of(events: Vec<ToolEvent>) -> Self {
+        let (mut content, mut calls) = (String::new(), Vec::<ToolCall>::new());
+        for event in events {
+            match event {
+                ToolEvent::Content(text) => content.push_str(&text),
+                ToolEvent::Begin { id, name, .. } => {
+                    calls.push(ToolCall { id, name, arguments: String::new() });
+                }
+                ToolEvent::Arguments { text, .. } => {
+                    if let Some(call) = calls.last_mut() {
+                        call.arguments.push_str(&text);
+                    }
+                }
+            }
+        }
+        Self { content, calls: (!calls.is_empty()).then_some(calls) }
+    }
+}
+
 /// A change of a message that is being streamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolEvent {
@@ -139,6 +187,16 @@ impl ToolCallParser {
         let calls = match self.format {
             ToolCallFormat::Llama3 => llama::parse(text, is_vllm, &self.ids),
             ToolCallFormat::Mistral => mistral::parse(text, &self.ids),
+            ToolCallFormat::Hermes
+            | ToolCallFormat::DeepSeekV3
+            | ToolCallFormat::Harmony
+            | ToolCallFormat::Pythonic => {
+                let (mut events, mut calls) = (Vec::new(), self.streamed_calls());
+                if let StreamedCalls::Marked(stream) = &mut calls {
+                    stream.feed(text, true, &self.ids, &mut events);
+                }
+                return ParsedText::of(events);
+            }
         };
         let content = if calls.is_some() { String::new() } else { text.to_owned() };
         ParsedText { content, calls }
@@ -152,10 +210,15 @@ impl ToolCallParser {
     }
 
     fn streamed_calls(&self) -> StreamedCalls {
-        match self.format {
-            ToolCallFormat::Llama3 => StreamedCalls::Llama(LlamaStream::default()),
-            ToolCallFormat::Mistral => StreamedCalls::Mistral(MistralStream::default()),
-        }
+        let format = match self.format {
+            ToolCallFormat::Llama3 => return StreamedCalls::Llama(LlamaStream::default()),
+            ToolCallFormat::Mistral => return StreamedCalls::Mistral(MistralStream::default()),
+            ToolCallFormat::Hermes => MarkedFormat::Hermes(HermesStream::new()),
+            ToolCallFormat::DeepSeekV3 => MarkedFormat::DeepSeek(DeepSeekStream::new()),
+            ToolCallFormat::Harmony => MarkedFormat::Harmony(HarmonyStream::new()),
+            ToolCallFormat::Pythonic => MarkedFormat::Pythonic(PythonicStream::new()),
+        };
+        StreamedCalls::Marked(MarkedStream::new(format))
     }
 }
 
@@ -182,6 +245,7 @@ pub struct ToolCallStream {
 enum StreamedCalls {
     Llama(LlamaStream),
     Mistral(MistralStream),
+    Marked(MarkedStream),
 }
 
 impl ToolCallStream {
@@ -191,14 +255,20 @@ impl ToolCallStream {
         match &self.calls {
             StreamedCalls::Llama(stream) => stream.calls().has_calls(),
             StreamedCalls::Mistral(stream) => stream.calls().has_calls(),
+            StreamedCalls::Marked(stream) => stream.count() > 0,
         }
     }
 
     /// Returns an upper bound on the memory that the text so far needs.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        // The calls are parsed again for each piece, and the last ones are kept.
-        self.text.len().saturating_add(parsed_size(self.text.as_bytes()))
+        match &self.calls {
+            // The calls are parsed again for each piece, and the last ones are kept.
+            StreamedCalls::Llama(_) | StreamedCalls::Mistral(_) => {
+                self.text.len().saturating_add(parsed_size(self.text.as_bytes()))
+            }
+            StreamedCalls::Marked(stream) => stream.held_bytes(),
+        }
     }
 
     /// Appends the events of a piece.
@@ -216,13 +286,18 @@ impl ToolCallStream {
             return Ok(PieceOutcome::TooLong);
         };
         self.chars_left = left;
-        self.text.push_str(piece);
         let (event, calls) = match &mut self.calls {
             StreamedCalls::Llama(stream) => {
+                self.text.push_str(piece);
                 (stream.feed(&self.text, piece, &self.ids), stream.calls())
             }
             StreamedCalls::Mistral(stream) => {
+                self.text.push_str(piece);
                 (stream.feed(&self.text, piece, &self.ids), stream.calls())
+            }
+            StreamedCalls::Marked(stream) => {
+                stream.feed(piece, is_last, &self.ids, events);
+                return Ok(PieceOutcome::Parsed);
             }
         };
         let event = if is_last { calls.last_event(event)? } else { event };
