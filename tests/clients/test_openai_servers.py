@@ -169,8 +169,8 @@ def test_flags_that_are_not_supported(program: Program, tmp_path: pathlib.Path) 
     """They are refused by name."""
     for flag, value in [
         ("lora-separator", "_lora_"),
-        ("tool-call-parser", "llama3"),
-        ("max-tool-call-parse-bytes", "100"),
+        ("tool-call-parser", "other"),
+        ("max-tool-call-parse-bytes", "many"),
         ("backend", "other"),
     ]:
         command = program.command([f"--model-repository={tmp_path}", f"--{flag}={value}"])

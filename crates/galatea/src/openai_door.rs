@@ -47,6 +47,8 @@ impl DoorSetup<'_> {
                 template: template.map(Arc::new),
                 format: settings.format,
                 tokens_default: settings.tokens_default.into(),
+                tool_format: settings.tool_format,
+                tool_chars_max: settings.tool_chars_max,
                 has_model_control: self.settings.control_mode == ControlMode::Explicit,
                 metrics: self.metrics_renderer(),
                 meters: self.meters.clone(),

@@ -5,7 +5,7 @@
 //! [`EmbeddingRequest`]). A [`ChatTemplate`] turns a conversation into a prompt. A
 //! [`ModelDescription`] specifies the inputs for the prompt and the parameters, and the outputs
 //! that contain the text. A [`CompletionReply`] formats the model's responses as documents or
-//! events.
+//! events. A [`ToolCallParser`] finds the calls in a model's text.
 //!
 //! Out of scope: the crate opens no files or sockets, reads no clock, and knows no backends. The
 //! inputs that the backends for vLLM and TensorRT-LLM expect are described in the same way as any

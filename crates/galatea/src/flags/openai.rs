@@ -1,7 +1,7 @@
 //! Flags for the OpenAI endpoint. They match the flags of Triton's OpenAI frontend.
 
 use galatea_gate::access::{AccessRuleError, AccessRules};
-use galatea_http::RequestFormat;
+use galatea_http::{RequestFormat, ToolCallFormat};
 
 use super::flag::{Flag, no_default};
 use super::value::{self, InvalidValue};
@@ -111,15 +111,29 @@ pub(super) const GROUP: Group = Group {
             "tool-call-parser",
             "string",
             no_default,
-            "Not supported yet: tool calls in a model's text are not parsed.",
-            |_, _| Err(unsupported("tool calls in a model's text are not parsed yet")),
+            "The form of the tool calls in the models' texts, for chats with tools: \"llama3\", \
+             \"mistral\", \"hermes\", \"deepseek_v3\", \"openai\" or \"pythonic\". Without this flag, \
+             chats with tools are refused.",
+            |settings, value| {
+                settings.openai.tool_format =
+                    Some(ToolCallFormat::named(value).ok_or_else(|| {
+                        InvalidValue(format!(
+                            "tool parser: '{value}' not found in tool_call_parsers"
+                        ))
+                    })?);
+                Ok(())
+            },
         ),
         Flag::other(
             "max-tool-call-parse-bytes",
             "integer",
-            no_default,
-            "Not supported yet: tool calls in a model's text are not parsed.",
-            |_, _| Err(unsupported("tool calls in a model's text are not parsed yet")),
+            |settings| settings.openai.tool_chars_max.to_string(),
+            "The maximum length of a streamed text with tools. A longer text ends there, and its \
+             model is cancelled.",
+            |settings, value| {
+                settings.openai.tool_chars_max = value::number(value)?;
+                Ok(())
+            },
         ),
     ]],
 };

@@ -8,7 +8,7 @@ use galatea_dispatch::{HostPolicies, RateLimiterMode, ResourceLimit};
 use galatea_engine::{ControlMode, NamespaceMode};
 use galatea_gate::access::AccessRules;
 use galatea_grpc::{CompressionLevel, KeepaliveOptions};
-use galatea_http::RequestFormat;
+use galatea_http::{RequestFormat, ToolCallFormat};
 use galatea_repository::{ScanOptions, SymlinkPolicy};
 use galatea_telemetry::{LogOptions, MetricsOptions};
 
@@ -208,6 +208,10 @@ pub(crate) struct OpenAiSettings {
     pub(crate) format: Option<RequestFormat>,
     /// The maximum number of tokens for a client that doesn't state a limit.
     pub(crate) tokens_default: u32,
+    /// The form of tool calls in the models' texts.
+    pub(crate) tool_format: Option<ToolCallFormat>,
+    /// The maximum number of characters in a streamed text with tools.
+    pub(crate) tool_chars_max: usize,
     /// The restricted APIs. The metrics belong to the category `statistics`.
     pub(crate) rules: AccessRules,
 }
@@ -220,6 +224,8 @@ impl Default for OpenAiSettings {
             chat_template: None,
             format: None,
             tokens_default: 16,
+            tool_format: None,
+            tool_chars_max: 128 << 10,
             rules: AccessRules::default(),
         }
     }

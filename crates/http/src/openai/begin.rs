@@ -133,7 +133,13 @@ impl OpenAi {
             }
         };
         request.model_name = name;
-        let sink = CompletionSink::new(queue.clone(), kind, account, trace.clone());
+        let sink = CompletionSink::new(
+            queue.clone(),
+            kind,
+            account,
+            request.cancel.clone(),
+            trace.clone(),
+        );
         let events = EventStream::of(queue, request.cancel.clone(), trace);
         if delivery == TextDelivery::Stream {
             request.backpressure =

@@ -8,6 +8,7 @@ use galatea_door::CoalescingRenderer;
 use galatea_gate::access::AccessGrant;
 use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{AccessPass, api};
+use galatea_openai::{CallIds, ToolCallParser};
 use hyper::StatusCode;
 
 use super::OpenAiOptions;
@@ -31,7 +32,7 @@ pub(crate) struct OpenAi {
     pub(super) api: Api,
     pub(super) options: OpenAiOptions,
     pub(super) times: ModelTimes,
-    pub(super) identifiers: IdentifierSource,
+    pub(super) identifiers: Arc<IdentifierSource>,
     pub(super) beginner: Arc<Beginner>,
     metrics: CoalescingRenderer<(), Bytes>,
 }
@@ -63,17 +64,25 @@ impl Endpoint for OpenAi {
 impl OpenAi {
     pub(crate) fn new(api: Api, options: OpenAiOptions) -> Self {
         let render = options.metrics.clone();
+        let identifiers = Arc::new(IdentifierSource::new());
+        let tool_parser = options.tool_format.map(|format| {
+            let identifiers = identifiers.clone();
+            let unique = move || identifiers.next(since_1970());
+            let ids = CallIds::new(Arc::new(unique));
+            ToolCallParser { format, chars_max: options.tool_chars_max, ids }
+        });
         let beginner = Arc::new(Beginner {
             control: api.control.clone(),
             template: options.template.clone(),
             format: options.format,
             tokens_default: options.tokens_default,
+            tool_parser,
         });
         Self {
             api,
             options,
             times: ModelTimes::default(),
-            identifiers: IdentifierSource::new(),
+            identifiers,
             beginner,
             metrics: CoalescingRenderer::new(move |()| Bytes::from(render())),
         }
@@ -81,7 +90,7 @@ impl OpenAi {
 
     /// The time since 1970.
     pub(super) fn now(&self) -> Duration {
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+        since_1970()
     }
 
     async fn route<B: RequestBody>(
@@ -157,4 +166,8 @@ impl OpenAi {
         let text = "Attached inference engine is not ready for inference requests.";
         detail(StatusCode::BAD_REQUEST, text)
     }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use galatea_openai::{ChatTemplate, RequestFormat};
+use galatea_openai::{ChatTemplate, RequestFormat, ToolCallFormat};
 
 use super::OpenAiMeters;
 use crate::HttpOptions;
@@ -21,6 +21,10 @@ pub struct OpenAiOptions {
     pub format: Option<RequestFormat>,
     /// The maximum number of tokens for a client that doesn't state one.
     pub tokens_default: i64,
+    /// The form of the tool calls in the models' texts; `None` if they aren't parsed.
+    pub tool_format: Option<ToolCallFormat>,
+    /// The maximum number of characters in a streamed text with tools.
+    pub tool_chars_max: usize,
     /// True if clients may load and unload models.
     pub has_model_control: bool,
     /// Renders the metrics.
@@ -34,6 +38,8 @@ impl fmt::Debug for OpenAiOptions {
         let mut shown = f.debug_struct("OpenAiOptions");
         shown.field("http", &self.http).field("template", &self.template);
         shown.field("format", &self.format).field("tokens_default", &self.tokens_default);
+        shown.field("tool_format", &self.tool_format);
+        shown.field("tool_chars_max", &self.tool_chars_max);
         shown.field("has_model_control", &self.has_model_control).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,8 @@ use galatea_control::{ServedModel, ServerControl};
 use galatea_infer::{AccessPass, InputTensor, Status, api};
 use galatea_openai::{
     ChatRequest, ChatTemplate, CompletionKind, CompletionReply, CompletionRequest, ContentType,
-    Embedding, EmbeddingRequest, Failure, JsonValue, ModelDescription, RequestFormat, read_body,
+    Embedding, EmbeddingRequest, Failure, JsonValue, ModelDescription, RequestFormat,
+    ToolCallParser, read_body,
 };
 
 use super::responses::{failed, refused};
@@ -20,6 +21,7 @@ pub(super) struct Beginner {
     pub(super) template: Option<Arc<ChatTemplate>>,
     pub(super) format: Option<RequestFormat>,
     pub(super) tokens_default: i64,
+    pub(super) tool_parser: Option<ToolCallParser>,
 }
 
 /// The kind of a request.
@@ -106,13 +108,19 @@ impl Beginner {
         let Some(template) = &self.template else {
             return Err(Failure::Server(String::from("Unknown tokenizer")).into());
         };
-        let generation = request.generation(description.capabilities()?)?;
+        let capabilities = description.capabilities(self.tool_parser.is_some())?;
+        let generation = request.generation(capabilities)?;
         let prompt = template.render(&request, text.created_secs)?;
         let inputs = description.generation_inputs(&prompt, &generation, self.tokens_default)?;
         let kind = CompletionKind::Chat(request.named_tool());
-        let reply = completion(&description, kind, request.model(), text)
+        let mut reply = completion(&description, kind, request.model(), text)
             .with_logprobs(generation.likely_tokens.is_some())
             .with_usage(request.includes_usage());
+        if let Some(parser) =
+            self.tool_parser.as_ref().filter(|_| request.lets_model_choose_tools())
+        {
+            reply = reply.with_tools(parser.clone(), capabilities);
+        }
         let reply = PreparedReply::Text(Box::new(reply), delivery(generation.is_stream));
         Ok(Prepared { model, name: request.model().to_owned(), inputs, reply })
     }
@@ -125,7 +133,7 @@ impl Beginner {
     ) -> Result<Prepared, NotBegun> {
         let request = CompletionRequest::check(body)?;
         let (model, description) = self.model(pass, request.model())?;
-        let generation = request.generation(description.capabilities()?)?;
+        let generation = request.generation(description.capabilities(false)?)?;
         let inputs =
             description.generation_inputs(request.prompt(), &generation, self.tokens_default)?;
         let reply = completion(&description, CompletionKind::Text, request.model(), text)
@@ -142,7 +150,7 @@ impl Beginner {
     ) -> Result<Prepared, NotBegun> {
         let request = EmbeddingRequest::check(body)?;
         let (model, description) = self.model(pass, request.model())?;
-        description.capabilities()?;
+        description.capabilities(false)?;
         let inputs = description.embedding_inputs(&request)?;
         let reply = PreparedReply::Embedding(Box::new(Embedding::new(&description, &request)));
         Ok(Prepared { model, name: request.model().to_owned(), inputs, reply })

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
-use galatea_infer::{Finality, InferenceResponse, Reply, ResponseSink, Status};
+use galatea_infer::{CancelToken, Finality, InferenceResponse, Reply, ResponseSink, Status};
 use galatea_openai::{CompletionReply, Embedding, Failure, error_document};
 
 use super::meters::TextMeter;
@@ -32,6 +32,8 @@ pub(super) struct CompletionSink {
     /// The text collected so far.
     collected: MemoryCharge,
     has_begun: bool,
+    /// Cancels the model when its text becomes too long.
+    cancel: CancelToken,
     trace: Option<Arc<dyn DoorTraceSink>>,
 }
 
@@ -40,10 +42,11 @@ impl CompletionSink {
         queue: Arc<EventQueue>,
         kind: ReplyKind,
         account: &Arc<MemoryAccount>,
+        cancel: CancelToken,
         trace: Option<Arc<dyn DoorTraceSink>>,
     ) -> Self {
         let collected = MemoryCharge::nothing(account.clone());
-        Self { queue, kind, collected, has_begun: false, trace }
+        Self { queue, kind, collected, has_begun: false, cancel, trace }
     }
 
     /// Processes a response, or an end without a response.
@@ -61,7 +64,7 @@ impl CompletionSink {
                 }
                 let tokens = completion.continue_stream(response, is_last, &mut events);
                 meter.stream(tokens.map_err(status)?, Instant::now());
-                if is_last {
+                if is_last || completion.is_cut_off() {
                     completion.end_stream(&mut events);
                 }
                 Ok(events)
@@ -92,6 +95,14 @@ impl CompletionSink {
                     ))
                 })
             }
+        }
+    }
+
+    /// True if the stream ended before the model did.
+    fn is_cut_off(&self) -> bool {
+        match &self.kind {
+            ReplyKind::Text { completion, .. } => completion.is_cut_off(),
+            ReplyKind::Embedding { .. } => false,
         }
     }
 
@@ -146,12 +157,18 @@ impl ResponseSink for CompletionSink {
                 // Triton's frontend receives this end separately.
                 Finality::EndApart => {
                     let mut events = self.take(Some(&response), false)?;
-                    events.append(&mut self.take(None, true)?);
+                    if !self.is_cut_off() {
+                        events.append(&mut self.take(None, true)?);
+                    }
                     Ok((events, true))
                 }
             }),
         };
         match taken {
+            Ok((events, _)) if self.is_cut_off() => {
+                self.add(events, true);
+                self.cancel.cancel();
+            }
             Ok((events, is_last)) => self.add(events, is_last),
             Err(status) => self.fail(&status),
         }

@@ -78,16 +78,17 @@ impl ModelDescription {
         Ok(Self { backend, inputs, names })
     }
 
-    /// Returns the facts that determine which requests the model can't serve.
+    /// Returns the facts that determine which requests the model can't serve, on a server with or
+    /// without a parser of tool calls.
     ///
     /// # Errors
     ///
     /// Code 500 for a model without a backend, as in Triton.
-    pub fn capabilities(&self) -> Result<Capabilities, Failure> {
+    pub fn capabilities(&self, has_tool_parser: bool) -> Result<Capabilities, Failure> {
         if self.backend.is_empty() {
             return Err(Failure::server("Unknown backend"));
         }
-        Ok(Capabilities { is_vllm: self.backend == "vllm", has_tool_parser: false })
+        Ok(Capabilities { is_vllm: self.backend == "vllm", has_tool_parser })
     }
 
     pub(crate) const fn names(&self) -> &Names {

@@ -144,7 +144,7 @@ fn a_model_without_a_prompt_is_told_so() {
     let error = model.generation_inputs("p", &asked, 16).unwrap_err();
     assert_eq!(error.to_string(), "the model has no input 'text_input' for the prompt");
     let empty = describe(&config("", 0, Vec::new()));
-    assert_eq!(empty.capabilities().unwrap_err().to_string(), "Unknown backend");
+    assert_eq!(empty.capabilities(false).unwrap_err().to_string(), "Unknown backend");
 }
 
 #[test]

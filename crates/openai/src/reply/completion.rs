@@ -2,12 +2,14 @@
 
 use galatea_infer::InferenceResponse;
 
+use super::calls::{push_tool_calls, push_tool_event};
 use super::collected::CollectedText;
 use super::logprobs::{Logprobs, chunk_number, document_number};
 use super::outputs::{Usage, text};
 use crate::json::push_string;
 use crate::model::{ModelDescription, Names};
-use crate::{Failure, NamedTool};
+use crate::tools::{PieceOutcome, ToolCallParser, ToolCallStream, ToolEvent};
+use crate::{Capabilities, Failure, NamedTool};
 
 /// The kind of a completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,16 @@ pub struct CompletionReply {
     /// The number of characters in the stream's text so far.
     offset: usize,
     collected: CollectedText,
+    tools: Option<ParsedTools>,
+    /// True if the text became longer than its parser's limit.
+    is_cut_off: bool,
+}
+
+/// The search for tool calls in the text.
+struct ParsedTools {
+    parser: ToolCallParser,
+    stream: ToolCallStream,
+    is_vllm: bool,
 }
 
 impl CompletionReply {
@@ -56,7 +68,17 @@ impl CompletionReply {
             usage: None,
             offset: 0,
             collected: CollectedText::default(),
+            tools: None,
+            is_cut_off: false,
         }
+    }
+
+    /// Finds tool calls in the text.
+    #[must_use]
+    pub fn with_tools(mut self, parser: ToolCallParser, capabilities: Capabilities) -> Self {
+        let stream = parser.stream();
+        self.tools = Some(ParsedTools { parser, stream, is_vllm: capabilities.is_vllm });
+        self
     }
 
     /// Includes the token probabilities.
@@ -109,14 +131,55 @@ impl CompletionReply {
             sum.completion_tokens = sum.completion_tokens.saturating_add(completion_tokens);
         }
         let logprobs = response.filter(|_| self.wants_logprobs).and_then(Logprobs::of);
-        self.push_event(
-            events,
-            |json| self.push_choice(json, &text, logprobs.as_ref(), is_last),
-            None,
-        );
+        match &mut self.tools {
+            None => {
+                let choice =
+                    |json: &mut Vec<u8>| self.push_choice(json, &text, logprobs.as_ref(), is_last);
+                self.push_event(events, choice, None);
+            }
+            Some(tools) => {
+                let mut found = Vec::new();
+                let outcome = tools.stream.feed(&text, is_last, &mut found)?;
+                let has_calls = tools.stream.has_calls();
+                self.is_cut_off = outcome == PieceOutcome::TooLong;
+                let reason = match (outcome, is_last) {
+                    (PieceOutcome::TooLong, _) => Some("length"),
+                    (PieceOutcome::Parsed, true) if has_calls => Some("tool_calls"),
+                    (PieceOutcome::Parsed, true) => Some("stop"),
+                    (PieceOutcome::Parsed, false) => None,
+                };
+                let logprobs = logprobs.as_ref().filter(|_| outcome == PieceOutcome::Parsed);
+                self.push_tool_chunks(events, &found, logprobs, reason);
+            }
+        }
         self.offset = self.offset.saturating_add(text.chars().count());
         let stated = usage.and_then(|usage| u64::try_from(usage.completion_tokens).ok());
         Ok(if response.is_some() { stated.unwrap_or(1) } else { 0 })
+    }
+
+    /// True if the stream ends before the model does, because its text with tools is too long.
+    #[must_use]
+    pub const fn is_cut_off(&self) -> bool {
+        self.is_cut_off
+    }
+
+    /// Appends a chunk for each change of the message. The last chunk of the stream contains the
+    /// reason for its end.
+    fn push_tool_chunks(
+        &self,
+        events: &mut Vec<u8>,
+        found: &[ToolEvent],
+        logprobs: Option<&Logprobs>,
+        reason: Option<&str>,
+    ) {
+        let nothing = [ToolEvent::Content(String::new())];
+        let found = if found.is_empty() && reason.is_some() { &nothing } else { found };
+        for (index, event) in found.iter().enumerate() {
+            let is_last = index.saturating_add(1) == found.len();
+            let (logprobs, reason) = (logprobs.filter(|_| index == 0), reason.filter(|_| is_last));
+            let delta = |json: &mut Vec<u8>| push_tool_event(json, event);
+            self.push_event(events, |json| push_chat(json, delta, logprobs, reason), None);
+        }
     }
 
     /// Appends the events that follow the last response.
@@ -175,43 +238,38 @@ impl CompletionReply {
         logprobs: Option<&Logprobs>,
         is_last: bool,
     ) {
-        let reason: &[u8] = if is_last { b"\"stop\"" } else { b"null" };
-        if self.kind == CompletionKind::Text {
-            json.extend_from_slice(b"[{\"finish_reason\":");
-            json.extend_from_slice(reason);
-            json.extend_from_slice(b",\"index\":0,\"logprobs\":");
-            match logprobs {
-                Some(logprobs) => logprobs.push_text(json, self.offset, chunk_number),
-                None => json.extend_from_slice(b"null"),
+        let reason = is_last.then_some("stop");
+        let tool = match &self.kind {
+            CompletionKind::Chat(tool) => tool,
+            CompletionKind::Text => {
+                json.extend_from_slice(b"[{\"finish_reason\":");
+                push_reason(json, reason);
+                json.extend_from_slice(b",\"index\":0,\"logprobs\":");
+                match logprobs {
+                    Some(logprobs) => logprobs.push_text(json, self.offset, chunk_number),
+                    None => json.extend_from_slice(b"null"),
+                }
+                json.extend_from_slice(b",\"text\":");
+                push_string(json, text);
+                json.extend_from_slice(b"}]");
+                return;
             }
-            json.extend_from_slice(b",\"text\":");
-            push_string(json, text);
-            json.extend_from_slice(b"}]");
-            return;
-        }
-        json.extend_from_slice(b"[{\"delta\":");
-        match &self.kind {
-            CompletionKind::Chat(Some(NamedTool(name))) => {
+        };
+        let delta = |json: &mut Vec<u8>| match tool {
+            Some(NamedTool(name)) => {
                 json.extend_from_slice(b"{\"tool_calls\":[{\"index\":0,\"function\":{\"name\":");
                 push_string(json, name);
                 json.extend_from_slice(b",\"arguments\":");
                 push_string(json, text);
                 json.extend_from_slice(b"}}]}");
             }
-            CompletionKind::Chat(None) | CompletionKind::Text => {
+            None => {
                 json.extend_from_slice(b"{\"content\":");
                 push_string(json, text);
                 json.extend_from_slice(b",\"function_call\":null,\"role\":null}");
             }
-        }
-        json.extend_from_slice(b",\"logprobs\":");
-        match logprobs {
-            Some(logprobs) => logprobs.push_chat(json, chunk_number),
-            None => json.extend_from_slice(b"null"),
-        }
-        json.extend_from_slice(b",\"finish_reason\":");
-        json.extend_from_slice(reason);
-        json.extend_from_slice(b",\"index\":0}]");
+        };
+        push_chat(json, delta, logprobs, reason);
     }
 
     /// Processes a response, or an end without a response, for a client that doesn't stream.
@@ -250,7 +308,13 @@ impl CompletionReply {
     /// Appends a document's only choice.
     fn push_whole(&self, json: &mut Vec<u8>) {
         let CollectedText { text, logprobs, .. } = &self.collected;
-        json.extend_from_slice(b"[{\"finish_reason\":\"stop\",\"index\":0,");
+        let parsed = self.tools.as_ref().map(|tools| tools.parser.parse(text, tools.is_vllm));
+        let content = parsed.as_ref().map_or(&**text, |parsed| &*parsed.content);
+        let calls = parsed.as_ref().and_then(|parsed| parsed.calls.as_deref());
+        let is_call = calls.is_some_and(|calls| !calls.is_empty());
+        json.extend_from_slice(b"[{\"finish_reason\":");
+        push_reason(json, Some(if is_call { "tool_calls" } else { "stop" }));
+        json.extend_from_slice(b",\"index\":0,");
         let tool = match &self.kind {
             CompletionKind::Text => {
                 json.extend_from_slice(b"\"logprobs\":");
@@ -266,11 +330,11 @@ impl CompletionReply {
             CompletionKind::Chat(tool) => tool,
         };
         json.extend_from_slice(b"\"message\":{\"content\":");
-        push_string(json, if tool.is_some() { "" } else { text });
+        push_string(json, if tool.is_some() { "" } else { content });
         json.extend_from_slice(b",\"tool_calls\":");
         match tool {
             Some(NamedTool(name)) => self.push_call(json, name, text),
-            None => json.extend_from_slice(b"null"),
+            None => push_tool_calls(json, calls),
         }
         json.extend_from_slice(b",\"role\":\"assistant\",\"function_call\":null},\"logprobs\":");
         match logprobs {
@@ -288,5 +352,31 @@ impl CompletionReply {
         json.extend_from_slice(b",\"arguments\":");
         push_string(json, arguments);
         json.extend_from_slice(b"}}]");
+    }
+}
+
+/// Appends the choice of a chat's chunk.
+fn push_chat(
+    json: &mut Vec<u8>,
+    delta: impl FnOnce(&mut Vec<u8>),
+    logprobs: Option<&Logprobs>,
+    reason: Option<&str>,
+) {
+    json.extend_from_slice(b"[{\"delta\":");
+    delta(json);
+    json.extend_from_slice(b",\"logprobs\":");
+    match logprobs {
+        Some(logprobs) => logprobs.push_chat(json, chunk_number),
+        None => json.extend_from_slice(b"null"),
+    }
+    json.extend_from_slice(b",\"finish_reason\":");
+    push_reason(json, reason);
+    json.extend_from_slice(b",\"index\":0}]");
+}
+
+fn push_reason(json: &mut Vec<u8>, reason: Option<&str>) {
+    match reason {
+        Some(reason) => push_string(json, reason),
+        None => json.extend_from_slice(b"null"),
     }
 }

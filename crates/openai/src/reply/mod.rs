@@ -1,5 +1,6 @@
 //! Documents and stream events, which are created from a model's responses.
 
+pub(crate) mod calls;
 mod collected;
 mod completion;
 mod embedding;

@@ -109,6 +109,13 @@ impl ChatRequest {
         self.fields.get("tools").and_then(JsonValue::as_list).unwrap_or_default()
     }
 
+    /// True if the text may contain calls that a parser should find.
+    #[must_use]
+    pub fn lets_model_choose_tools(&self) -> bool {
+        let choice = self.fields.get("tool_choice");
+        !self.tools().is_empty() && choice.is_none_or(|choice| choice.as_str() == Some("auto"))
+    }
+
     /// The tools in the form that templates see; `None` if the client sent none.
     pub(crate) fn template_tools(&self) -> Option<&JsonValue> {
         self.fields.get("tools")

@@ -1,14 +1,100 @@
-//! Tests of the parsers.
+//! Tests of the parsers, with what those of Triton's frontend made of the same texts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::json::{JsonValue, Object, parse_text, push_string};
+use crate::reply::calls::{push_tool_calls, push_tool_event};
 
 fn parser(name: &str, chars_max: usize) -> ToolCallParser {
     let count = AtomicU64::new(0);
     let unique = move || format!("id-{}", count.fetch_add(1, Ordering::Relaxed));
     let format = ToolCallFormat::named(name).unwrap();
     ToolCallParser { format, chars_max, ids: CallIds::new(Arc::new(unique)) }
+}
+
+/// Shows an event in the form of a chunk's delta.
+fn delta(event: &ToolEvent) -> String {
+    let mut text = Vec::new();
+    push_tool_event(&mut text, event);
+    String::from_utf8(text).unwrap()
+}
+
+fn text<'o>(object: &'o Object, name: &str) -> &'o str {
+    object.get(name).and_then(JsonValue::as_str).unwrap()
+}
+
+fn streamed(golden: &Object) -> Vec<String> {
+    let limit = golden.get("limit").and_then(JsonValue::as_int).unwrap();
+    let mut stream = parser(text(golden, "parser"), limit.try_into().unwrap()).stream();
+    let pieces = golden.get("pieces").and_then(JsonValue::as_list).unwrap();
+    let mut pieces: Vec<&str> = pieces.iter().map(|piece| piece.as_str().unwrap()).collect();
+    if golden.get("apart").and_then(JsonValue::as_bool) == Some(true) {
+        pieces.push("");
+    }
+    let mut deltas = Vec::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        let is_last = index + 1 == pieces.len();
+        let mut events = Vec::new();
+        if stream.feed(piece, is_last, &mut events).unwrap() == PieceOutcome::TooLong {
+            deltas.push(String::from("{\"content\":\"\"} length"));
+            break;
+        }
+        if is_last && events.is_empty() {
+            events.push(ToolEvent::Content(String::new()));
+        }
+        let reason = if stream.has_calls() { " tool_calls" } else { " stop" };
+        let reason = if is_last { reason } else { "" };
+        deltas.extend(events.iter().map(|event| delta(event) + reason));
+    }
+    deltas.into_iter().map(|delta| without_id(&delta)).collect()
+}
+
+fn without_id(delta: &str) -> String {
+    let Some((before, rest)) = delta.split_once("\"id\":\"") else { return delta.to_owned() };
+    let (_, behind) = rest.split_once('"').unwrap();
+    format!("{before}\"id\":\"ID\"{behind}")
+}
+
+fn whole(golden: &Object) -> (String, String) {
+    let is_vllm = text(golden, "backend") == "vllm";
+    let parser = parser(text(golden, "parser"), usize::MAX);
+    let ParsedText { content, calls } = parser.parse(text(golden, "text"), is_vllm);
+    let calls = calls.map(|calls| {
+        let anonymous = |call: ToolCall| ToolCall { id: String::from("ID"), ..call };
+        calls.into_iter().map(anonymous).collect::<Vec<_>>()
+    });
+    let is_call = calls.as_ref().is_some_and(|calls| !calls.is_empty());
+    let mut message = b"{\"content\":".to_vec();
+    push_string(&mut message, &content);
+    message.extend_from_slice(b",\"tool_calls\":");
+    push_tool_calls(&mut message, calls.as_deref());
+    message.extend_from_slice(b",\"role\":\"assistant\",\"function_call\":null}");
+    let reason = if is_call { "tool_calls" } else { "stop" };
+    (String::from_utf8(message).unwrap(), reason.to_owned())
+}
+
+/// Checks each line: a text or its pieces, and what Triton's parser made of them.
+fn check_goldens(goldens: &str) {
+    for line in goldens.lines() {
+        let JsonValue::Object(golden) = parse_text(line).unwrap() else { panic!("{line}") };
+        if golden.get("text").is_some() {
+            let (message, reason) = whole(&golden);
+            assert_eq!(message, text(&golden, "message"), "{line}");
+            assert_eq!(reason, text(&golden, "reason"), "{line}");
+            continue;
+        }
+        let expected = golden.get("deltas").and_then(JsonValue::as_list).unwrap();
+        let expected: Vec<&str> = expected.iter().map(|delta| delta.as_str().unwrap()).collect();
+        assert_eq!(streamed(&golden), expected, "{line}");
+    }
+}
+
+/// The file was recorded with the frontend of Triton's repository at commit e1db8a60, Python 3.11,
+/// pydantic 2.14.4 and `partial_json_parser` 0.2.1.1.post7.
+#[test]
+fn llama_and_mistral_are_those_of_triton() {
+    check_goldens(include_str!("triton.jsonl"));
 }
 
 /// Shows a message: its text, and its calls.
