@@ -83,16 +83,11 @@ pub(super) const GROUP: Group = Group {
              health.",
             |settings, value| restrict(&mut settings.openai.rules, value),
         ),
-        Flag::other(
+        Flag::switch(
             "enable-kserve-frontends",
-            "boolean",
-            no_default,
-            "Whether to listen for HTTP and gRPC requests, as --allow-http and --allow-grpc do.",
-            |settings, value| {
-                let allow = value::boolean(value)?;
-                (settings.http.allow, settings.grpc.allow) = (allow, allow);
-                Ok(())
-            },
+            "Listen for HTTP and gRPC requests. This is the default, unless --allow-http or \
+             --allow-grpc says otherwise.",
+            |settings| (settings.http.allow, settings.grpc.allow) = (true, true),
         ),
         Flag::port("kserve-http-port", "The same as --http-port.", |settings| {
             &mut settings.http.port

@@ -218,17 +218,20 @@ impl<'d> InputList<'d> {
 
     /// Adds the sampling parameters, one input for each.
     fn add_parameters(&mut self, generation: &Generation, tokens_max: i64) -> Result<(), Failure> {
-        self.add("max_tokens", &InputElements::Int(tokens_max))?;
+        let description = self.description;
+        let names = &description.names;
+        self.add(names.sampling_input("max_tokens"), &InputElements::Int(tokens_max))?;
         let words: Vec<&str> = generation.stop_words.iter().map(String::as_str).collect();
         if !words.is_empty() {
-            self.add("stop_words", &InputElements::Texts(&words))?;
+            self.add(names.sampling_input("stop_words"), &InputElements::Texts(&words))?;
         }
         for name in ["top_p", "frequency_penalty", "presence_penalty", "seed", "temperature"] {
-            match generation.sampling.get(name) {
-                Some(JsonValue::Int(number)) => self.add(name, &InputElements::Int(*number))?,
-                Some(JsonValue::Float(number)) => self.add(name, &InputElements::Float(*number))?,
-                _ => {}
-            }
+            let elements = match generation.sampling.get(name) {
+                Some(JsonValue::Int(number)) => InputElements::Int(*number),
+                Some(JsonValue::Float(number)) => InputElements::Float(*number),
+                _ => continue,
+            };
+            self.add(names.sampling_input(name), &elements)?;
         }
         if let Some(guide) = &generation.guide {
             self.add("guided_decoding_guide_type", &InputElements::Texts(&["json_schema"]))?;

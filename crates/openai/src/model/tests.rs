@@ -138,6 +138,40 @@ fn parameters_of_the_configuration_name_inputs_and_outputs() {
 }
 
 #[test]
+fn each_sampling_parameter_may_have_an_input_of_its_own() {
+    let inputs = vec![
+        input("text_input", DataType::Bytes, &[1]),
+        input("LIMIT", DataType::Int64, &[1]),
+        input("STOP", DataType::Bytes, &[-1]),
+        input("HEAT", DataType::Fp64, &[1]),
+        input("temperature", DataType::Fp32, &[1]),
+    ];
+    let mut config = config("python", 0, inputs);
+    for (name, value) in [
+        ("openai_max_tokens_input", "LIMIT"),
+        ("openai_stop_words_input", "STOP"),
+        ("openai_temperature_input", "HEAT"),
+        ("openai_finish_reason_output", "REASON"),
+    ] {
+        let value = ModelParameter { string_value: value.to_owned() };
+        config.parameters.insert(name.to_owned(), value);
+    }
+    let model = describe(&config);
+    let asked =
+        generation(r#"{"model":"m","prompt":"p","max_tokens":3,"stop":"a","temperature":0.5}"#);
+    assert_eq!(
+        shown(&model.generation_inputs("p", &asked, 16).unwrap()),
+        [
+            r#"text_input [1] ["p"]"#,
+            "LIMIT [1] [3, 0, 0, 0, 0, 0, 0, 0]",
+            r#"STOP [1] ["a"]"#,
+            "HEAT [1] [0, 0, 0, 0, 0, 0, 224, 63]",
+        ]
+    );
+    assert_eq!(model.names().finish_reason.as_deref(), Some("REASON"));
+}
+
+#[test]
 fn a_model_without_a_prompt_is_told_so() {
     let model = describe(&config("onnxruntime", 0, vec![input("x", DataType::Fp32, &[1])]));
     let asked = generation(r#"{"model":"m","prompt":"p"}"#);

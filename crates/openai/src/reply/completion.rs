@@ -34,6 +34,8 @@ pub struct CompletionReply {
     /// The number of characters in the stream's text so far.
     offset: usize,
     collected: CollectedText,
+    /// The reason why the text ends, if the model states it.
+    reason: Option<String>,
     tools: Option<ParsedTools>,
     /// True if the text became longer than its parser's limit.
     is_cut_off: bool,
@@ -68,6 +70,7 @@ impl CompletionReply {
             usage: None,
             offset: 0,
             collected: CollectedText::default(),
+            reason: None,
             tools: None,
             is_cut_off: false,
         }
@@ -125,6 +128,7 @@ impl CompletionReply {
         events: &mut Vec<u8>,
     ) -> Result<u64, Failure> {
         let text = response.map_or_else(|| Ok(String::new()), |one| text(one, &self.names.text))?;
+        self.note_reason(response)?;
         let usage = response.and_then(|response| Usage::of(response, &self.names));
         if let Some(Usage { prompt_tokens, completion_tokens }) = usage {
             let sum = self.usage.get_or_insert(Usage { prompt_tokens, completion_tokens: 0 });
@@ -144,8 +148,7 @@ impl CompletionReply {
                 self.is_cut_off = outcome == PieceOutcome::TooLong;
                 let reason = match (outcome, is_last) {
                     (PieceOutcome::TooLong, _) => Some("length"),
-                    (PieceOutcome::Parsed, true) if has_calls => Some("tool_calls"),
-                    (PieceOutcome::Parsed, true) => Some("stop"),
+                    (PieceOutcome::Parsed, true) => Some(self.reason(has_calls)),
                     (PieceOutcome::Parsed, false) => None,
                 };
                 let logprobs = logprobs.as_ref().filter(|_| outcome == PieceOutcome::Parsed);
@@ -155,6 +158,25 @@ impl CompletionReply {
         self.offset = self.offset.saturating_add(text.chars().count());
         let stated = usage.and_then(|usage| u64::try_from(usage.completion_tokens).ok());
         Ok(if response.is_some() { stated.unwrap_or(1) } else { 0 })
+    }
+
+    /// Reads the reason why the text ends from a response that states it.
+    fn note_reason(&mut self, response: Option<&InferenceResponse>) -> Result<(), Failure> {
+        if let (Some(name), Some(response)) = (&self.names.finish_reason, response) {
+            let stated = text(response, name)?;
+            if !stated.is_empty() {
+                self.reason = Some(stated);
+            }
+        }
+        Ok(())
+    }
+
+    /// The reason why the text ends. As in Triton, it is `stop` if the model doesn't state it.
+    fn reason(&self, has_calls: bool) -> &str {
+        match self.reason.as_deref().unwrap_or("stop") {
+            "stop" if has_calls => "tool_calls",
+            reason => reason,
+        }
     }
 
     /// True if the stream ends before the model does, because its text with tools is too long.
@@ -238,7 +260,7 @@ impl CompletionReply {
         logprobs: Option<&Logprobs>,
         is_last: bool,
     ) {
-        let reason = is_last.then_some("stop");
+        let reason = is_last.then(|| self.reason(false));
         let tool = match &self.kind {
             CompletionKind::Chat(tool) => tool,
             CompletionKind::Text => {
@@ -279,6 +301,7 @@ impl CompletionReply {
     ///
     /// Returns an error if the output isn't a string.
     pub fn collect(&mut self, response: Option<&InferenceResponse>) -> Result<usize, Failure> {
+        self.note_reason(response)?;
         self.collected.add(response, &self.names, self.concatenates, self.wants_logprobs)
     }
 
@@ -313,7 +336,7 @@ impl CompletionReply {
         let calls = parsed.as_ref().and_then(|parsed| parsed.calls.as_deref());
         let is_call = calls.is_some_and(|calls| !calls.is_empty());
         json.extend_from_slice(b"[{\"finish_reason\":");
-        push_reason(json, Some(if is_call { "tool_calls" } else { "stop" }));
+        push_reason(json, Some(self.reason(is_call)));
         json.extend_from_slice(b",\"index\":0,");
         let tool = match &self.kind {
             CompletionKind::Text => {

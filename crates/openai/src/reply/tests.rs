@@ -149,6 +149,27 @@ fn a_named_tool_is_called_with_the_text() {
 }
 
 #[test]
+fn a_model_may_state_the_reason_for_the_end() {
+    let mut config = ModelConfig { backend: "python".into(), ..ModelConfig::default() };
+    let value = galatea_protocol::inference::ModelParameter { string_value: "REASON".into() };
+    config.parameters.insert("openai_finish_reason_output".into(), value);
+    let description = ModelDescription::new(&config.encode_to_vec(), None).unwrap();
+    let new = || {
+        let kind = CompletionKind::Chat(None);
+        CompletionReply::new(&description, kind, "m", "i".into(), 7)
+    };
+    let (mut stream, mut events) = (new(), Vec::new());
+    stream.continue_stream(Some(&response("a", vec![])), false, &mut events).unwrap();
+    let last = response("b", vec![text_output("REASON", "length")]);
+    stream.continue_stream(Some(&last), false, &mut events).unwrap();
+    stream.continue_stream(None, true, &mut events).unwrap();
+    assert_eq!(string(events).matches("\"finish_reason\":\"length\"").count(), 1);
+    let mut whole = new();
+    whole.collect(Some(&last)).unwrap();
+    assert!(string(whole.document().unwrap()).contains("\"finish_reason\":\"length\""));
+}
+
+#[test]
 fn a_document_has_one_response() {
     let check = |count: usize, expected: &str| {
         let mut text = completion(CompletionKind::Text);
