@@ -164,11 +164,35 @@ def test_a_server_without_a_template(start_server: Start, tmp_path: pathlib.Path
         assert door.seen()[-1]["max_tokens"] == 3
 
 
+# row: OAI-07
+def test_adapters_are_selected_by_name(start_server: Start, tmp_path: pathlib.Path) -> None:
+    """The name of an adapter follows that of its model. vLLM's backend gets it as a parameter."""
+    with open_door(start_server, tmp_path, "--lora-separator=_lora_") as door:
+        folder = door.repository / "vllm_model" / "1"
+        (folder / "model.json").write_text('{"enable_lora": "true"}')
+        (folder / "multi_lora.json").write_text('{"alpaca": "x", "zoo": "y"}')
+        names = [model.id for model in door.client().models.list()]
+        adapters = ["vllm_model_lora_alpaca", "vllm_model_lora_zoo"]
+        assert names == ["python_model", "vllm_model", *adapters]
+        assert door.client().models.retrieve(adapters[1]).id == adapters[1]
+        reply = door.post(CHAT, chat(model=adapters[1])).json()
+        assert (reply["model"], door.seen()[-1]["lora_name"]) == (adapters[1], "zoo")
+        assert door.post(TEXT, {"model": adapters[0], "prompt": "x"}).status == 200
+        assert door.seen()[-1]["lora_name"] == "alpaca"
+        assert door.post(CHAT, chat()).status == 200
+        assert "lora_name" not in door.seen()[-1]
+        for model in ("vllm_model_lora_no", "python_model_lora_no"):
+            refused = door.post(CHAT, chat(model=model))
+            detail = f"Unknown LoRA: no; for model: {model}"
+            assert (refused.status, refused.json()) == (400, {"detail": detail})
+        refused = door.post(CHAT, chat(model="other_lora_no"))
+        assert refused.json() == {"detail": "Unknown model: other_lora_no"}
+
+
 # row: OAI-05
-def test_flags_that_are_not_supported(program: Program, tmp_path: pathlib.Path) -> None:
+def test_values_of_flags_that_are_refused(program: Program, tmp_path: pathlib.Path) -> None:
     """They are refused by name."""
     for flag, value in [
-        ("lora-separator", "_lora_"),
         ("tool-call-parser", "other"),
         ("max-tool-call-parse-bytes", "many"),
         ("backend", "other"),

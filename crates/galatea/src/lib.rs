@@ -43,6 +43,7 @@ mod make;
 mod memory;
 mod model_code;
 mod op_libraries;
+mod openai_adapters;
 mod openai_door;
 mod openai_metrics;
 mod python;

@@ -10,13 +10,14 @@ use galatea_door::tls::ApplicationProtocol;
 use galatea_door::{DoorOptions, RunningDoor};
 use galatea_engine::ControlMode;
 use galatea_gate::access::AccessGate;
-use galatea_http::{ChatTemplate, HttpOptions, OpenAiOptions};
+use galatea_http::{AdapterSource, ChatTemplate, HttpOptions, OpenAiOptions};
 use galatea_infer::Status;
 
 use crate::certificates::Certificates;
 use crate::doors::{DoorSetup, failed};
 use crate::error_paths::DoorServices;
 use crate::flags::tls;
+use crate::openai_adapters::adapters;
 
 const NAME: &str = "OpenAI service";
 
@@ -47,6 +48,7 @@ impl DoorSetup<'_> {
                 template: template.map(Arc::new),
                 format: settings.format,
                 tokens_default: settings.tokens_default.into(),
+                adapters: self.adapters(),
                 tool_format: settings.tool_format,
                 tool_chars_max: settings.tool_chars_max,
                 has_model_control: self.settings.control_mode == ControlMode::Explicit,
@@ -56,6 +58,17 @@ impl DoorSetup<'_> {
             galatea_http::start_openai(self.workers.handles(), socket, service, control, options)
         };
         self.start(NAME, "OpenAI Service", &door.address, &door, start)
+    }
+}
+
+impl DoorSetup<'_> {
+    /// The adapters of models, if clients can select one.
+    fn adapters(&self) -> Option<AdapterSource> {
+        let (repositories, format) =
+            (self.settings.model_repositories.clone(), self.settings.openai.format);
+        let separator = self.settings.openai.lora_separator.clone()?;
+        let read = move |model: &str| adapters(&repositories, model, format);
+        Some(AdapterSource { separator, read: Arc::new(read) })
     }
 }
 

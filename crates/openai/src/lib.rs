@@ -35,6 +35,7 @@
     allow(clippy::unwrap_used, clippy::arithmetic_side_effects, clippy::cast_possible_truncation)
 )]
 
+mod adapters;
 mod calendar;
 mod failure;
 mod json;
@@ -46,6 +47,7 @@ mod schema;
 mod template;
 mod tools;
 
+pub use adapters::{AdapterList, split_adapter};
 pub use failure::{Failure, detail_document, error_document};
 pub use json::{JsonValue, Object};
 pub use model::{ModelDescription, RequestFormat};

@@ -99,8 +99,12 @@ pub(super) const GROUP: Group = Group {
             "lora-separator",
             "string",
             no_default,
-            "Not supported yet: a client of OpenAI can't choose an adapter of a model.",
-            |_, _| Err(unsupported("adapters of models can't be chosen yet")),
+            "The text between the name of a model and that of its LoRA adapter, in a client's name of \
+             a model. Without this flag, clients can't choose an adapter.",
+            |settings, value| {
+                settings.openai.lora_separator = (!value.is_empty()).then(|| value.to_owned());
+                Ok(())
+            },
         ),
         Flag::other(
             "tool-call-parser",
@@ -132,10 +136,6 @@ pub(super) const GROUP: Group = Group {
         ),
     ]],
 };
-
-fn unsupported(reason: &str) -> InvalidValue {
-    InvalidValue(format!("the option is not supported: {reason}"))
-}
 
 /// Adds the rules for a group. The messages match those of Triton's frontend.
 fn restrict(rules: &mut AccessRules, group: &str) -> Result<(), InvalidValue> {

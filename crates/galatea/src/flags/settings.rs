@@ -208,6 +208,8 @@ pub(crate) struct OpenAiSettings {
     pub(crate) format: Option<RequestFormat>,
     /// The maximum number of tokens for a client that doesn't state a limit.
     pub(crate) tokens_default: u32,
+    /// The text between the names of a model and its adapter.
+    pub(crate) lora_separator: Option<String>,
     /// The form of tool calls in the models' texts.
     pub(crate) tool_format: Option<ToolCallFormat>,
     /// The maximum number of characters in a streamed text with tools.
@@ -224,6 +226,7 @@ impl Default for OpenAiSettings {
             chat_template: None,
             format: None,
             tokens_default: 16,
+            lora_separator: None,
             tool_format: None,
             tool_chars_max: 128 << 10,
             rules: AccessRules::default(),

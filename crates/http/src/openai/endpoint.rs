@@ -77,6 +77,7 @@ impl OpenAi {
             format: options.format,
             tokens_default: options.tokens_default,
             tool_parser,
+            adapters: options.adapters.clone(),
         });
         Self {
             api,

@@ -18,5 +18,5 @@ mod sink;
 
 pub(crate) use endpoint::OpenAi;
 pub use meters::{ModelSpeed, OpenAiMeters};
-pub use options::OpenAiOptions;
+pub use options::{AdapterSource, OpenAiOptions};
 pub(crate) use responses::too_large;

@@ -1,11 +1,12 @@
 //! The endpoints for models.
 
-use galatea_control::{LoadParameters, ModelState};
+use galatea_control::{LoadParameters, ModelState, ServerControl};
 use galatea_infer::{AccessPass, Code, Status, api};
 use galatea_openai::{ModelEntry, model_document, model_list_document, unloaded_document};
 use hyper::StatusCode;
 
 use super::endpoint::OpenAi;
+use super::options::AdapterSource;
 use super::responses::{detail, refused};
 use crate::http_response::{self, HttpResponse};
 
@@ -29,8 +30,30 @@ impl OpenAi {
         Ok(self.times.entries(names, self.now().as_secs()))
     }
 
+    /// Lists the models that are ready, each followed by its adapters.
+    async fn models_and_adapters(
+        &self,
+        pass: AccessPass<api::ModelRepository>,
+    ) -> Result<Vec<ModelEntry>, Status> {
+        let models = self.ready_models(pass).await?;
+        let Some(AdapterSource { separator, read }) = self.options.adapters.clone() else {
+            return Ok(models);
+        };
+        let with_adapters = move |model: ModelEntry| {
+            let ModelEntry { id, created_secs } = &model;
+            let created_secs = *created_secs;
+            let adapter =
+                |name: &String| ModelEntry { id: format!("{id}{separator}{name}"), created_secs };
+            let adapters: Vec<_> = read(id).names().iter().map(adapter).collect();
+            std::iter::once(model).chain(adapters).collect::<Vec<_>>()
+        };
+        let list =
+            move |_: &dyn ServerControl| Ok(models.into_iter().flat_map(with_adapters).collect());
+        self.api.run_blocking(list).await
+    }
+
     pub(super) async fn list(&self, pass: AccessPass<api::ModelRepository>) -> HttpResponse {
-        match self.ready_models(pass).await {
+        match self.models_and_adapters(pass).await {
             Ok(models) => http_response::json(model_list_document(&models)),
             Err(status) => refused(&status),
         }
@@ -41,7 +64,7 @@ impl OpenAi {
         pass: AccessPass<api::ModelRepository>,
         name: &str,
     ) -> HttpResponse {
-        match self.ready_models(pass).await {
+        match self.models_and_adapters(pass).await {
             Ok(models) => match models.iter().find(|model| model.id == name) {
                 Some(model) => http_response::json(model_document(model)),
                 None => detail(StatusCode::NOT_FOUND, &format!("Unknown model: {name}")),

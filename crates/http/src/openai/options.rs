@@ -3,10 +3,25 @@
 use std::fmt;
 use std::sync::Arc;
 
-use galatea_openai::{ChatTemplate, RequestFormat, ToolCallFormat};
+use galatea_openai::{AdapterList, ChatTemplate, RequestFormat, ToolCallFormat};
 
 use super::OpenAiMeters;
 use crate::HttpOptions;
+
+/// The adapters that clients select with `MODEL`, a separator and `ADAPTER`.
+#[derive(Clone)]
+pub struct AdapterSource {
+    /// The separator.
+    pub separator: String,
+    /// Reads the adapters of a model from its files.
+    pub read: Arc<dyn Fn(&str) -> AdapterList + Send + Sync>,
+}
+
+impl fmt::Debug for AdapterSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdapterSource").field("separator", &self.separator).finish_non_exhaustive()
+    }
+}
 
 /// The settings of the OpenAI endpoint.
 #[derive(Clone)]
@@ -21,6 +36,8 @@ pub struct OpenAiOptions {
     pub format: Option<RequestFormat>,
     /// The maximum number of tokens for a client that doesn't state one.
     pub tokens_default: i64,
+    /// The adapters of models; `None` if clients can't select one.
+    pub adapters: Option<AdapterSource>,
     /// The form of the tool calls in the models' texts; `None` if they aren't parsed.
     pub tool_format: Option<ToolCallFormat>,
     /// The maximum number of characters in a streamed text with tools.
@@ -38,7 +55,7 @@ impl fmt::Debug for OpenAiOptions {
         let mut shown = f.debug_struct("OpenAiOptions");
         shown.field("http", &self.http).field("template", &self.template);
         shown.field("format", &self.format).field("tokens_default", &self.tokens_default);
-        shown.field("tool_format", &self.tool_format);
+        shown.field("adapters", &self.adapters).field("tool_format", &self.tool_format);
         shown.field("tool_chars_max", &self.tool_chars_max);
         shown.field("has_model_control", &self.has_model_control).finish_non_exhaustive()
     }

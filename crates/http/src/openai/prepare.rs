@@ -8,9 +8,10 @@ use galatea_infer::{AccessPass, InputTensor, Status, api};
 use galatea_openai::{
     ChatRequest, ChatTemplate, CompletionKind, CompletionReply, CompletionRequest, ContentType,
     Embedding, EmbeddingRequest, Failure, JsonValue, ModelDescription, RequestFormat,
-    ToolCallParser, read_body,
+    ToolCallParser, read_body, split_adapter,
 };
 
+use super::options::AdapterSource;
 use super::responses::{failed, refused};
 use super::sink::TextDelivery;
 use crate::http_response::HttpResponse;
@@ -22,6 +23,15 @@ pub(super) struct Beginner {
     pub(super) format: Option<RequestFormat>,
     pub(super) tokens_default: i64,
     pub(super) tool_parser: Option<ToolCallParser>,
+    pub(super) adapters: Option<AdapterSource>,
+}
+
+/// The model that a client requests, perhaps with an adapter.
+struct FoundModel<'n> {
+    model: Arc<dyn ServedModel>,
+    description: ModelDescription,
+    name: &'n str,
+    adapter: Option<&'n str>,
 }
 
 /// The kind of a request.
@@ -104,13 +114,16 @@ impl Beginner {
         body: &JsonValue,
     ) -> Result<Prepared, NotBegun> {
         let request = ChatRequest::check(body)?;
-        let (model, description) = self.model(pass, request.model())?;
+        let found = self.model(pass, request.model())?;
         let Some(template) = &self.template else {
             return Err(Failure::Server(String::from("Unknown tokenizer")).into());
         };
-        let capabilities = description.capabilities(self.tool_parser.is_some())?;
-        let generation = request.generation(capabilities)?;
+        let capabilities = found.description.capabilities(self.tool_parser.is_some())?;
+        let adapter = self.adapter(&found, request.model())?;
+        let mut generation = request.generation(capabilities)?;
+        generation.adapter = adapter;
         let prompt = template.render(&request, text.created_secs)?;
+        let FoundModel { model, description, name, .. } = found;
         let inputs = description.generation_inputs(&prompt, &generation, self.tokens_default)?;
         let kind = CompletionKind::Chat(request.named_tool());
         let mut reply = completion(&description, kind, request.model(), text)
@@ -122,7 +135,7 @@ impl Beginner {
             reply = reply.with_tools(parser.clone(), capabilities);
         }
         let reply = PreparedReply::Text(Box::new(reply), delivery(generation.is_stream));
-        Ok(Prepared { model, name: request.model().to_owned(), inputs, reply })
+        Ok(Prepared { model, name: name.to_owned(), inputs, reply })
     }
 
     fn completion(
@@ -132,15 +145,19 @@ impl Beginner {
         body: &JsonValue,
     ) -> Result<Prepared, NotBegun> {
         let request = CompletionRequest::check(body)?;
-        let (model, description) = self.model(pass, request.model())?;
-        let generation = request.generation(description.capabilities(false)?)?;
+        let found = self.model(pass, request.model())?;
+        let capabilities = found.description.capabilities(false)?;
+        let adapter = self.adapter(&found, request.model())?;
+        let mut generation = request.generation(capabilities)?;
+        generation.adapter = adapter;
+        let FoundModel { model, description, name, .. } = found;
         let inputs =
             description.generation_inputs(request.prompt(), &generation, self.tokens_default)?;
         let reply = completion(&description, CompletionKind::Text, request.model(), text)
             .with_logprobs(generation.likely_tokens.is_some())
             .with_usage(request.includes_usage());
         let reply = PreparedReply::Text(Box::new(reply), delivery(generation.is_stream));
-        Ok(Prepared { model, name: request.model().to_owned(), inputs, reply })
+        Ok(Prepared { model, name: name.to_owned(), inputs, reply })
     }
 
     fn embedding(
@@ -149,23 +166,34 @@ impl Beginner {
         body: &JsonValue,
     ) -> Result<Prepared, NotBegun> {
         let request = EmbeddingRequest::check(body)?;
-        let (model, description) = self.model(pass, request.model())?;
+        // As in Triton, an adapter in the name has no effect.
+        let FoundModel { model, description, name, .. } = self.model(pass, request.model())?;
         description.capabilities(false)?;
         let inputs = description.embedding_inputs(&request)?;
         let reply = PreparedReply::Embedding(Box::new(Embedding::new(&description, &request)));
-        Ok(Prepared { model, name: request.model().to_owned(), inputs, reply })
+        Ok(Prepared { model, name: name.to_owned(), inputs, reply })
     }
 
     /// Finds a model. As in Triton, a model that isn't ready is unknown.
-    fn model(
+    fn model<'n>(
         &self,
         pass: AccessPass<api::Inference>,
-        name: &str,
-    ) -> Result<(Arc<dyn ServedModel>, ModelDescription), NotBegun> {
-        let unknown = |_| Failure::Client(format!("Unknown model: {name}"));
+        requested: &'n str,
+    ) -> Result<FoundModel<'n>, NotBegun> {
+        let separator = self.adapters.as_ref().map(|adapters| &*adapters.separator);
+        let (name, adapter) = split_adapter(requested, separator);
+        let unknown = |_| Failure::Client(format!("Unknown model: {requested}"));
         let model = self.control.model_for_inference(pass, name, None).map_err(unknown)?;
         let description = ModelDescription::new(&model.config().protobuf, self.format)?;
-        Ok((model, description))
+        Ok(FoundModel { model, description, name, adapter })
+    }
+
+    /// Returns the adapter that the client selects.
+    fn adapter(&self, found: &FoundModel<'_>, requested: &str) -> Result<Option<String>, Failure> {
+        match (&self.adapters, found.adapter) {
+            (Some(adapters), Some(adapter)) => (adapters.read)(found.name).find(adapter, requested),
+            _ => Ok(None),
+        }
     }
 }
 

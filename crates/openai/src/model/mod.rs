@@ -109,7 +109,8 @@ impl ModelDescription {
     ///
     /// # Errors
     ///
-    /// Code 500 if the model has no input for the prompt, or if an input can't represent its value.
+    /// Code 500 if the model has no input for the prompt, if an input can't represent its value, or
+    /// if the model has no input for an adapter.
     pub fn generation_inputs(
         &self,
         prompt: &str,
@@ -129,6 +130,11 @@ impl ModelDescription {
                     "return_logprobs",
                     &InputElements::Bool(generation.likely_tokens.is_some()),
                 )?;
+            }
+            None if generation.adapter.is_some() => {
+                return Err(Failure::server(
+                    "adapters are supported only for models with an input of all parameters",
+                ));
             }
             None => list.add_parameters(generation, tokens_max)?,
         }
@@ -175,6 +181,9 @@ fn sampling_text(generation: &Generation, tokens_max: i64) -> String {
     sampling.push("max_tokens", JsonValue::Int(tokens_max));
     if let Some(count) = generation.likely_tokens {
         sampling.push("logprobs", JsonValue::Int(count));
+    }
+    if let Some(adapter) = &generation.adapter {
+        sampling.push("lora_name", JsonValue::text(adapter));
     }
     if let Some(guide) = &generation.guide {
         let mut outputs = crate::json::Object::default();

@@ -89,6 +89,24 @@ fn vllm_gets_its_parameters_as_json() {
 }
 
 #[test]
+fn vllm_gets_the_adapter() {
+    let mut asked = generation(r#"{"model":"m","prompt":"p"}"#);
+    asked.adapter = Some(String::from("a"));
+    let model = describe(&config("vllm", 0, vllm_inputs()));
+    let found = shown(&model.generation_inputs("p", &asked, 16).unwrap());
+    assert!(
+        found[2].ends_with("\\\"max_tokens\\\": 16, \\\"lora_name\\\": \\\"a\\\"}\"]"),
+        "{}",
+        found[2]
+    );
+    let other = describe(&config("python", 0, vllm_inputs()));
+    assert_eq!(
+        other.generation_inputs("p", &asked, 16).unwrap_err().to_string(),
+        "adapters are supported only for models with an input of all parameters"
+    );
+}
+
+#[test]
 fn others_get_an_input_for_each_parameter_that_they_declare() {
     let inputs = vec![
         input("text_input", DataType::Bytes, &[1]),

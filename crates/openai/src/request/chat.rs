@@ -78,6 +78,7 @@ impl ChatRequest {
             is_stream: fields.is_true("stream"),
             tokens_max: fields.int("max_completion_tokens").or_else(|| fields.int("max_tokens")),
             likely_tokens: wants_logprobs.then(|| top.unwrap_or(1)),
+            adapter: None,
             echo: None,
             stop_words: fields.stop_words()?,
             sampling: fields.some_of(&SAMPLING),

@@ -145,6 +145,7 @@ impl CompletionRequest {
             is_stream: fields.is_true("stream"),
             tokens_max: fields.int("max_tokens"),
             likely_tokens,
+            adapter: None,
             echo: fields.get("echo").and_then(JsonValue::as_bool),
             stop_words: fields.stop_words()?,
             sampling: fields.some_of(&SAMPLING),

@@ -109,6 +109,8 @@ pub struct Generation {
     pub tokens_max: Option<i64>,
     /// The number of most likely tokens whose probabilities the client requests.
     pub likely_tokens: Option<i64>,
+    /// The adapter of the model.
+    pub adapter: Option<String>,
     /// True if the text includes the prompt; `None` if the client doesn't or can't specify this.
     pub echo: Option<bool>,
     /// The words that end the text.
