@@ -12,7 +12,7 @@ from typing import Any
 import openai
 import pytest
 
-from openai_door import CHAT, EMBEDDING, TEXT, chat, events, open_door
+from openai_door import CHAT, EMBEDDING, JSON, TEXT, chat, events, open_door, without_times
 from python_backend import tensors, write_model
 from server import Program
 
@@ -162,6 +162,28 @@ def test_a_server_without_a_template(start_server: Start, tmp_path: pathlib.Path
         assert (reply.status, reply.json()) == (500, {"detail": "Unknown tokenizer"})
         assert door.post(TEXT, {"model": "vllm_model", "prompt": "x"}).status == 200
         assert door.seen()[-1]["max_tokens"] == 3
+        assert door.server.request("GET", "/v1/models").status == 404
+
+
+# row: OAI-01
+def test_the_paths_are_on_the_http_port(start_server: Start, tmp_path: pathlib.Path) -> None:
+    """With a flag, and with the rules of the other port."""
+    flags = ("--openai-on-http-port=true", "--openai-restricted-api=model-repository:key=value")
+    with open_door(start_server, tmp_path, *flags) as door:
+        request = door.server.request
+        for body in (chat(), chat(stream=True)):
+            reply = request("POST", CHAT, json.dumps(body).encode(), dict(JSON))
+            expected = door.post(CHAT, body)
+            assert (reply.status, without_times(reply.body.decode())) == (
+                200,
+                without_times(expected.body.decode()),
+            )
+        assert request("GET", "/v1/models").status == 401
+        listed = request("GET", "/v1/models", None, {"key": "value"})
+        assert [model["id"] for model in listed.json()["data"]] == ["python_model", "vllm_model"]
+        assert request("GET", "/v1/other").json() == {"detail": "Not Found"}
+        assert request("GET", "/v2/models/vllm_model/ready").status == 200
+        assert request("GET", "/health/ready").json() == {"error": "Not Found"}
 
 
 # row: OAI-07

@@ -196,19 +196,23 @@ impl DoorSetup<'_> {
     ) -> Result<Option<RunningDoor>, Status> {
         let protocol = ApplicationProtocol::Http1;
         let tls = self.tls("HTTP service", door, tls::HTTP, protocol, certificates)?;
+        let has_openai = door.allow && self.settings.openai.is_on_http_port;
+        let openai = has_openai.then(|| self.openai_options(connections.clone())).transpose()?;
         let start = |socket| {
             let DoorServices { service, control } = self.served.clone();
             let header_forward = self.settings.http_header_forward.clone();
             let common = self.http_options(connections);
             let ServerViews { dashboard, recorder } = shown;
             let options = HttpOptions { header_forward, tls, dashboard, recorder, ..common };
-            galatea_http::start_inference_endpoint(
-                self.workers.handles(),
-                socket,
-                service,
-                control,
-                options,
-            )
+            let workers = self.workers.handles();
+            match openai {
+                None => galatea_http::start_inference_endpoint(
+                    workers, socket, service, control, options,
+                ),
+                Some(openai) => galatea_http::start_inference_endpoint_with_openai(
+                    workers, socket, service, control, options, openai,
+                ),
+            }
         };
         self.start("HTTP service", "HTTPService", &door.address, door, start)
     }

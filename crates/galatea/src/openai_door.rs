@@ -38,23 +38,10 @@ impl DoorSetup<'_> {
         let mut door = settings.door.clone();
         door.tls = self.settings.http.tls.clone();
         let tls = self.tls(NAME, &door, tls::HTTP, ApplicationProtocol::Http1, certificates)?;
-        let template = template(settings.tokenizer.as_deref(), settings.chat_template.as_deref())
-            .map_err(|reason| failed(NAME, &Status::invalid_argument(reason)))?;
+        let mut options = self.openai_options(connections)?;
+        options.http.tls = tls;
         let start = |socket: TcpListener| {
             let DoorServices { service, control } = self.served.clone();
-            let gate = AccessGate::new(settings.rules.clone());
-            let options = OpenAiOptions {
-                http: HttpOptions { gate, tls, ..self.http_options(connections) },
-                template: template.map(Arc::new),
-                format: settings.format,
-                tokens_default: settings.tokens_default.into(),
-                adapters: self.adapters(),
-                tool_format: settings.tool_format,
-                tool_chars_max: settings.tool_chars_max,
-                has_model_control: self.settings.control_mode == ControlMode::Explicit,
-                metrics: self.metrics_renderer(),
-                meters: self.meters.clone(),
-            };
             galatea_http::start_openai(self.workers.handles(), socket, service, control, options)
         };
         self.start(NAME, "OpenAI Service", &door.address, &door, start)
@@ -62,6 +49,26 @@ impl DoorSetup<'_> {
 }
 
 impl DoorSetup<'_> {
+    /// The settings of OpenAI's API, without TLS.
+    pub(crate) fn openai_options(&self, connections: DoorOptions) -> Result<OpenAiOptions, Status> {
+        let settings = &self.settings.openai;
+        let template = template(settings.tokenizer.as_deref(), settings.chat_template.as_deref())
+            .map_err(|reason| failed(NAME, &Status::invalid_argument(reason)))?;
+        let gate = AccessGate::new(settings.rules.clone());
+        Ok(OpenAiOptions {
+            http: HttpOptions { gate, ..self.http_options(connections) },
+            template: template.map(Arc::new),
+            format: settings.format,
+            tokens_default: settings.tokens_default.into(),
+            adapters: self.adapters(),
+            tool_format: settings.tool_format,
+            tool_chars_max: settings.tool_chars_max,
+            has_model_control: self.settings.control_mode == ControlMode::Explicit,
+            metrics: self.metrics_renderer(),
+            meters: self.meters.clone(),
+        })
+    }
+
     /// The adapters of models, if clients can select one.
     fn adapters(&self) -> Option<AdapterSource> {
         let (repositories, format) =

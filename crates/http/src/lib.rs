@@ -87,6 +87,7 @@ pub use openai::{AdapterSource, ModelSpeed, OpenAiMeters, OpenAiOptions};
 pub use options::{HttpOptions, OrcaReportSource};
 pub use request_log::RequestLog;
 pub use server::{
-    start_inference_endpoint, start_metrics, start_openai, start_sagemaker, start_vertex_ai,
+    start_inference_endpoint, start_inference_endpoint_with_openai, start_metrics, start_openai,
+    start_sagemaker, start_vertex_ai,
 };
 pub use traffic::TrafficRecorder;

@@ -18,7 +18,7 @@ use crate::connection;
 use crate::dialect::Dialect;
 use crate::endpoint::Endpoint;
 use crate::metrics::Metrics;
-use crate::openai::OpenAi;
+use crate::openai::{CombinedEndpoint, OpenAi};
 use crate::{HttpOptions, OpenAiOptions, SageMakerOptions, VertexAiOptions};
 
 /// Opens the inference door on `listener`. Connections are handed to the `workers` in rotation.
@@ -38,6 +38,28 @@ pub fn start_inference_endpoint(
     let completions = CompletionQueues::start(workers);
     let api = Api::new(service, control, completions, &options, Dialect::KServe);
     door.listen(workers, listener, Http1::new(api))
+}
+
+/// Opens the inference door with OpenAI's paths under `/v1`.
+///
+/// # Errors
+///
+/// Returns the same errors as [`start_inference_endpoint`].
+pub fn start_inference_endpoint_with_openai(
+    workers: &[Handle],
+    listener: TcpListener,
+    service: Arc<dyn InferenceService>,
+    control: Arc<dyn ServerControl>,
+    options: HttpOptions,
+    openai: OpenAiOptions,
+) -> io::Result<RunningDoor> {
+    let door = DoorBuilder::with_options(options.door.clone()).with_tls(options.tls.clone());
+    let queues = || CompletionQueues::start(workers);
+    let (shared, controlled) = (service.clone(), control.clone());
+    let texts = Api::new(shared, controlled, queues(), &openai.http, Dialect::OpenAi);
+    let openai = OpenAi::new(texts, openai);
+    let api = Api::new(service, control, queues(), &options, Dialect::KServe);
+    door.listen(workers, listener, Http1::new(CombinedEndpoint { api, openai }))
 }
 
 /// Opens the metrics door: `GET /metrics` responds with the text that `render` returns.

@@ -25,6 +25,11 @@ pub(super) const GROUP: Group = Group {
                 Ok(())
             },
         ),
+        Flag::boolean(
+            "openai-on-http-port",
+            "Whether the HTTP endpoint has the paths for clients of OpenAI under /v1, too.",
+            |settings| &mut settings.openai.is_on_http_port,
+        ),
         Flag::other(
             "host",
             "string",

@@ -200,6 +200,8 @@ impl Default for CloudSettings {
 pub(crate) struct OpenAiSettings {
     /// The endpoint.
     pub(crate) door: DoorSettings,
+    /// True if the HTTP endpoint has the paths under `/v1`, too.
+    pub(crate) is_on_http_port: bool,
     /// The tokenizer's directory.
     pub(crate) tokenizer: Option<PathBuf>,
     /// The chat template's file.
@@ -222,6 +224,7 @@ impl Default for OpenAiSettings {
     fn default() -> Self {
         Self {
             door: DoorSettings::new(false, "0.0.0.0", 9000),
+            is_on_http_port: false,
             tokenizer: None,
             chat_template: None,
             format: None,

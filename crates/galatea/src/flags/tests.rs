@@ -541,6 +541,7 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     expected.extend(["onnxruntime-library", "openvino-library", "tensorflow-library"]);
     expected.extend(["torch-library", "allow-native-models"]);
     expected.extend(OPENAI_FLAGS.split_whitespace());
+    expected.insert("openai-on-http-port");
     expected.insert("memory-limit");
     expected.insert("repository-symlinks");
     expected.insert("allow-dashboard");

@@ -5,6 +5,7 @@
 //! to the connection, the gate, the server and the clock.
 
 mod begin;
+mod combined;
 mod endpoint;
 mod identifiers;
 mod meters;
@@ -16,6 +17,7 @@ mod responses;
 mod route;
 mod sink;
 
+pub(crate) use combined::CombinedEndpoint;
 pub(crate) use endpoint::OpenAi;
 pub use meters::{ModelSpeed, OpenAiMeters};
 pub use options::{AdapterSource, OpenAiOptions};
