@@ -77,8 +77,8 @@ def streamed(door: Door, text: str) -> tuple[list[Any], str, str]:
     return calls, content, reasons[-1]
 
 
-# row: OAI-07
 @pytest.mark.parametrize("name", ["hermes", "deepseek_v3", "openai", "pythonic"])
+# row: OAI-07
 def test_calls_are_found(start_server: Start, tmp_path: pathlib.Path, name: str) -> None:
     """The calls of a stream have the arguments of the text."""
     with serve(start_server, tmp_path, name) as door:
@@ -88,8 +88,8 @@ def test_calls_are_found(start_server: Start, tmp_path: pathlib.Path, name: str)
         assert len({call_id for call_id, _, _ in calls}) == 2
 
 
-# row: OAI-07
 @pytest.mark.parametrize("name", ["llama3", "mistral"])
+# row: OAI-07
 def test_calls_are_those_of_triton(start_server: Start, tmp_path: pathlib.Path, name: str) -> None:
     """Whole texts and streams of Triton's formats, and texts without calls."""
     with serve(start_server, tmp_path, name) as door:

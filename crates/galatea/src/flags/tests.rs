@@ -728,3 +728,16 @@ fn header_patterns_are_regular_expressions() {
     let error = error(&["--grpc-header-forward-pattern=("]);
     assert!(error.contains("not a regular expression"), "{error}");
 }
+
+#[test]
+fn flags_of_the_frontend_for_openai() {
+    let openai = settings(&["--tool-call-parser=hermes", "--max-tool-call-parse-bytes=9"]).openai;
+    assert_eq!(openai.tool_format, Some(galatea_http::ToolCallFormat::Hermes));
+    assert_eq!(openai.tool_chars_max, 9);
+    let refused = error(&["--tool-call-parser=x"]);
+    assert!(refused.contains("tool parser: 'x' not found in tool_call_parsers"), "{refused}");
+    assert_eq!(settings(&["--lora-separator=-"]).openai.lora_separator.as_deref(), Some("-"));
+    assert_eq!(settings(&["--lora-separator="]).openai.lora_separator, None);
+    let doors = settings(&["--allow-http=false", "--enable-kserve-frontends"]);
+    assert!(doors.http.allow && doors.grpc.allow);
+}

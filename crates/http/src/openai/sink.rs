@@ -29,7 +29,7 @@ pub(super) enum ReplyKind {
 pub(super) struct CompletionSink {
     queue: Arc<EventQueue>,
     kind: ReplyKind,
-    /// The text collected so far.
+    /// The text collected so far, or the part of a stream that its parser keeps.
     collected: MemoryCharge,
     has_begun: bool,
     /// Cancels the model when its text becomes too long.
@@ -64,6 +64,7 @@ impl CompletionSink {
                 }
                 let tokens = completion.continue_stream(response, is_last, &mut events);
                 meter.stream(tokens.map_err(status)?, Instant::now());
+                self.collected.set(completion.held_bytes())?;
                 if is_last || completion.is_cut_off() {
                     completion.end_stream(&mut events);
                 }

@@ -160,6 +160,12 @@ impl CompletionReply {
         Ok(if response.is_some() { stated.unwrap_or(1) } else { 0 })
     }
 
+    /// Returns an upper bound on the memory that a stream's text needs.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.tools.as_ref().map_or(0, |tools| tools.stream.held_bytes())
+    }
+
     /// Reads the reason why the text ends from a response that states it.
     fn note_reason(&mut self, response: Option<&InferenceResponse>) -> Result<(), Failure> {
         if let (Some(name), Some(response)) = (&self.names.finish_reason, response) {
