@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("numa", &[]),
     ("devices", &["tensor"]),
     ("forest", &[]),
+    ("text", &[]),
     ("measure", &[]),
     ("tensor", &[]),
     ("protocol", &[]),
