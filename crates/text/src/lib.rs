@@ -1,7 +1,9 @@
 //! Text models: reads the directory of a sentence-transformers model, a cross-encoder or a
 //! classifier, converts texts to tokens, and converts a network's outputs to embeddings or scores.
 //!
-//! - `encoder` converts a text, or a pair of texts, to a [`TokenRow`].
+//! - [`TextDescription`] contains what the directory and the settings say about a model: its
+//!   [`TextTask`] and its [`Prompts`]. `model` is the best place to start reading.
+//! - [`TextModel`] adds the tokenizer, and converts a text, or a pair of texts, to a [`TokenRow`].
 //! - [`TextSettings`] are the parameters of a configuration whose names start with `text_`.
 //! - [`plan_runs`] divides rows of different lengths into runs with little padding.
 //! - [`PoolingSettings`] and [`Activation`] convert the rows of an output.
@@ -13,7 +15,6 @@
 //! that interprets `tokenizer.json` can panic; `encoder` converts a panic to an error.
 
 #![forbid(unsafe_code)]
-#![allow(dead_code, reason = "the models that use these parts are not there yet")]
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,6 +27,9 @@ mod activation;
 mod directory;
 mod encoder;
 mod error;
+mod model;
+#[cfg(test)]
+mod model_tests;
 mod pooling;
 mod prompts;
 mod runs;
@@ -35,6 +39,7 @@ pub use activation::Activation;
 pub use directory::TextModelFiles;
 pub use encoder::{Overflow, TokenRow};
 pub use error::TextModelError;
+pub use model::{EmbeddingTask, TextDescription, TextModel, TextTask};
 pub use pooling::{PoolingMode, PoolingSettings, keep_dimensions, normalize};
 pub use prompts::{Prompts, UnknownPrompt};
 pub use runs::{RunLimits, plan_runs};

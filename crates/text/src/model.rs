@@ -1,0 +1,452 @@
+//! A text model, as its directory and its settings describe it.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::activation::Activation;
+use crate::directory::{TextModelFiles, join, read_json, read_tokenizer};
+use crate::encoder::{Overflow, TextEncoder, TokenRow};
+use crate::error::TextModelError;
+use crate::pooling::PoolingSettings;
+use crate::prompts::Prompts;
+use crate::settings::{TaskKind, TextSettings};
+
+const MODULES: &str = "modules.json";
+const PROMPTS: &str = "config_sentence_transformers.json";
+
+/// The maximum number of tokens of a model whose files don't state one.
+const TOKENS_MAX: u64 = 8192;
+/// The maximum size of a text. Converting a longer text would take many times longer than the
+/// network, and almost all of its tokens would be cut off.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// Everything that a model's files and settings say, except for the vocabulary and the network.
+#[derive(Clone, Debug)]
+pub struct TextDescription {
+    /// The kind of model, with its settings.
+    pub task: TextTask,
+    /// The prompts.
+    pub prompts: Prompts,
+    /// The length of the network's vectors, if the files state it.
+    pub hidden_size: Option<usize>,
+    /// The directories that can contain the network, in the order in which to look.
+    pub network_folders: Vec<String>,
+    tokenizer: String,
+    encoder: EncoderSettings,
+}
+
+/// Everything about a text model except its network.
+#[derive(Debug)]
+pub struct TextModel {
+    /// The description of the model.
+    pub description: TextDescription,
+    encoder: TextEncoder,
+    /// The number of tokens at the beginning of each text that pooling leaves out, if the default
+    /// prompt is used.
+    default_prompt_tokens: usize,
+}
+
+/// The kind of a text model, with the settings of its outputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextTask {
+    /// Embeddings.
+    Embedding(EmbeddingTask),
+    /// Scores of a text, or of a pair of texts.
+    Scores {
+        /// True if the input is a pair.
+        is_pair: bool,
+        /// The function that converts outputs to scores.
+        activation: Activation,
+        /// The names of the scores.
+        labels: Vec<String>,
+    },
+}
+
+/// The settings of embeddings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmbeddingTask {
+    /// The pooling; `None` if the network's output is already an embedding.
+    pub pooling: Option<PoolingSettings>,
+    /// True if embeddings are scaled to a length of 1.
+    pub normalize: bool,
+}
+
+impl TextDescription {
+    /// Reads the files of a model directory that describe the model.
+    ///
+    /// # Errors
+    ///
+    /// An error that states the file or the parameter and what is wrong with it.
+    pub fn read(
+        files: &dyn TextModelFiles,
+        settings: &TextSettings,
+    ) -> Result<Self, TextModelError> {
+        let modules = Modules::read(files)?;
+        let root = modules.transformer.clone();
+        let config = read_json(files, &join(&root, "config.json"))?;
+        let library = read_json(files, PROMPTS)?;
+        let encoder = EncoderSettings::read(files, &root, &config, settings)?;
+        let mut prompts = Prompts::read(PROMPTS, &library)?;
+        if let Some(name) = &settings.prompt {
+            let unknown =
+                |error| TextModelError::new("parameter 'text_prompt'", format!("{error}"));
+            prompts = prompts.with_default(name).map_err(unknown)?;
+        }
+        let sources = TaskSources { modules: &modules, config: &config, library: &library };
+        let task = sources.task(files, settings)?;
+        let is_pair = matches!(task, TextTask::Scores { is_pair: true, .. });
+        if is_pair && !prompts.default_text().is_empty() {
+            let problem = "a default prompt is not supported for pairs of texts";
+            return Err(TextModelError::new(PROMPTS, problem));
+        }
+        Ok(Self {
+            task,
+            prompts,
+            hidden_size: whole_number(&config, "hidden_size")
+                .and_then(|size| usize::try_from(size).ok()),
+            tokenizer: join(&root, "tokenizer.json"),
+            network_folders: if root.is_empty() { vec![root] } else { vec![root, String::new()] },
+            encoder,
+        })
+    }
+}
+
+impl TextModel {
+    /// Reads the tokenizer of a described model.
+    ///
+    /// # Errors
+    ///
+    /// Same as for [`TextDescription::read`].
+    pub fn read(
+        files: &dyn TextModelFiles,
+        description: TextDescription,
+    ) -> Result<Self, TextModelError> {
+        let path = description.tokenizer.clone();
+        let content = read_tokenizer(files, &path)?
+            .ok_or_else(|| TextModelError::new(&path, "the file is missing"))?;
+        let EncoderSettings { tokens_max, overflow, .. } = description.encoder;
+        let encoder = TextEncoder::read(&path, &content, tokens_max, overflow)?;
+        let mut model = Self { description, encoder, default_prompt_tokens: 0 };
+        // A text and each prompt are converted, so that an invalid tokenizer is found now.
+        let prompts = model.description.prompts.texts().chain(["text"]);
+        for text in prompts {
+            let encoded = model.encoder.encode(text, None);
+            encoded.map_err(|error| TextModelError::new(&path, error))?;
+        }
+        let left_out = model.left_out_tokens(model.description.prompts.default_text());
+        model.default_prompt_tokens =
+            left_out.map_err(|error| TextModelError::new(&path, error))?;
+        Ok(model)
+    }
+
+    /// Converts a text to tokens. `prompt` replaces the default prompt. `truncates` replaces the
+    /// model's treatment of texts with too many tokens.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the text is refused.
+    pub fn encode(
+        &self,
+        text: &str,
+        prompt: Option<&str>,
+        truncates: Option<bool>,
+    ) -> Result<TokenRow, String> {
+        check_size(text)?;
+        let prompt = prompt.unwrap_or_else(|| self.description.prompts.default_text());
+        let joined: Cow<'_, str> =
+            if prompt.is_empty() { text.into() } else { format!("{prompt}{text}").into() };
+        self.encode_whole(&self.cased(&joined), None, truncates)
+    }
+
+    /// Converts a pair of texts to tokens.
+    ///
+    /// # Errors
+    ///
+    /// Same as for [`TextModel::encode`].
+    pub fn encode_pair(
+        &self,
+        first: &str,
+        second: &str,
+        truncates: Option<bool>,
+    ) -> Result<TokenRow, String> {
+        check_size(first)?;
+        check_size(second)?;
+        self.encode_whole(&self.cased(first), Some(&self.cased(second)), truncates)
+    }
+
+    /// Returns the number of tokens at the beginning of each text that pooling leaves out. `prompt`
+    /// replaces the default prompt.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the tokenizer can't convert the prompt.
+    pub fn prompt_tokens(&self, prompt: Option<&str>) -> Result<usize, String> {
+        prompt.map_or(Ok(self.default_prompt_tokens), |prompt| self.left_out_tokens(prompt))
+    }
+
+    fn left_out_tokens(&self, prompt: &str) -> Result<usize, String> {
+        match &self.description.task {
+            TextTask::Embedding(EmbeddingTask { pooling: Some(pooling), .. })
+                if !pooling.include_prompt && !prompt.is_empty() =>
+            {
+                self.encoder.prompt_length(&self.cased(prompt))
+            }
+            TextTask::Embedding(_) | TextTask::Scores { .. } => Ok(0),
+        }
+    }
+
+    fn cased<'text>(&self, text: &'text str) -> Cow<'text, str> {
+        if self.description.encoder.lowers_case { text.to_lowercase().into() } else { text.into() }
+    }
+
+    fn encode_whole(
+        &self,
+        text: &str,
+        second: Option<&str>,
+        truncates: Option<bool>,
+    ) -> Result<TokenRow, String> {
+        let row = self.encoder.encode(text, second)?;
+        let refuses = match truncates {
+            Some(truncates) => !truncates,
+            None => self.description.encoder.overflow == Overflow::Refuse,
+        };
+        if refuses && self.encoder.was_truncated(&row, text, second)? {
+            let limit = self.encoder.tokens_max();
+            return Err(format!("the text has more than {limit} tokens"));
+        }
+        Ok(row)
+    }
+}
+
+fn check_size(text: &str) -> Result<(), String> {
+    if text.len() > TEXT_BYTES_MAX {
+        let size = text.len();
+        return Err(format!("the text has {size} bytes, and the limit is {TEXT_BYTES_MAX}"));
+    }
+    Ok(())
+}
+
+/// The modules of a sentence-transformers model.
+#[derive(Clone, Debug, Default)]
+struct Modules {
+    /// True if the model has a list of modules.
+    is_listed: bool,
+    /// The directory of the network and its tokenizer.
+    transformer: String,
+    /// The directory of the pooling module.
+    pooling: Option<String>,
+    normalizes: bool,
+}
+
+impl Modules {
+    fn read(files: &dyn TextModelFiles) -> Result<Self, TextModelError> {
+        let listed = match read_json(files, MODULES)? {
+            Value::Null => return Ok(Self::default()),
+            Value::Array(listed) => listed,
+            _ => return Err(TextModelError::new(MODULES, "the file is not a list of modules")),
+        };
+        let mut modules = Self { is_listed: true, ..Self::default() };
+        for (index, module) in listed.iter().enumerate() {
+            let text = |key: &str| module.get(key).and_then(Value::as_str).unwrap_or_default();
+            let path = text("path").to_owned();
+            match text("type").rsplit('.').next().unwrap_or_default() {
+                "Transformer" if index == 0 => modules.transformer = path,
+                "Pooling" if modules.pooling.is_none() && !modules.normalizes => {
+                    modules.pooling = Some(path);
+                }
+                "Normalize" => modules.normalizes = true,
+                _ => {
+                    let kind = text("type").escape_debug();
+                    return Err(TextModelError::new(
+                        MODULES,
+                        format!("module {index} of the type '{kind}' is not supported there"),
+                    ));
+                }
+            }
+        }
+        Ok(modules)
+    }
+}
+
+/// The settings of the tokenizer that are not in its own file.
+#[derive(Copy, Clone, Debug)]
+struct EncoderSettings {
+    tokens_max: usize,
+    overflow: Overflow,
+    lowers_case: bool,
+}
+
+impl EncoderSettings {
+    fn read(
+        files: &dyn TextModelFiles,
+        root: &str,
+        config: &Value,
+        settings: &TextSettings,
+    ) -> Result<Self, TextModelError> {
+        let tokenizer = read_json(files, &join(root, "tokenizer_config.json"))?;
+        let sentences = read_json(files, &join(root, "sentence_bert_config.json"))?;
+        let stated = whole_number(&sentences, "max_seq_length").or_else(|| {
+            let limits = [
+                whole_number(&tokenizer, "model_max_length"),
+                whole_number(config, "max_position_embeddings"),
+            ];
+            limits.into_iter().flatten().min()
+        });
+        let tokens_max = stated.unwrap_or(TOKENS_MAX);
+        let tokens_max = usize::try_from(tokens_max).unwrap_or(usize::MAX);
+        let side = tokenizer.get("truncation_side").and_then(Value::as_str);
+        let stated =
+            if side == Some("left") { Overflow::TruncateLeft } else { Overflow::TruncateRight };
+        let lowers_case = sentences.get("do_lower_case").and_then(Value::as_bool);
+        Ok(Self {
+            tokens_max: settings.tokens_max.unwrap_or(tokens_max),
+            overflow: settings.overflow.unwrap_or(stated),
+            lowers_case: lowers_case.unwrap_or(false),
+        })
+    }
+}
+
+/// A number above 0. Tokenizers without a limit state a number that exceeds 64 bits.
+fn whole_number(config: &Value, key: &str) -> Option<u64> {
+    config.get(key).and_then(Value::as_u64).filter(|number| *number > 0)
+}
+
+/// The files that describe the outputs.
+struct TaskSources<'a> {
+    modules: &'a Modules,
+    config: &'a Value,
+    library: &'a Value,
+}
+
+impl TaskSources<'_> {
+    fn task(
+        &self,
+        files: &dyn TextModelFiles,
+        settings: &TextSettings,
+    ) -> Result<TextTask, TextModelError> {
+        let kind = match settings.task {
+            Some(kind) => kind,
+            None => self.kind()?,
+        };
+        match kind {
+            TaskKind::Embedding => {
+                refuse_setting(settings.activation.is_some(), "text_activation", "embeddings")?;
+                self.embedding(files, settings).map(TextTask::Embedding)
+            }
+            TaskKind::Classification | TaskKind::CrossEncoder => {
+                refuse_setting(settings.pooling.is_some(), "text_pooling", "scores")?;
+                refuse_setting(settings.normalize.is_some(), "text_normalize", "scores")?;
+                self.scores(settings, kind == TaskKind::CrossEncoder)
+            }
+        }
+    }
+
+    /// Returns the kind of model that the files describe.
+    fn kind(&self) -> Result<TaskKind, TextModelError> {
+        let library = self.library.get("model_type").and_then(Value::as_str);
+        match library {
+            Some("CrossEncoder") => return Ok(TaskKind::CrossEncoder),
+            None | Some("SentenceTransformer") => {}
+            Some(other) => {
+                let other = other.escape_debug();
+                let problem = format!("'model_type' '{other}' is not supported");
+                return Err(TextModelError::new(PROMPTS, problem));
+            }
+        }
+        if self.modules.is_listed || !self.is_classifier() {
+            return Ok(TaskKind::Embedding);
+        }
+        let is_cross_encoder = self.labels().len() == 1
+            || self.config.get("sentence_transformers").is_some()
+            || self.config.get("sbert_ce_default_activation_function").is_some();
+        Ok(if is_cross_encoder { TaskKind::CrossEncoder } else { TaskKind::Classification })
+    }
+
+    fn is_classifier(&self) -> bool {
+        let architectures = self.config.get("architectures").and_then(Value::as_array);
+        let mut names = architectures.into_iter().flatten().filter_map(Value::as_str);
+        names.any(|name| name.ends_with("ForSequenceClassification"))
+    }
+
+    fn embedding(
+        &self,
+        files: &dyn TextModelFiles,
+        settings: &TextSettings,
+    ) -> Result<EmbeddingTask, TextModelError> {
+        let mut pooling = match &self.modules.pooling {
+            Some(folder) => {
+                let path = join(folder, "config.json");
+                Some(PoolingSettings::read(&path, &read_json(files, &path)?)?)
+            }
+            None if self.modules.is_listed => None,
+            // A network without modules gets those that sentence-transformers adds by default.
+            None => Some(PoolingSettings::default()),
+        };
+        if let Some(modes) = &settings.pooling {
+            let include_prompt = pooling.is_none_or(|pooling| pooling.include_prompt);
+            let replaced = PoolingSettings { modes: modes.clone(), include_prompt };
+            pooling = (!modes.is_empty()).then_some(replaced);
+        }
+        let normalize = settings.normalize.unwrap_or(self.modules.normalizes);
+        Ok(EmbeddingTask { pooling, normalize })
+    }
+
+    fn scores(&self, settings: &TextSettings, is_pair: bool) -> Result<TextTask, TextModelError> {
+        let labels = self.labels();
+        let activation = match settings.activation {
+            Some(activation) => activation,
+            None => self.activation(is_pair, labels.len())?,
+        };
+        Ok(TextTask::Scores { is_pair, activation, labels })
+    }
+
+    /// Returns the function that sentence-transformers applies to the outputs of a cross-encoder,
+    /// or that the pipeline of transformers applies to those of a classifier.
+    fn activation(&self, is_pair: bool, labels: usize) -> Result<Activation, TextModelError> {
+        let named = self
+            .config
+            .pointer("/sentence_transformers/activation_fn")
+            .or_else(|| self.config.get("sbert_ce_default_activation_function"));
+        let in_library = self.library.get("activation_fn");
+        let stated = [("config.json", named), (PROMPTS, in_library)];
+        for (file, value) in stated {
+            if let Some(path) = value.and_then(Value::as_str) {
+                return Activation::from_python_path(path).ok_or_else(|| {
+                    let path = path.escape_debug();
+                    let problem = format!(
+                        "the activation '{path}' is not supported; the parameter \
+                         'text_activation' replaces it"
+                    );
+                    TextModelError::new(file, problem)
+                });
+            }
+        }
+        let problem = self.config.get("problem_type").and_then(Value::as_str);
+        Ok(match (is_pair, labels, problem) {
+            (false, _, Some("regression")) | (true, 2.., _) => Activation::Identity,
+            (false, _, Some("multi_label_classification")) | (_, 0 | 1, _) => Activation::Sigmoid,
+            (false, 2.., _) => Activation::Softmax,
+        })
+    }
+
+    /// The names of the classes, in the order of the outputs; empty if they are unknown.
+    fn labels(&self) -> Vec<String> {
+        let names = self.config.get("id2label").and_then(Value::as_object);
+        let Some(names) = names else {
+            // The library's own default is two classes; a single one is written down.
+            let count = whole_number(self.config, "num_labels").unwrap_or(0).min(1024);
+            return (0..count).map(|index| format!("LABEL_{index}")).collect();
+        };
+        let name = |index: usize| names.get(&index.to_string()).and_then(Value::as_str);
+        (0..names.len()).map_while(|index| name(index).map(str::to_owned)).collect()
+    }
+}
+
+fn refuse_setting(is_set: bool, name: &str, output: &str) -> Result<(), TextModelError> {
+    if !is_set {
+        return Ok(());
+    }
+    let problem = format!("a model whose outputs are {output} doesn't have this setting");
+    Err(TextModelError::new(format!("parameter '{name}'"), problem))
+}
