@@ -35,6 +35,8 @@ struct DeclaredInput {
     datatype: DataType,
     /// The dimensions, including the batch dimension if there is one.
     dims: Vec<i64>,
+    /// True if a request may omit the input.
+    optional: bool,
 }
 
 /// The facts about a model.
@@ -62,6 +64,7 @@ impl ModelDescription {
                 name: input.name.clone(),
                 datatype: DataType::from_config_number(input.data_type)?,
                 dims: batch.chain(input.dims.iter().copied()).collect(),
+                optional: input.optional,
             })
         };
         let inputs: Vec<_> = config.input.iter().filter_map(input).collect();
@@ -169,6 +172,11 @@ impl ModelDescription {
             list.add_required(name, &InputElements::Texts(&[request.plain_text()?]))?;
         } else {
             list.add_required(name, &InputElements::Texts(&[&request.vllm_request()]))?;
+            // vLLM's backend requires a prompt in every request, and doesn't read it in this one.
+            // Triton accepts the request without it, because it only counts inputs.
+            if self.declared(&self.names.prompt).is_some_and(|prompt| !prompt.optional) {
+                list.add(&self.names.prompt, &InputElements::Texts(&[""]))?;
+            }
         }
         list.add_counts()?;
         Ok(list.tensors)

@@ -208,7 +208,15 @@ fn embeddings_are_requested_as_vllm_reads_them() {
     let found = shown(&model.embedding_inputs(&request).unwrap());
     let expected = "embedding_request [1] [\"{\\\"input\\\": [1, 2], \\\"pooling_params\\\": \
                     {\\\"dimensions\\\": [3]}}\"]";
-    assert_eq!(found[0], expected);
+    // The backend requires a prompt, too.
+    assert_eq!(found[..2], [expected, "text_input [1] [\"\"]"]);
+    let without_prompt = vllm_inputs().into_iter().map(|mut input| {
+        input.optional = input.name == "text_input";
+        input
+    });
+    let model = describe(&config("vllm", 0, without_prompt.collect()));
+    let found = shown(&model.embedding_inputs(&request).unwrap());
+    assert!(!found.iter().any(|input| input.starts_with("text_input")), "{found:?}");
     let python = describe(&config("python", 0, vllm_inputs()));
     assert_eq!(
         python.embedding_inputs(&request).unwrap_err().to_string(),
