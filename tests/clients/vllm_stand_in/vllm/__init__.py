@@ -2,8 +2,9 @@
 words.
 
 The engine responds to a prompt with its own words in turn, one word per step. Prompts with the
-word `fail` fail in the second step. Texts and numbers are the same as those of a real engine
-with a tokenizer that splits at spaces.
+word `fail` fail in the second step. The path of an adapter comes before the words, and the sizes of
+images behind them. Texts and numbers are the same as those of a real engine with a tokenizer that
+splits at spaces.
 """
 
 import sys

@@ -31,6 +31,11 @@ class SamplingParams:
     """Accepts the annotated names of its class, and those of derived classes."""
 
     n: int = 1
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: Optional[int] = None
+    stop: Optional[Any] = None
+    logit_bias: Optional[Dict[str, float]] = None
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
@@ -232,7 +237,7 @@ class AsyncLLM(EngineClient):
 
     async def generate(self, prompt, sampling_params, request_id, lora_request=None):
         """The results so far, after each step."""
-        words = prompt.split()
+        words = self._words(prompt, lora_request)
         began = latest = time.monotonic()
         count = sampling_params.max_tokens
         for step in range(1, count + 1):
@@ -256,7 +261,18 @@ class AsyncLLM(EngineClient):
             self._record(statistics)
             outputs = [self._output(words, step, count, sampling_params)] * sampling_params.n
             tokens = list(range(len(words)))
-            yield RequestOutput(request_id, prompt, tokens, outputs, step == count)
+            text = prompt["prompt"] if isinstance(prompt, dict) else prompt
+            yield RequestOutput(request_id, text, tokens, outputs, step == count)
+
+    @staticmethod
+    def _words(prompt, lora_request):
+        """The words of a prompt. An adapter and images are words, too."""
+        words = [f"adapter:{lora_request.lora_path}"] if lora_request else []
+        if not isinstance(prompt, dict):
+            return words + prompt.split()
+        images = prompt["multi_modal_data"]["image"]
+        sizes = [f"image:{image.width}x{image.height}" for image in images]
+        return words + prompt["prompt"].split() + sizes
 
     @staticmethod
     def _output(words, step, count, sampling_params):
