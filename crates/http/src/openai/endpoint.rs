@@ -17,6 +17,7 @@ use super::model_times::ModelTimes;
 use super::prepare::Beginner;
 use super::responses::{detail, refused, restricted, too_large, wrong_method};
 use super::route::OpenAiRoute;
+use super::templates::ChatTemplates;
 use crate::api::Api;
 use crate::endpoint::{Disconnected, Endpoint};
 use crate::guard;
@@ -73,7 +74,7 @@ impl OpenAi {
         });
         let beginner = Arc::new(Beginner {
             control: api.control.clone(),
-            template: options.template.clone(),
+            templates: ChatTemplates::new(options.template.clone()),
             format: options.format,
             tokens_default: options.tokens_default,
             tool_parser,

@@ -16,6 +16,7 @@ mod prepare;
 mod responses;
 mod route;
 mod sink;
+mod templates;
 
 pub(crate) use combined::CombinedEndpoint;
 pub(crate) use endpoint::OpenAi;

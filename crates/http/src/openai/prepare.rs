@@ -6,20 +6,21 @@ use bytes::Bytes;
 use galatea_control::{ServedModel, ServerControl};
 use galatea_infer::{AccessPass, InputTensor, Status, api};
 use galatea_openai::{
-    ChatRequest, ChatTemplate, CompletionKind, CompletionReply, CompletionRequest, ContentType,
-    Embedding, EmbeddingRequest, Failure, JsonValue, ModelDescription, RequestFormat,
-    ToolCallParser, read_body, split_adapter,
+    ChatRequest, CompletionKind, CompletionReply, CompletionRequest, ContentType, Embedding,
+    EmbeddingRequest, Failure, JsonValue, ModelDescription, RequestFormat, ToolCallParser,
+    read_body, split_adapter,
 };
 
 use super::options::AdapterSource;
 use super::responses::{failed, refused};
 use super::sink::TextDelivery;
+use super::templates::ChatTemplates;
 use crate::http_response::HttpResponse;
 
 /// Converts bodies to requests, on any thread.
 pub(super) struct Beginner {
     pub(super) control: Arc<dyn ServerControl>,
-    pub(super) template: Option<Arc<ChatTemplate>>,
+    pub(super) templates: ChatTemplates,
     pub(super) format: Option<RequestFormat>,
     pub(super) tokens_default: i64,
     pub(super) tool_parser: Option<ToolCallParser>,
@@ -115,9 +116,7 @@ impl Beginner {
     ) -> Result<Prepared, NotBegun> {
         let request = ChatRequest::check(body)?;
         let found = self.model(pass, request.model())?;
-        let Some(template) = &self.template else {
-            return Err(Failure::Server(String::from("Unknown tokenizer")).into());
-        };
+        let template = self.templates.of(found.name, &found.description)?;
         let capabilities = found.description.capabilities(self.tool_parser.is_some())?;
         let adapter = self.adapter(&found, request.model())?;
         let mut generation = request.generation(capabilities)?;

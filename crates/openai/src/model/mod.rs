@@ -45,6 +45,10 @@ pub struct ModelDescription {
     backend: String,
     inputs: Vec<DeclaredInput>,
     names: Names,
+    /// The model's own chat template and tokens.
+    tokenizer_config: Option<String>,
+    /// The maximum number of tokens for a client that doesn't state one.
+    tokens_default: Option<i64>,
 }
 
 impl ModelDescription {
@@ -78,7 +82,24 @@ impl ModelDescription {
             |name: &str| config.parameters.get(name).map(|value| value.string_value.clone());
         let declares = |name: &str| inputs.iter().any(|input| input.name == name);
         let names = Names::new(format, parameter, declares);
-        Ok(Self { backend, inputs, names })
+        let tokenizer_config = parameter("openai_tokenizer_config");
+        let tokens_default = parameter("openai_default_max_tokens")
+            .map(|text| {
+                text.parse().map_err(|_| {
+                    let text = text.escape_debug();
+                    Failure::server(format!(
+                        "parameter 'openai_default_max_tokens' is no number: '{text}'"
+                    ))
+                })
+            })
+            .transpose()?;
+        Ok(Self { backend, inputs, names, tokenizer_config, tokens_default })
+    }
+
+    /// Returns the text of the model's own `tokenizer_config.json`, which replaces the server's.
+    #[must_use]
+    pub fn tokenizer_config(&self) -> Option<&str> {
+        self.tokenizer_config.as_deref()
     }
 
     /// Returns the facts that determine which requests the model can't serve, on a server with or
@@ -124,6 +145,7 @@ impl ModelDescription {
         let mut list = InputList::new(self);
         list.add_required(&names.prompt, &InputElements::Texts(&[prompt]))?;
         list.add(&names.stream, &InputElements::Bool(generation.is_stream))?;
+        let tokens_default = self.tokens_default.unwrap_or(tokens_default);
         let tokens_max = generation.tokens_max.unwrap_or(tokens_default);
         match &names.parameters {
             Some(parameters) => {

@@ -223,3 +223,34 @@ fn embeddings_are_requested_as_vllm_reads_them() {
         "TRT-LLM backend and Python backend do not support embedding requests"
     );
 }
+
+#[test]
+fn a_model_may_have_its_own_template_and_limit() {
+    let mut config = config(
+        "python",
+        0,
+        vec![
+            input("text_input", DataType::Bytes, &[1]),
+            input("max_tokens", DataType::Int32, &[1]),
+        ],
+    );
+    assert_eq!(describe(&config).tokenizer_config(), None);
+    for (name, value) in [("openai_tokenizer_config", "{}"), ("openai_default_max_tokens", "-1")] {
+        let value = ModelParameter { string_value: value.to_owned() };
+        config.parameters.insert(name.to_owned(), value);
+    }
+    let model = describe(&config);
+    assert_eq!(model.tokenizer_config(), Some("{}"));
+    let limit = |body| {
+        let inputs = model.generation_inputs("p", &generation(body), 16).unwrap();
+        shown(&inputs).pop().unwrap()
+    };
+    assert_eq!(limit(r#"{"model":"m","prompt":"p"}"#), "max_tokens [1] [255, 255, 255, 255]");
+    assert_eq!(
+        limit(r#"{"model":"m","prompt":"p","max_tokens":3}"#),
+        "max_tokens [1] [3, 0, 0, 0]"
+    );
+    config.parameters.get_mut("openai_default_max_tokens").unwrap().string_value = "x".to_owned();
+    let error = ModelDescription::new(&config.encode_to_vec(), None).unwrap_err();
+    assert_eq!(error.to_string(), "parameter 'openai_default_max_tokens' is no number: 'x'");
+}

@@ -45,8 +45,8 @@ impl Embedding {
         json.extend_from_slice(b",\"index\":0}],\"model\":");
         push_string(&mut json, &self.model);
         json.extend_from_slice(b",\"usage\":");
-        match Usage::of(response, &self.names) {
-            Some(Usage { prompt_tokens, .. }) => json.extend_from_slice(
+        match Usage::prompt_tokens_of(response, &self.names) {
+            Some(prompt_tokens) => json.extend_from_slice(
                 format!("{{\"prompt_tokens\":{prompt_tokens},\"total_tokens\":{prompt_tokens}}}")
                     .as_bytes(),
             ),

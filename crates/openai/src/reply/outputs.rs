@@ -24,6 +24,11 @@ impl Usage {
         Some(Self { prompt_tokens: prompt_tokens?, completion_tokens: completion_tokens? })
     }
 
+    /// Reads the number of prompt tokens, if the response has it.
+    pub(super) fn prompt_tokens_of(response: &InferenceResponse, names: &Names) -> Option<i64> {
+        count(output(response, &names.prompt_tokens)?)
+    }
+
     /// Appends the token counts of a generation.
     pub(crate) fn push(self, text: &mut Vec<u8>) {
         let total = self.prompt_tokens.saturating_add(self.completion_tokens);
