@@ -10,19 +10,20 @@ use galatea_backend::{
     AcceptedInputMemory, Backend, Device, ExecutionPolicy, Instance, InstanceCreation, LogLevel,
     Model, ModelFiles, ModelHost, Placement, misnamed_file_hint_in,
 };
-use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
-use galatea_devices::Devices;
+use galatea_config::{ConfigDraft, InstanceKind, ModelSpec, PreferredInstances};
 use galatea_infer::Status;
 use galatea_stdx::Lock;
 use serde_json::{Map, Value, json};
 
-use crate::confinement::{self, Confinement, PassedVariables, VersionConfinement, WithoutControl};
+use crate::confinement::{self, PassedVariables, VersionConfinement, WithoutControl};
 use crate::gpus::{GpuUse, Gpus};
 use crate::held::ModelLabel;
 use crate::instance::PythonInstance;
 use crate::interpreter::{ENVIRONMENT, Environments, Interpreter};
+use crate::options::{BackendScript, PythonOptions};
 use crate::server::ServerAccess;
-use crate::sources::SuppliedScript;
+use crate::slot::SlotInstance;
+use crate::sources::{InstanceForm, SuppliedScript};
 use crate::supervisor::{Starter, SupervisedInstance, Supervisor};
 use crate::template::{Environment, TemplateImports, TemplateOptions, Templates};
 use crate::wire::to_a;
@@ -32,58 +33,6 @@ use crate::worker::{ModelContext, StartedWorker, WorkerLaunch};
 const MODEL_FILE: &str = "model.py";
 /// The maximum time for a model's `finalize` function.
 const FINALIZE_PATIENCE: Duration = Duration::from_secs(30);
-
-/// The options that apply to all Python models.
-#[derive(Clone)]
-pub struct PythonOptions {
-    /// The server, to which models may send requests.
-    pub server: Arc<dyn ServerAccess>,
-    /// The interpreter for models that don't specify an environment.
-    pub interpreter: PathBuf,
-    /// The folder into which archived environments are extracted.
-    pub temporary_folder: PathBuf,
-    /// The server's `LD_LIBRARY_PATH`.
-    pub library_path: Option<OsString>,
-    /// The GPUs whose memory tensors may occupy.
-    pub devices: Devices,
-    /// The features that configurations may request.
-    pub support: SupportedFeatures,
-    /// The script and the settings that the models of a Python-based backend share.
-    pub runtime: Option<PythonBasedBackend>,
-    /// The maximum time until a worker sends its first message.
-    pub start_timeout: Duration,
-    /// The maximum time for an execution. A worker that exceeds it is killed. `None` means no
-    /// limit.
-    pub execute_timeout: Option<Duration>,
-    /// The restrictions on workers: forbidden system calls and resource limits.
-    pub confinement: Confinement,
-    /// Variables that sandboxed workers receive in addition to the built-in list.
-    pub sandbox_variables: Vec<String>,
-    /// A function that returns the variables that a new process would inherit from the server.
-    pub inherited: fn() -> Vec<(OsString, OsString)>,
-    /// Variables that the server has set for itself and that workers don't get.
-    pub withheld: &'static [&'static str],
-    /// Directories in which models find modules, in addition to their own directories.
-    pub module_paths: Vec<PathBuf>,
-}
-
-/// A backend that is written in Python. Its script serves all of the backend's models.
-#[derive(Clone, Debug)]
-pub struct PythonBasedBackend {
-    /// The script.
-    pub script: BackendScript,
-    /// The environment for models that don't specify one.
-    pub environment: Option<PathBuf>,
-}
-
-/// The script of a backend that is written in Python.
-#[derive(Clone, Debug)]
-pub enum BackendScript {
-    /// A file: `model.py` in the backend's directory.
-    File(PathBuf),
-    /// A script that is part of this program.
-    Supplied(SuppliedScript),
-}
 
 /// Serves Python models. Each instance has its own process.
 pub struct PythonBackend {
@@ -212,7 +161,8 @@ impl PythonBackend {
         let templates = self.templates.clone();
         let use_of_numpy = Lock::default();
         let shared = Arc::new(PythonModel { spec, runtime, context, templates, use_of_numpy });
-        Ok(Box::new(LoadedPythonModel { shared, instances: Lock::default() }))
+        let (instances, slots) = (Lock::default(), Lock::default());
+        Ok(Box::new(LoadedPythonModel { shared, instances, slots }))
     }
 }
 
@@ -352,6 +302,16 @@ impl Backend for PythonBackend {
         ExecutionPolicy::Blocking
     }
 
+    fn gpus_refused(&self) -> Option<String> {
+        let script = self.options.runtime.as_ref().map(|runtime| &runtime.script);
+        let Some(BackendScript::Supplied(script)) = script else { return None };
+        matches!(script.instances, InstanceForm::Slot { .. }).then(|| {
+            String::from(
+                "the instances are slots of one process, whose parameters say which GPUs it uses",
+            )
+        })
+    }
+
     fn auto_complete_config(
         &self,
         draft: &mut ConfigDraft,
@@ -368,6 +328,12 @@ impl Backend for PythonBackend {
         let changed = runtime.ask_before_load(&name, &config, &config_map)?;
         let changed: Map<String, Value> = serde_json::from_str(&changed)
             .map_err(|_| Status::internal("the worker sent a wrong configuration"))?;
+        let script = runtime.supplied();
+        if let Some(InstanceForm::Slot { count }) = script.map(|script| script.instances) {
+            let slots =
+                PreferredInstances { kind: Some(InstanceKind::Cpu), count, gpus: Vec::new() };
+            draft.apply_preferred_instances(&[slots], &self.options.support);
+        }
         if changed.is_empty() {
             return Ok(());
         }
@@ -375,7 +341,11 @@ impl Backend for PythonBackend {
         let source = "the configuration that auto_complete_config returns";
         let completed = ConfigDraft::from_json(source, &Value::from(config_map).to_string())
             .map_err(|errors| Status::invalid_argument(errors.to_string()))?;
-        draft.merge_completed(&completed).map_err(Status::internal)
+        draft.merge_completed(&completed).map_err(Status::internal)?;
+        if script.is_some() {
+            draft.add_missing_parameters(&completed);
+        }
+        Ok(())
     }
 
     fn load(
@@ -431,10 +401,18 @@ struct LoadedPythonModel {
     shared: Arc<PythonModel>,
     /// The instances, for readiness checks.
     instances: Lock<Vec<(String, std::sync::Weak<Supervisor>)>>,
+    /// The worker that all instances share, if they are slots.
+    slots: Lock<std::sync::Weak<Supervisor>>,
 }
 
-impl Model for LoadedPythonModel {
-    fn create_instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status> {
+impl LoadedPythonModel {
+    fn are_slots(&self) -> bool {
+        let script = self.shared.runtime.supplied();
+        script.is_some_and(|script| matches!(script.instances, InstanceForm::Slot { .. }))
+    }
+
+    /// Starts a worker for an instance.
+    fn start(&self, placement: &Placement) -> Result<Arc<Supervisor>, Status> {
         let starter = InstanceStarter {
             model: self.shared.clone(),
             name: placement.name.clone(),
@@ -445,11 +423,32 @@ impl Model for LoadedPythonModel {
         instances.retain(|(_, one)| one.strong_count() > 0);
         instances.push((placement.name.clone(), Arc::downgrade(&supervisor)));
         drop(instances);
-        Ok(Box::new(PythonInstance::new(supervisor)))
+        Ok(supervisor)
+    }
+
+    /// The worker that all instances share. The first instance starts it.
+    fn shared_worker(&self, placement: &Placement) -> Result<Arc<Supervisor>, Status> {
+        // Instances of this form are created one at a time.
+        let running = self.slots.lock("find the shared worker").upgrade();
+        if let Some(running) = running {
+            return Ok(running);
+        }
+        let started = self.start(placement)?;
+        *self.slots.lock("share a worker") = Arc::downgrade(&started);
+        Ok(started)
+    }
+}
+
+impl Model for LoadedPythonModel {
+    fn create_instance(&self, placement: &Placement) -> Result<Box<dyn Instance>, Status> {
+        if self.are_slots() {
+            return Ok(Box::new(SlotInstance::new(self.shared_worker(placement)?)));
+        }
+        Ok(Box::new(PythonInstance::new(self.start(placement)?)))
     }
 
     fn instance_creation(&self) -> InstanceCreation {
-        InstanceCreation::Parallel
+        if self.are_slots() { InstanceCreation::Sequential } else { InstanceCreation::Parallel }
     }
 
     fn input_memory(&self) -> AcceptedInputMemory {

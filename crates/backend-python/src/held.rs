@@ -91,19 +91,18 @@ impl Drop for RequestTrace {
 #[derive(Debug, Default)]
 pub(crate) struct HeldRequests {
     held: Lock<HeldByKey>,
-    /// Notified of each response while [`HeldRequests::wait_until_answered`] waits.
+    /// Notified of each last response while a thread waits for some.
     answered: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct HeldByKey {
     by_key: HashMap<u64, HeldRequest>,
-    /// The number of requests that are temporarily taken out while a sender's response is being
-    /// delivered.
-    passing: usize,
-    /// True once a thread waits for the last responses. A notification is a system call, so it is
-    /// skipped while no thread is waiting.
-    is_ending: bool,
+    /// The requests that are temporarily taken out while a sender's response is being delivered.
+    passing: Vec<u64>,
+    /// The number of threads that wait for last responses. A notification is a system call, so it
+    /// is skipped while no thread is waiting.
+    waiting: usize,
     last_key: u64,
     /// The reason why requests are no longer accepted. Set once the worker is gone.
     gone: Option<Status>,
@@ -116,7 +115,12 @@ impl HeldByKey {
     /// Returns true if a client is still waiting for a response.
     fn is_awaited(&self) -> bool {
         let is_awaited = |one: &HeldRequest| !one.cancel.is_cancelled();
-        self.gone.is_none() && (self.passing > 0 || self.by_key.values().any(is_awaited))
+        self.gone.is_none() && (!self.passing.is_empty() || self.by_key.values().any(is_awaited))
+    }
+
+    /// Returns true if a request has not received its last response.
+    fn is_open(&self, key: u64) -> bool {
+        self.by_key.contains_key(&key) || self.passing.contains(&key)
     }
 }
 
@@ -190,9 +194,9 @@ impl HeldRequests {
 
     /// Notifies the thread that waits for the last responses, if there is one.
     fn tell(&self, held: Guard<'_, HeldByKey>) {
-        let is_ending = held.is_ending;
+        let is_awaited = held.waiting > 0;
         drop(held);
-        if is_ending {
+        if is_awaited {
             self.answered.notify_all();
         }
     }
@@ -247,7 +251,7 @@ impl HeldRequests {
         // thread calls this function, so responses stay in order.
         let mut held = self.held.lock("take a request to respond");
         let Some(mut one) = held.by_key.remove(&key) else { return false };
-        held.passing += 1;
+        held.passing.push(key);
         drop(held);
         match (result, is_final) {
             (Some(result), true) => one.responder.complete_unrecorded(result),
@@ -266,8 +270,13 @@ impl HeldRequests {
             (None, false) => self.put_back(key, one),
         }
         let mut held = self.held.lock("a response was passed on");
-        held.passing -= 1;
-        self.tell(held);
+        held.passing.retain(|one| *one != key);
+        let is_last = is_final || held.gone.is_some();
+        if is_last {
+            self.tell(held)
+        } else {
+            drop(held)
+        }
         true
     }
 
@@ -275,10 +284,21 @@ impl HeldRequests {
     /// worker is gone. As in Triton, the model is finalized only after that.
     pub(crate) fn wait_until_answered(&self) {
         let mut held = self.held.lock("wait for responses of senders");
-        held.is_ending = true;
+        held.waiting += 1;
         while held.is_awaited() {
             held = self.answered.wait_timeout(held, LOOK_FOR_CLIENTS);
         }
+        held.waiting -= 1;
+    }
+
+    /// Waits until these requests have received their last responses, or the worker is gone.
+    pub(crate) fn wait_for_senders(&self, keys: &[u64]) {
+        let mut held = self.held.lock("wait for the last responses of requests");
+        held.waiting += 1;
+        while held.gone.is_none() && keys.iter().any(|key| held.is_open(*key)) {
+            held = self.answered.wait(held);
+        }
+        held.waiting -= 1;
     }
 
     fn put_back(&self, key: u64, one: HeldRequest) {

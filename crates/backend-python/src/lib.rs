@@ -31,8 +31,10 @@ mod link;
 mod messages;
 #[cfg(any(test, feature = "fuzzing"))]
 mod nonsense;
+mod options;
 mod process;
 mod server;
+mod slot;
 mod sources;
 mod supervisor;
 mod template;
@@ -40,9 +42,10 @@ mod tensors;
 mod wire;
 mod worker;
 
-pub use backend::{BackendScript, PythonBackend, PythonBasedBackend, PythonOptions};
+pub use backend::PythonBackend;
 pub use confinement::Confinement;
 #[cfg(feature = "fuzzing")]
 pub use nonsense::fuzz_worker_messages as serve_nonsense;
+pub use options::{BackendScript, PythonBasedBackend, PythonOptions};
 pub use server::{CustomMetric, CustomMetricFamily, CustomMetricKind, ServerAccess};
 pub use sources::SuppliedScript;

@@ -60,7 +60,21 @@ pub struct SuppliedScript {
     /// The module with the function that creates a model.
     pub(crate) module: &'static str,
     modules: &'static [(&'static str, &'static str)],
+    pub(crate) instances: InstanceForm,
 }
+
+/// The form of a model's instances.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum InstanceForm {
+    /// Each instance has a worker.
+    Worker,
+    /// All instances share a worker, in which each is a slot for a request. `count` is their number
+    /// if the configuration doesn't specify it.
+    Slot { count: u32 },
+}
+
+/// The number of slots of a model whose configuration doesn't specify it, as in llama.cpp's server.
+const SLOTS_DEFAULT: u32 = 4;
 
 impl SuppliedScript {
     /// Executes PyTorch models.
@@ -78,6 +92,25 @@ impl SuppliedScript {
             source!("galatea_pytorch.runtime", "galatea_pytorch/runtime.py"),
             source!("galatea_pytorch.script", "galatea_pytorch/script.py"),
         ],
+        instances: InstanceForm::Worker,
+    };
+
+    /// Generates text with llama.cpp.
+    pub const LLAMACPP: Self = Self {
+        module: "galatea_llamacpp",
+        modules: &[
+            source!("galatea_llamacpp", "galatea_llamacpp/__init__.py"),
+            source!("galatea_llamacpp.engine", "galatea_llamacpp/engine.py"),
+            source!("galatea_llamacpp.gguf", "galatea_llamacpp/gguf.py"),
+            source!("galatea_llamacpp.meters", "galatea_llamacpp/meters.py"),
+            source!("galatea_llamacpp.model", "galatea_llamacpp/model.py"),
+            source!("galatea_llamacpp.processors", "galatea_llamacpp/processors.py"),
+            source!("galatea_llamacpp.replies", "galatea_llamacpp/replies.py"),
+            source!("galatea_llamacpp.sampling", "galatea_llamacpp/sampling.py"),
+            source!("galatea_llamacpp.settings", "galatea_llamacpp/settings.py"),
+            source!("galatea_llamacpp.tensors", "galatea_llamacpp/tensors.py"),
+        ],
+        instances: InstanceForm::Slot { count: SLOTS_DEFAULT },
     };
 
     /// The script in the form that workers receive.

@@ -14,7 +14,7 @@ struct KnownBackend {
 }
 
 /// The known backends, in order of preference: a directory may contain files for several.
-const KNOWN_BACKENDS: [KnownBackend; 8] = [
+const KNOWN_BACKENDS: [KnownBackend; 9] = [
     KnownBackend {
         backend: TENSORFLOW,
         platforms: &["tensorflow_savedmodel"],
@@ -58,6 +58,12 @@ const KNOWN_BACKENDS: [KnownBackend; 8] = [
         filename: "model.pt2",
     },
     KnownBackend { backend: "python", platforms: &[], fills_platform: false, filename: "model.py" },
+    KnownBackend {
+        backend: "llamacpp",
+        platforms: &[],
+        fills_platform: false,
+        filename: "model.gguf",
+    },
 ];
 
 const TENSORFLOW: &str = "tensorflow";
@@ -231,6 +237,7 @@ mod tests {
         check("m", "- - -", &["model.pt"], "pytorch pytorch_libtorch model.pt");
         check("m", "- - -", &["model.pt2"], "pytorch torch_aoti model.pt2");
         check("m", "- - -", &["model.py", "helper.py"], "python - model.py");
+        check("m", "- - -", &["model.gguf"], "llamacpp - model.gguf");
         check("m", "- - -", &["model.graphdef"], "tensorflow tensorflow_graphdef model.graphdef");
         check("m", "- - -", &["model.py", "model.onnx"], "onnxruntime onnxruntime_onnx model.onnx");
     }

@@ -34,6 +34,13 @@ impl ConfigDraft {
         }
     }
 
+    /// Adds the parameters of another configuration that this one lacks.
+    pub fn add_missing_parameters(&mut self, other: &Self) {
+        for (key, parameter) in &other.message().parameters {
+            self.set_missing_parameter(key, &parameter.string_value);
+        }
+    }
+
     /// The current configuration as JSON, in the form of the configuration endpoint, with the
     /// defaults that depend only on the configuration.
     #[must_use]

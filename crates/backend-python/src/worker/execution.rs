@@ -15,7 +15,8 @@ use super::calls::CallSocket;
 use super::{Worker, WorkerLoss};
 use crate::held::{ResponseResult, StatisticsEntry};
 use crate::wire::{
-    BatchResult, ExecutionFrame, Frame, FrameSplitter, MalformedFrame, WireResult, to_a, to_b,
+    BatchResult, ExecutionFrame, Frame, FrameSplitter, MalformedFrame, WireResponse, WireResult,
+    to_a, to_b,
 };
 
 /// The time that a thread waiting for a model may spend executing another model that the first
@@ -74,6 +75,17 @@ struct ExecutionEnd {
     released: Vec<u64>,
     /// The number of frames that the worker sent on the second socket before this message.
     sent: u64,
+}
+
+impl ExecutionEnd {
+    /// The requests that senders answer.
+    fn keys_of_senders(&self) -> Vec<u64> {
+        let BatchResult::Results(results) = &self.batch_result else { return Vec::new() };
+        let is_left = |one: &&WireResult| {
+            !one.is_rescheduled && matches!(one.response, WireResponse::Nothing)
+        };
+        results.iter().filter(is_left).map(|one| one.key).collect()
+    }
 }
 
 /// The worker's message about one request in a batch.
@@ -144,6 +156,38 @@ impl Worker {
             }
             ended => WaitResult::InProgress(RunningExecution { batch, reader, ended }),
         }
+    }
+
+    /// Executes a batch next to those of the other instances that share the worker. The execution
+    /// lasts until senders have answered its requests.
+    ///
+    /// # Errors
+    ///
+    /// The batch, if the worker didn't receive it.
+    pub(crate) fn execute_in_slot(
+        self: &Arc<Self>,
+        requests: Vec<PendingRequest>,
+    ) -> Result<WaitResult, RefusedBatch> {
+        let turn = self.turns.take();
+        let RunningExecution { batch, mut reader, .. } = match self.begin(requests)? {
+            WaitResult::InProgress(running) => running,
+            ended => return Ok(ended),
+        };
+        let ended = loop {
+            match self.read_result(&mut reader, None) {
+                Ok(Some(ended)) => break ended,
+                Ok(None) => {}
+                Err(lost) => return Ok(batch.lose(lost)),
+            }
+        };
+        *self.executions.lock("end an execution") = Some(reader);
+        drop(turn);
+        self.held.wait_for_senders(&ended.keys_of_senders());
+        let took = batch.start.elapsed();
+        Ok(self.finish(batch, ended).map_or_else(
+            |error| WaitResult::Lost(WorkerLoss::Malformed(error)),
+            |()| WaitResult::Ended(took),
+        ))
     }
 
     fn read(&self, reader: &mut FrameSplitter) -> Result<(), WorkerLoss> {

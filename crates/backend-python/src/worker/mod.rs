@@ -5,6 +5,7 @@ mod execution;
 mod messages;
 mod readiness;
 mod start;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::wire::{FrameSplitter, MalformedFrame, WireResponse, WireTensor};
 pub(crate) use execution::{RunningExecution, WaitResult};
 use readiness::ReadinessCheck;
 pub(crate) use start::{StartedWorker, WorkerLaunch};
+use turns::ExecutionTurns;
 
 /// The time that an execution waits for frames that the worker sent before its end. In the fuzz
 /// target, workers have already sent everything.
@@ -58,6 +60,8 @@ pub(crate) struct Worker {
     gpu: Option<u32>,
     /// The reader of the socket for executions; `None` during an execution.
     executions: Lock<Option<FrameSplitter>>,
+    /// The turns of instances that share this worker.
+    turns: ExecutionTurns,
     /// The progress in handling the second socket's frames.
     progress: FrameProgress,
     /// The time that an execution may take.
@@ -137,6 +141,7 @@ impl Worker {
             model,
             gpu,
             executions: Lock::new(Some(FrameSplitter::default())),
+            turns: ExecutionTurns::default(),
             progress: FrameProgress::default(),
             execute_timeout,
             has_check: AtomicBool::new(false),

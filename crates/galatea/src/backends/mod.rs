@@ -40,6 +40,7 @@ const ONNXRUNTIME: &str = "onnxruntime";
 const ENSEMBLE: &str = "ensemble";
 const FIL: &str = "fil";
 const IDENTITY: &str = "identity";
+const LLAMACPP: &str = "llamacpp";
 const OPENVINO: &str = "openvino";
 const PYTHON: &str = "python";
 const PYTORCH: &str = "pytorch";
@@ -49,7 +50,8 @@ const TOKEN_COUNTER: &str = "token_counter";
 /// Built-in backends that are replaced by a library of the same name in the backend directory.
 /// `onnxruntime` is not replaceable: this server uses its built-in version even if Triton's whole
 /// backend directory was copied.
-const REPLACEABLE: [&str; 6] = [FIL, IDENTITY, OPENVINO, PYTORCH, TENSORFLOW, TOKEN_COUNTER];
+const REPLACEABLE: [&str; 7] =
+    [FIL, IDENTITY, LLAMACPP, OPENVINO, PYTORCH, TENSORFLOW, TOKEN_COUNTER];
 
 /// The settings that the `onnxruntime` backend reads.
 const ONNXRUNTIME_SETTINGS: [&str; 4] = [
@@ -66,8 +68,18 @@ const OPENVINO_SETTING: &str = "default-max-batch-size";
 const TENSORFLOW_SETTINGS: [&str; 4] =
     ["allow-soft-placement", "default-max-batch-size", "gpu-memory-fraction", "version"];
 
-const BUILT_IN: [&str; 9] =
-    [ENSEMBLE, FIL, IDENTITY, ONNXRUNTIME, OPENVINO, PYTHON, PYTORCH, TENSORFLOW, TOKEN_COUNTER];
+const BUILT_IN: [&str; 10] = [
+    ENSEMBLE,
+    FIL,
+    IDENTITY,
+    LLAMACPP,
+    ONNXRUNTIME,
+    OPENVINO,
+    PYTHON,
+    PYTORCH,
+    TENSORFLOW,
+    TOKEN_COUNTER,
+];
 
 /// The file that implements a Python-based backend.
 const PYTHON_FILE: &str = "model.py";
@@ -402,13 +414,14 @@ impl Backends {
 
     /// Finds the script that makes a backend Python-based. If a backend is built in or has a
     /// library, its script is used only by configurations that name the script, such as those of
-    /// Triton's `pytorch`, whose script is replaced by a supplied one.
+    /// Triton's `pytorch`, whose script is replaced by a supplied one. `llamacpp` consists of a
+    /// supplied script.
     fn script(&self, request: &BackendRequest<'_>) -> Option<PythonBasedBackend> {
         let name = request.backend;
         let directory = self.settings.backend_directory.join(name);
         let is_name = Path::new(name).file_name().is_some_and(|file| file == name);
-        let has_another =
-            BUILT_IN.contains(&name) || directory.join(format!("libtriton_{name}.so")).is_file();
+        let has_another = BUILT_IN.contains(&name) && name != LLAMACPP
+            || directory.join(format!("libtriton_{name}.so")).is_file();
         let is_named = request.runtime == PYTHON_FILE;
         if !is_name || name == PYTHON || has_another && !is_named {
             return None;
@@ -418,6 +431,8 @@ impl Backends {
             BackendScript::File(script)
         } else if name == PYTORCH {
             BackendScript::Supplied(SuppliedScript::PYTORCH)
+        } else if name == LLAMACPP {
+            BackendScript::Supplied(SuppliedScript::LLAMACPP)
         } else {
             return None;
         };
@@ -505,7 +520,9 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
             !TENSORFLOW_SETTINGS.contains(&setting.key.as_str())
         }
         // The workers for these models have the settings of the Python backend.
-        PYTORCH if !is_replaced(PYTORCH, settings) => !python::is_read(&setting.key),
+        name @ (LLAMACPP | PYTORCH) if !is_replaced(name, settings) => {
+            !python::is_read(&setting.key)
+        }
         name @ (FIL | IDENTITY | TOKEN_COUNTER) => !is_replaced(name, settings),
         _ => false,
     })

@@ -3,6 +3,7 @@
 
 mod external;
 mod forest;
+mod gguf;
 mod openvino;
 mod pytorch;
 mod tensorflow;
@@ -33,6 +34,8 @@ pub(super) enum Source {
     Compiled(PathBuf, String),
     /// A tree-ensemble file.
     Forest(PathBuf, ModelFormat),
+    /// A language model in GGUF format.
+    Gguf(PathBuf),
     /// A model directory, with its versions.
     Model(PathBuf),
     /// A model repository, which may be in a bucket.
@@ -48,6 +51,7 @@ impl Source {
             | Self::SavedModel(path)
             | Self::Compiled(path, _)
             | Self::Forest(path, _)
+            | Self::Gguf(path)
             | Self::Model(path)
             | Self::Repository(path) => path,
         }
@@ -116,6 +120,7 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
             || path.file_name() == Some(OsStr::new(MODEL))
             || openvino::format_of(path).is_some()
             || forest::is_served(path)
+            || gguf::is_served(path)
     };
     let files = entries.iter().filter(|path| path.is_file() && is_served(path));
     let mut sources: Vec<Source> = files.filter_map(|path| of_file(path)).collect();
@@ -131,7 +136,8 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
     if sources.is_empty() {
         return Err(format!(
             "'{argument}' has no model: no .onnx file, no model.py, no file of OpenVINO or of a \
-             forest, no SavedModel, no compiled model of PyTorch, and no directory of a model"
+             forest, no SavedModel, no compiled model of PyTorch, no .gguf file, and no directory of \
+             a model"
         ));
     }
     Ok(sources)
@@ -151,6 +157,8 @@ fn of_file(path: &Path) -> Option<Source> {
         Some(Source::OpenVino(path.to_owned(), format))
     } else if let Some(directory) = tensorflow::of_file(path) {
         Some(Source::SavedModel(directory))
+    } else if gguf::is_gguf(path) {
+        Some(Source::Gguf(path.to_owned()))
     } else {
         forest::format_of(path).map(|format| Source::Forest(path.to_owned(), format))
     }
@@ -200,7 +208,7 @@ fn no_model(argument: &str, path: &Path) -> String {
     format!(
         "'{argument}' is neither an ONNX model (.onnx) nor a model in Python (.py) nor one of OpenVINO \
          (.xml) or TensorFlow Lite (.tflite) nor one of PyTorch (.pt2) nor a forest of XGBoost (.json, \
-         .ubj, .model), LightGBM (.txt) or treelite (.tl)"
+         .ubj, .model), LightGBM (.txt) or treelite (.tl) nor a language model (.gguf)"
     )
 }
 
@@ -297,13 +305,15 @@ impl LinkOrigins {
         | Source::OpenVino(..)
         | Source::SavedModel(_)
         | Source::Compiled(..)
-        | Source::Forest(..) = source
+        | Source::Forest(..)
+        | Source::Gguf(_) = source
         {
             let usual = match source {
                 Source::Forest(_, format) => format.default_file_name(),
                 Source::OpenVino(_, format) => format.linked_as().unwrap_or(USUAL),
                 Source::SavedModel(_) => tensorflow::USUAL,
                 Source::Compiled(..) => pytorch::USUAL,
+                Source::Gguf(_) => gguf::USUAL,
                 _ => USUAL,
             };
             self.0.push((model.join("1").join(usual), path.to_owned()));
@@ -354,12 +364,14 @@ fn name_of(source: &Source) -> Result<String, String> {
     let in_model = path.parent().filter(|parent| is_number(parent)).and_then(Path::parent);
     let named = match source {
         Source::Model(_) | Source::Repository(_) => path.file_name(),
-        Source::Onnx(_) | Source::Python(_) | Source::OpenVino(..) | Source::Compiled(..) => {
-            match in_model.and_then(Path::file_name) {
-                Some(model) if path.file_stem() == Some(OsStr::new("model")) => Some(model),
-                _ => path.file_stem(),
-            }
-        }
+        Source::Onnx(_)
+        | Source::Python(_)
+        | Source::OpenVino(..)
+        | Source::Compiled(..)
+        | Source::Gguf(_) => match in_model.and_then(Path::file_name) {
+            Some(model) if path.file_stem() == Some(OsStr::new("model")) => Some(model),
+            _ => path.file_stem(),
+        },
         Source::SavedModel(_) => match in_model.and_then(Path::file_name) {
             Some(model) if path.file_name() == Some(OsStr::new(tensorflow::USUAL)) => Some(model),
             _ if is_number(&path) => path.parent().and_then(Path::file_name),
@@ -409,6 +421,8 @@ fn link(linked: &SymlinkRepository, name: &str, source: &Source) -> std::io::Res
         Source::Compiled(path, config) => {
             linked.add_single_file_model(name, path, pytorch::USUAL, Some(config))
         }
+        Source::Gguf(path) if gguf::is_part(path) => version("llamacpp", path),
+        Source::Gguf(path) => linked.add_single_file_model(name, path, gguf::USUAL, None),
         // Models import the files next to them.
         Source::Python(path) => version("python", path),
         Source::Model(path) | Source::Repository(path) => linked.add_model(name, path),
