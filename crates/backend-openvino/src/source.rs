@@ -1,5 +1,6 @@
 //! A model's sessions.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -78,7 +79,9 @@ impl OpenVinoSource {
         let compiled = core.compile_model(model, target_device, may_batch)?;
         self.log_precision(&compiled);
         self.log_properties(&compiled);
-        let (input_count, outputs) = (model.inputs()?.len(), model.outputs()?);
+        let (inputs, outputs) = (model.inputs()?, model.outputs()?);
+        self.log_narrowing(inputs.iter().chain(&outputs));
+        let input_count = inputs.len();
         Ok(Arc::new(SharedModel { model: compiled, input_count, outputs, rows }))
     }
 
@@ -242,6 +245,35 @@ impl OpenVinoSource {
                 self.spec.name
             );
             self.host.log(LogLevel::Info, &line);
+        }
+    }
+
+    /// Logs that the CPU plug-in computes with fewer bits than the tensors have. It converts inputs,
+    /// constants and results, so nothing shows this in the model's interface.
+    fn log_narrowing<'a>(&self, ports: impl Iterator<Item = &'a Port>) {
+        if self.parameters.target_device != CPU {
+            return;
+        }
+        let types: BTreeSet<&str> =
+            ports.filter_map(Port::datatype).map(DataType::protocol_name).collect();
+        let among = |wide: &[&str]| {
+            let found: Vec<&str> = types.iter().copied().filter(|one| wide.contains(one)).collect();
+            Some(found.join(", ")).filter(|found| !found.is_empty())
+        };
+        let name = &self.spec.name;
+        if let Some(found) = among(&["INT64", "UINT32", "UINT64"]) {
+            let line = format!(
+                "model '{name}' has tensors of {found}: OpenVINO computes with signed 32-bit \
+                 integers, so larger numbers come out wrong"
+            );
+            self.host.log(LogLevel::Warning, &line);
+        }
+        if among(&["FP64"]).is_some() {
+            let line = format!(
+                "model '{name}' has tensors of FP64: OpenVINO computes with 32-bit numbers, so \
+                 results have fewer digits"
+            );
+            self.host.log(LogLevel::Warning, &line);
         }
     }
 

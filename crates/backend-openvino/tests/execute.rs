@@ -13,6 +13,7 @@ use galatea_backend_openvino::Library;
 use galatea_config::{ModelSpec, SupportedFeatures};
 use galatea_infer::InferenceRequest;
 use galatea_pbtxt::parse_config_draft;
+use galatea_tensor::{Buffer, DataType};
 
 use support::{
     Files, Log, backend, fixed_rows, library, long_chain, output, request, spec, try_load,
@@ -84,6 +85,66 @@ fn outputs_that_are_inputs_have_their_elements() {
             }
         }
     }
+}
+
+/// As with files of other formats, nothing names the tensors: neither the input nor the output that
+/// is the same tensor.
+#[test]
+fn an_output_without_a_name_may_be_an_input() {
+    let Some(library) = library() else { return };
+    let config = BATCHED.replace("'A'", "'INPUT__0'").replace("'SAME'", "'OUTPUT__1'")
+        + "output { name: 'OUTPUT__2' data_type: TYPE_FP32 dims: [ 2 ] }";
+    for dims in [[-1, 2], [1, 2]] {
+        let files = with_input_as_output(&dims);
+        let path = files.version_path().join("model.xml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text.replace(" names=\"A\"", "").replace(" names=\"SAME\"", "");
+        std::fs::write(path, text).unwrap();
+        let mut loaded = try_load(library.clone(), &files, &config).unwrap();
+        let one = request(&[("INPUT__0", &[1, 2], &[1., -1.]), ("B", &[1, 2], &[10., 20.])]);
+        for _ in 0..2 {
+            let result = loaded.execute(vec![one.clone()]).remove(0).unwrap();
+            assert_eq!(output(&result, "OUTPUT__2"), (vec![1, 2], vec![1., -1.]));
+            assert_eq!(output(&result, "SUM"), (vec![1, 2], vec![11., 19.]));
+            assert_eq!(output(&result, "OUTPUT__1"), (vec![1, 2], vec![1., 0.]));
+        }
+    }
+}
+
+/// OpenVINO's CPU plug-in computes them with 32 bits; if it ever doesn't, the warning has to go.
+#[test]
+// row: BE-03
+fn wide_numbers_are_warned_about_and_lose_bits() {
+    let Some(library) = library() else { return };
+    let load = |from: &str, to: &str, config: &str| {
+        let model = two_outputs(&[-1, 2], "").replace("f32", from).replace("FP32", to);
+        let config = BATCHED.replace("FP32", config);
+        try_load(library.clone(), &Files::new("model.xml", &model), &config).unwrap()
+    };
+    let integers = "computes with signed 32-bit integers, so larger numbers come out wrong";
+    for (from, to) in [("i64", "INT64"), ("u64", "UINT64"), ("u32", "UINT32")] {
+        let log = load(from, &from.to_uppercase(), to).log();
+        let line = format!("model 'm' has tensors of {to}: OpenVINO {integers}");
+        assert_eq!(log.matches(&line).count(), 1, "{log}");
+    }
+    // A configuration may have other types than its model.
+    assert!(load("f32", "FP32", "INT64").log().contains(integers));
+    let log = load("f64", "FP64", "FP64").log();
+    assert!(log.contains("has tensors of FP64: OpenVINO computes with 32-bit numbers"), "{log}");
+    assert!(!load("i32", "I32", "INT32").log().contains("32-bit"));
+
+    let mut loaded = load("i64", "I64", "INT64");
+    let mut one = request(&[("A", &[1, 2], &[0.; 4]), ("B", &[1, 2], &[0.; 4])]);
+    for (input, numbers) in one.inputs.iter_mut().zip([[1 << 32, i64::from(i32::MAX)], [5, 1]]) {
+        input.datatype = DataType::Int64;
+        let numbers = numbers.iter().flat_map(|number: &i64| number.to_le_bytes());
+        input.data = Buffer::from_vec(numbers.collect());
+    }
+    let result = loaded.execute(vec![one]).remove(0).unwrap();
+    let sum = result.outputs.iter().find(|output| *output.name == *"SUM").unwrap();
+    let bytes = sum.data.host_bytes().unwrap();
+    let numbers = bytes.as_chunks::<8>().0.iter().map(|&eight| i64::from_le_bytes(eight));
+    assert_eq!(numbers.collect::<Vec<_>>(), [5, i64::from(i32::MIN)]);
 }
 
 #[test]

@@ -184,6 +184,8 @@ functions! {
         unsafe extern "C" fn(*mut RawInferRequest, usize, *const RawTensor) -> OvStatus;
     ov_infer_request_set_output_tensor_by_index:
         unsafe extern "C" fn(*mut RawInferRequest, usize, *const RawTensor) -> OvStatus;
+    ov_infer_request_get_input_tensor_by_index:
+        unsafe extern "C" fn(*const RawInferRequest, usize, *mut *mut RawTensor) -> OvStatus;
     ov_infer_request_infer: unsafe extern "C" fn(*mut RawInferRequest) -> OvStatus;
     ov_infer_request_cancel: unsafe extern "C" fn(*mut RawInferRequest) -> OvStatus;
 

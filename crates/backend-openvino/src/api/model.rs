@@ -31,7 +31,9 @@ pub(crate) struct Port {
     pub(super) number: c_int,
     /// The bounds of the sizes; `None` if the number of dimensions is variable.
     pub(crate) bounds: Option<Vec<OvDimension>>,
-    /// The input that an output is identical to, if there is no operator between them.
+    /// False if the library has no name for the tensor, which then has its position as a name.
+    pub(super) is_named: bool,
+    /// The input that an output with a name is identical to, if there is no operator between them.
     pub(super) source: Option<usize>,
 }
 
@@ -56,6 +58,7 @@ impl Port {
             name: name.to_owned(),
             number: element::number(datatype).unwrap(),
             bounds,
+            is_named: true,
             source: None,
         }
     }
@@ -103,7 +106,7 @@ impl Model {
             by_index: functions.ov_model_const_output_by_index,
         })?;
         let inputs = self.inputs()?;
-        for output in &mut outputs {
+        for output in outputs.iter_mut().filter(|output| output.is_named) {
             // A name belongs to only one tensor.
             let alias = self.input_alias(&output.name);
             let is_same =
@@ -182,7 +185,8 @@ impl Model {
         };
         // A tensor may have no name, in which case asking for the name fails.
         let unnamed = || format!("{}__{index}", functions.side.to_ascii_uppercase());
-        let name = self.name(&port).filter(|name| !name.is_empty()).unwrap_or_else(unnamed);
+        let name = self.name(&port).filter(|name| !name.is_empty());
+        let (is_named, name) = (name.is_some(), name.unwrap_or_else(unnamed));
         let mut number = 0;
         // SAFETY: the port is alive, the out pointer valid for the enumeration's integer.
         let get = || unsafe {
@@ -190,7 +194,7 @@ impl Model {
         };
         api.load(&format!("getting {} infos", functions.side), get)?;
         let bounds = self.bounds(&port, functions.side, &name)?;
-        Ok(Port { name, number, bounds, source: None })
+        Ok(Port { name, number, bounds, is_named, source: None })
     }
 
     fn name(&self, port: &Handle<RawPort>) -> Option<String> {

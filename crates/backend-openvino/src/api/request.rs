@@ -80,7 +80,41 @@ impl InferRequest {
             unused: None,
         };
         let raw = Arc::new(RequestHandle { raw, library: library.clone() });
-        Ok(Self { raw, library, input_count, outputs: outputs.iter().map(memory).collect(), rows })
+        let outputs_in_use = outputs.iter().map(memory).collect();
+        let mut request = Self { raw, library, input_count, outputs: outputs_in_use, rows };
+        for (index, _) in outputs.iter().enumerate().filter(|(_, port)| !port.is_named) {
+            let source = request.identical_input(index)?;
+            if let Some(output) = request.outputs.get_mut(index) {
+                output.source = source;
+            }
+        }
+        Ok(request)
+    }
+
+    /// The input that an output without a name is identical to. The library then takes memory that
+    /// is bound to the output for the input's memory. The next run binds other memory to both.
+    fn identical_input(&self, index: usize) -> Result<Option<usize>, Status> {
+        let Some(output) = self.outputs.get(index) else { return Ok(None) };
+        let (api, raw) = (self.library.api(), self.raw.raw.as_ptr());
+        let functions = api.functions();
+        // A tensor without elements might have no memory.
+        let dims: SmallVec<[i64; 6]> = output.dims.iter().map(|&dim| dim.max(1)).collect();
+        let probe = OwnedTensor::new(&self.library, output.number, &dims)?;
+        let set = functions.ov_infer_request_set_output_tensor_by_index;
+        // SAFETY: request and tensor are alive.
+        if api.probe(|| unsafe { set(raw, index, probe.as_ptr()) }) != 0 {
+            return Ok(None);
+        }
+        let address = probe.address(api)?;
+        let has_address = |input: &usize| {
+            // SAFETY: the request is alive, and the named function frees the tensor that is stored.
+            let tensor = unsafe {
+                let get = functions.ov_infer_request_get_input_tensor_by_index;
+                OwnedTensor::load(&self.library, |out| get(raw, *input, out))
+            };
+            tensor.and_then(|tensor| tensor.address(api)).is_ok_and(|found| found == address)
+        };
+        Ok((0..self.input_count).find(has_address))
     }
 
     /// Computes the outputs with the given indices, each in its own memory.

@@ -172,6 +172,21 @@ impl OwnedTensor {
         Ok(Self { raw })
     }
 
+    /// Takes ownership of a tensor that a function of the library stores.
+    ///
+    /// # Safety
+    ///
+    /// If the function returns 0, it must have stored a tensor that is the caller's to free.
+    pub(super) unsafe fn load(
+        library: &Library,
+        get: impl FnMut(*mut *mut RawTensor) -> OvStatus,
+    ) -> Result<Self, Status> {
+        let free = library.api().functions().ov_tensor_free;
+        // SAFETY: by this function's own contract.
+        let raw = unsafe { Handle::load(library.api(), free, "reading a tensor", get)? };
+        Ok(Self { raw })
+    }
+
     pub(super) const fn as_ptr(&self) -> *const RawTensor {
         self.raw.as_ptr()
     }
@@ -199,7 +214,7 @@ impl OwnedTensor {
         Ok((datatype, shape))
     }
 
-    fn address(&self, api: &Api) -> Result<*const u8, Status> {
+    pub(super) fn address(&self, api: &Api) -> Result<*const u8, Status> {
         let mut address: *mut c_void = ptr::null_mut();
         // SAFETY: the tensor is alive, the out pointer valid.
         let status = unsafe { (api.functions().ov_tensor_data)(self.as_ptr(), &raw mut address) };
