@@ -9,9 +9,11 @@ import contextlib
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import threading
+import zipfile
 from collections.abc import Iterator
 
 import numpy
@@ -177,6 +179,45 @@ def test_a_class_or_a_model_of_torchscript_is_executed(
 
 @needs_torch
 # row: BE-02
+def test_an_exported_program_is_executed(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Its own checks refuse other shapes. Both forms of its file's name work."""
+    file = tmp_path / "program.pt2"
+    save(
+        "class Sloped(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.slope = torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))\n"
+        "    def forward(self, x):\n"
+        "        return x * self.slope, x.sum(1, keepdim=True)\n"
+        "batch = torch.export.Dim('batch', min=1, max=4)\n"
+        "shapes = ({0: batch},)\n"
+        "program = torch.export.export(Sloped(), (torch.ones(2, 3),), dynamic_shapes=shapes)\n"
+        f"torch.export.save(program, {str(file)!r})\n"
+    )
+    tensors = ONE + "\noutput { name: \"SUM\" data_type: TYPE_FP32 dims: [ 1 ] }"
+    models = tmp_path / "models"
+    for name, more in (("usual", ""), ("named", 'default_model_filename: "program.pt2"\n')):
+        version = write(models, name, None, tensors, more=more)
+        shutil.copy(file, version / ("program.pt2" if more else "model.pt2"))
+    flags = [f"--backend-config=pytorch,interpreter={TORCH}"]
+    with start_server(models, *flags) as running:
+        running.wait_until_ready(LOAD_SECONDS_MAX)
+        with contextlib.closing(Http(running)) as client:
+            for name in ("usual", "named"):
+                for rows in (1, 3):
+                    values = numpy.arange(3 * rows, dtype="f4").reshape(rows, 3)
+                    found = client.infer(name, {"X": values})
+                    assert found["Y"].tolist() == (values * [1, 2, 3]).tolist()
+                    assert found["SUM"].tolist() == values.sum(1, keepdims=True).tolist()
+                with pytest.raises(InferenceServerException) as refused:
+                    client.infer(name, {"X": numpy.zeros((5, 3), "f4")})
+                assert "AssertionError: " in str(refused.value), refused.value
+
+
+@needs_torch
+# row: BE-02
 def test_requests_of_a_batch_are_executed_together(server: Server) -> None:
     """Inputs and outputs are in the order of the configuration; the class is the first in
     alphabetical order."""
@@ -219,6 +260,12 @@ def test_an_error_of_the_model_is_that_of_its_request(client: Http) -> None:
 REFUSED = {
     "no_class": ("class Network:\n    pass\n", "", "Cannot find a subclass of torch.nn.Module"),
     "no_file": (None, "", "No model found in "),
+    "other": (None, 'default_model_filename: "other.pt2"\n', "other.pt2' is no exported program"),
+    "compiled": (
+        None,
+        'default_model_filename: "compiled.pt2"\n',
+        "A compiled model needs the platform torch_aoti, and no runtime",
+    ),
     "threads": (
         SCALED,
         parameter("NUM_THREADS", "many"),
@@ -250,6 +297,9 @@ def test_what_cannot_be_loaded_is_refused(
     """The errors have the texts of Triton's script."""
     for name, (code, more, _) in REFUSED.items():
         write(tmp_path, name, code, more=more, compiled="TORCH_COMPILE" in more)
+    (tmp_path / "other" / "1" / "other.pt2").write_text("nothing")
+    with zipfile.ZipFile(tmp_path / "compiled" / "1" / "compiled.pt2", "w") as archive:
+        archive.writestr("m/data/aotinductor/model/model.so", "nothing")
     flags = [f"--backend-config=python,interpreter={TORCH}", "--model-control-mode=explicit"]
     with start_server(tmp_path, *flags) as running:
         running.wait_until_live()
@@ -294,6 +344,33 @@ def test_the_model_is_compiled(start_server: StartServer, tmp_path: pathlib.Path
         with contextlib.closing(Http(running)) as client:
             found = client.infer("compiled", {"X": numpy.ones((1, 3), "f4")})["Y"]
     assert found.tolist() == [[4, 4, 4]]
+
+
+@needs_torch
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler in the tests' path")
+# row: BE-02
+def test_the_compiler_of_pytorch_compiles_the_model(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """By default, it writes C++ code and calls the compiler."""
+    code = SCALED.replace("return x", "return (1 + torch.compiler.is_compiling()) * x.relu()")
+    # The compiler may take longer than the client waits for a response.
+    more = (
+        "model_warmup { name: 'w' batch_size: 1 inputs { key: 'X'"
+        " value { data_type: TYPE_FP32 dims: [ 3 ] zero_data: true } } }\n"
+    )
+    write(tmp_path / "models", "compiled", code, more=more, compiled=True)
+    cache = tmp_path / "cache"
+    flags = [f"--backend-config=pytorch,interpreter={TORCH}"]
+    environment = {"TORCHINDUCTOR_CACHE_DIR": str(cache)}
+    with start_server(tmp_path / "models", *flags, environment=environment) as running:
+        running.wait_until_ready(LOAD_SECONDS_MAX)
+        with contextlib.closing(Http(running)) as client:
+            found = client.infer("compiled", {"X": numpy.array([[1, -1, 2]], "f4")})["Y"]
+            log = running.log()
+    assert found.tolist() == [[4, 0, 8]]
+    assert "executed without torch.compile" not in log
+    assert list(cache.rglob("*.so"))
 
 
 def test_a_worker_without_pytorch_says_what_to_install(

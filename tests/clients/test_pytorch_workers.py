@@ -52,6 +52,36 @@ input [ { name: "KWARGS[y]" data_type: TYPE_FP32 dims: [ -1 ] },
 output [ { name: "OUTPUT__1" data_type: TYPE_INT64 dims: [ 1 ] },
          { name: "RESULT[scaled]" data_type: TYPE_FP32 dims: [ 2 ] } ]
 """
+#: The weights are in files of their own, two of which share memory.
+PICKLED = """\
+class Weighted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
+        self.second = torch.nn.Parameter(torch.tensor([100.0, 200.0, 300.0]))
+        self.register_buffer("part", self.first.detach()[1:])
+
+    def forward(self, x):
+        return x @ self.first + self.second + self.part
+
+import torch._inductor
+batch = torch.export.Dim("batch", min=1, max=64)
+exported = torch.export.export(Weighted(), (torch.rand(3, 2),), dynamic_shapes=({{0: batch}},))
+torch._inductor.aoti_compile_and_package(
+    exported,
+    package_path={path!r},
+    inductor_configs={{
+        "aot_inductor.package_constants_in_so": False,
+        "aot_inductor.package_constants_on_disk_format": "pickle_weights",
+    }},
+)
+"""
+WEIGHTED = """\
+platform: "torch_aoti"
+max_batch_size: 8
+input { name: "ARGS[0]" data_type: TYPE_FP32 dims: [ 2 ] }
+output { name: "RESULT" data_type: TYPE_FP32 dims: [ 3 ] }
+"""
 BATCHED = """\
 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 60000000 }
 """
@@ -136,6 +166,28 @@ def test_requests_of_a_package_are_executed_together(server: Server) -> None:
     for thread in threads:
         thread.join()
     assert found == {1: [[4]], 3: [[4]] * 3}
+
+
+@needs_compiler
+# row: BE-02
+def test_a_package_with_pickled_weights(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Only Python reads them."""
+    path = tmp_path / "model.pt2"
+    save(PICKLED.format(path=str(path)))
+    write(tmp_path / "models", "weighted", WEIGHTED, path)
+    with start_server(tmp_path / "models", *flags()) as running:
+        running.wait_until_ready(LOAD_SECONDS_MAX)
+        with contextlib.closing(Http(running)) as client:
+            x = numpy.array([[1, 0], [0, 1], [2, 2]], "f4")
+            found = client.infer("weighted", {"ARGS[0]": x})["RESULT"]
+            with pytest.raises(InferenceServerException) as refused:
+                client.infer("weighted", {"ARGS[0]": numpy.zeros((9, 2), "f4")})
+            assert "must be <= 8" in str(refused.value), refused.value
+        log = running.log()
+    assert found.tolist() == [[103, 205, 307], [106, 208, 310], [109, 214, 319]]
+    assert "executes it, because its weights are pickled, which only Python reads" in log
 
 
 @needs_compiler
@@ -290,6 +342,58 @@ def test_a_model_of_torchscript_without_a_compiler(
         log = running.log()
     assert "a worker, a process of Python, executes it, because there is no C++ compiler" in log
     assert "parameter 'ENABLE_WEIGHT_SHARING' has no effect: workers share no memory" in log
+
+
+# row: BE-02
+def test_a_model_of_torchscript_with_a_compiler_that_fails(
+    start_server: StartServer, tmp_path: pathlib.Path, scripts: pathlib.Path
+) -> None:
+    """A worker executes it. The log has the compiler's message once."""
+    repository = tmp_path / "models"
+    for name in ("first", "second"):
+        place(repository, name, KEYED, scripts / "keyed.pt")
+    environment = without_compiler(tmp_path)
+    compiler = tmp_path / "empty" / "c++"
+    compiler.write_text("#!/bin/sh\necho 'no such standard' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    with start_server(repository, *flags(), environment=environment) as running:
+        running.wait_until_ready(LOAD_SECONDS_MAX)
+        with contextlib.closing(Http(running)) as client:
+            given = {"a": numpy.array([1, 2], "f4"), "b": numpy.array([5, 5], "f4")}
+            for name in ("first", "second"):
+                assert client.infer(name, given)["OUTPUT__0"].tolist() == [-4, -3]
+        log = running.log()
+    reason = "the connection to PyTorch's interpreter can't be compiled"
+    assert log.count(f"{reason}: c++ failed: no such standard") == 1, log
+    for name in ("first", "second"):
+        line = f"model '{name}': a worker, a process of Python, executes it, because {reason}"
+        assert line in log, log
+
+
+def test_a_library_without_headers_and_a_worker_without_pytorch_are_in_one_error(
+    start_server: StartServer, tmp_path: pathlib.Path, scripts: pathlib.Path
+) -> None:
+    """The user may install either."""
+    repository = tmp_path / "models"
+    place(repository, "keyed", KEYED, scripts / "keyed.pt")
+    (tmp_path / "package").mkdir()
+    folder = pathlib.Path(library()).parent
+    (tmp_path / "package" / "lib").symlink_to(folder)
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked" / "torch.py").write_text("raise ImportError('no such thing')\n")
+    more = [
+        "--model-control-mode=explicit", interpreter_flag(),
+        f"--torch-library={tmp_path / 'package' / 'lib' / 'libtorch_cpu.so'}",
+    ]
+    environment = {"PYTHONPATH": str(tmp_path / "blocked"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with start_server(repository, *more, environment=environment) as running:
+        running.wait_until_live()
+        reply = running.request("POST", "/v2/repository/models/keyed/load", b"{}")
+        refused = reply.json()["error"]
+    assert " -m pip install torch" in refused, refused
+    missing = f"PyTorch's headers are not in '{tmp_path / 'package' / 'include'}'"
+    assert f"A worker is needed, because the connection to PyTorch's interpreter can't be " \
+        f"compiled: {missing}" in refused, refused
 
 
 def test_wrong_configurations_of_torchscript_are_refused_without_a_compiler(

@@ -20,7 +20,7 @@ use crate::api::{FileAccess, Library, Shim};
 use crate::native_models::is_compiled;
 use crate::parameters::ModelParameters;
 use crate::torchscript::{
-    ShimError, ShimFolder, TorchScriptSource, description_job, open_shim, worker_job,
+    CompileError, ShimError, ShimFolder, TorchScriptSource, description_job, open_shim, worker_job,
 };
 use crate::worker::{TorchWorkers, check_for_worker};
 
@@ -57,6 +57,8 @@ pub struct PyTorchBackend {
     workers: Arc<dyn TorchWorkers>,
     /// The shim, once a TorchScript model has needed it.
     shim: Lock<Option<Arc<Shim>>>,
+    /// The last logged reason why the shim can't be compiled.
+    logged: Lock<Option<CompileError>>,
 }
 
 impl PyTorchBackend {
@@ -67,8 +69,8 @@ impl PyTorchBackend {
             options;
         let machine = MachineResources { devices, account };
         let shim_folder = ShimFolder { cache: cache_folder, temporary: temporary_folder.clone() };
-        let shim = Lock::default();
-        Self { library, machine, processors, temporary_folder, shim_folder, workers, shim }
+        let (shim, logged) = (Lock::default(), Lock::default());
+        Self { library, machine, processors, temporary_folder, shim_folder, workers, shim, logged }
     }
 
     fn load_compiled(
@@ -91,11 +93,9 @@ impl PyTorchBackend {
             processors: self.processors,
             temporary_folder: self.temporary_folder.clone(),
         };
-        let operations = source.proxy_operations()?;
-        if operations.is_empty() {
+        let Some(reason) = source.worker_reason()? else {
             return Ok(Box::new(RuntimeModel::load(source, self.machine.clone(), spec, host)?));
-        }
-        let reason = format!("its operations {} have no C interface", operations.join(", "));
+        };
         check_for_worker(&spec, &reason)?;
         let (job, shapes) = source.worker_job()?;
         let is_batched = spec.max_batch_size > 0;
@@ -135,15 +135,24 @@ impl PyTorchBackend {
             Ok(shim) => shim,
             Err(ShimError::Failed(status)) => return Err(status),
             // The shim is what finds file accesses in a model's code.
-            Err(ShimError::NoCompiler) if access == FileAccess::Refused => {
+            Err(ShimError::NotCompiled(reason)) if access == FileAccess::Refused => {
                 return Err(Status::unsupported(format!(
-                    "unable to load model '{}': a load request can't bring a model of TorchScript to \
-                     a server without a C++ compiler, which can't check its code",
-                    spec.name
+                    "unable to load model '{}': a load request can't bring a model of TorchScript, \
+                     because the server can't check its code: {}",
+                    spec.name,
+                    reason.text()
                 )));
             }
-            Err(ShimError::NoCompiler) => {
-                return self.load_torchscript_in_worker(spec, files, path, host, &parameters);
+            Err(ShimError::NotCompiled(reason)) => {
+                self.log_once(&reason, &*host);
+                return self.load_torchscript_in_worker(
+                    spec,
+                    files,
+                    path,
+                    host,
+                    &parameters,
+                    &reason,
+                );
             }
         };
         let source = TorchScriptSource {
@@ -166,10 +175,9 @@ impl PyTorchBackend {
         path: &Path,
         host: Arc<dyn ModelHost>,
         parameters: &ModelParameters,
+        reason: &CompileError,
     ) -> Result<Box<dyn Model>, Status> {
-        let reason = "there is no C++ compiler (`apt-get install g++`) for the connection to \
-                      PyTorch's interpreter";
-        check_for_worker(&spec, reason)?;
+        check_for_worker(&spec, &reason.text())?;
         if parameters.shares_weights {
             let line = format!(
                 "model '{}': parameter 'ENABLE_WEIGHT_SHARING' has no effect: workers share no \
@@ -178,9 +186,28 @@ impl PyTorchBackend {
             );
             host.log(LogLevel::Warning, &line);
         }
-        let description = self.workers.describe(&spec, files, description_job(path))?;
+        // The worker may lack PyTorch, and the user may prefer to make the compiler work.
+        let with_reason = |status: Status| {
+            let text = format!("{status}\n\nA worker is needed, because {}", reason.text());
+            Status::new(status.code(), text)
+        };
+        let description = self.workers.describe(&spec, files, description_job(path));
+        let description = description.map_err(with_reason)?;
         let job = worker_job(&spec, path, parameters, self.processors, &description)?;
-        self.load_in_worker(spec, files, host, job, reason)
+        self.load_in_worker(spec, files, host, job, reason.summary()).map_err(with_reason)
+    }
+
+    /// Logs the details of an error, unless they are those of the last one. The line about each
+    /// model has only a summary, because a compiler's messages are long.
+    fn log_once(&self, error: &CompileError, host: &dyn ModelHost) {
+        if *error == CompileError::NoCompiler {
+            return;
+        }
+        let mut logged = self.logged.lock("log a compiler's error once");
+        if logged.as_ref() != Some(error) {
+            host.log(LogLevel::Warning, &error.text());
+            *logged = Some(error.clone());
+        }
     }
 
     /// The shim, which is compiled unless an earlier server has done so. Other loads that need it

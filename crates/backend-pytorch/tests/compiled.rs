@@ -147,14 +147,26 @@ fn a_shape_that_the_model_was_not_compiled_for_is_refused() {
 // row: BE-02
 fn a_package_without_the_weights_is_refused_before_its_code_runs() {
     let Some((library, models)) = library_and_models() else { return };
-    let advice = ": compile the model with `aot_inductor.package_constants_in_so` on";
-    for (name, reason) in [
-        ("listed", "the weights in 'listed/data/weights/weight_0' are for programs in Python"),
-        ("weightless", "it has no weights"),
-    ] {
-        let error = load(&library, &models, name, "").err().unwrap();
-        assert!(error.contains(&format!("{reason}{advice}")), "{error}");
-    }
+    let expected = "it has no weights: compile the model with \
+        `aot_inductor.package_constants_in_so` on";
+    let error = load(&library, &models, "weightless", "").err().unwrap();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+// row: BE-02
+fn a_package_with_pickled_weights_is_described_to_a_worker() {
+    let Some((library, models)) = library_and_models() else { return };
+    let job = |name| {
+        let job = load(&library, &models, name, "").err().unwrap();
+        serde_json::from_str::<Value>(&job).unwrap()
+    };
+    let listed = job("listed");
+    assert_eq!(
+        (&listed["inputs"], &listed["has_pickled_weights"]),
+        (&json!(["ARGS[0]"]), &json!(true))
+    );
+    assert_eq!(job("counted")["has_pickled_weights"], json!(false));
 }
 
 #[test]

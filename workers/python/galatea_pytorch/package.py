@@ -1,7 +1,10 @@
-"""Compiled models (`model.pt2`) with operations that only Python can execute."""
+"""Compiled models (`model.pt2`) with operations or weights that need Python."""
 
 from __future__ import annotations
 
+import io
+import json
+import zipfile
 from typing import Any, Dict, List, Sequence
 
 from galatea_worker.errors import BackendError
@@ -17,7 +20,13 @@ class PackageModel(OrderedModel):
         """Loads the model's library."""
         from torch._inductor import aoti_load_package
         try:
-            self._loader = aoti_load_package(job["path"]).loader
+            model = aoti_load_package(job["path"])
+            if job["has_pickled_weights"]:
+                # The model refers to these tensors. If it copied them, it would mistake the
+                # places of weights that share memory.
+                self._weights = read_weights(torch, job["path"])
+                model.load_constants(self._weights, check_full_update=True, user_managed=True)
+            self._loader = model.loader
         except Exception as error:
             raise BackendError(f"failed to load '{job['path']}': can't load the model: {error}") \
                 from None
@@ -46,3 +55,21 @@ class PackageModel(OrderedModel):
                 f"output tensor '{name}' has datatype {provided or value.dtype}, expected "
                 f"{output['datatype']}", TritonError.INTERNAL)
         return value
+
+
+def read_weights(torch: Any, path: str) -> Dict[str, Any]:
+    """Returns a package's pickled weights by name."""
+    with zipfile.ZipFile(path) as archive:
+        (config,) = [
+            name for name in archive.namelist()
+            if name.endswith("data/aotinductor/model/weights_config.json")]
+        root = config[:-len("aotinductor/model/weights_config.json")]
+        # Weights that share memory are in the same file.
+        files: Dict[str, Any] = {}
+        weights = {}
+        for weight, (file, shape, stride, offset) in json.loads(archive.read(config)).items():
+            if file not in files:
+                content = io.BytesIO(archive.read(f"{root}weights/{file}"))
+                files[file] = torch.load(content, weights_only=True).detach()
+            weights[weight] = files[file].as_strided(shape, stride, offset)
+    return weights

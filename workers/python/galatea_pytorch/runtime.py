@@ -1,4 +1,4 @@
-"""Models for Triton's Python runtime: a subclass of `torch.nn.Module` or a TorchScript model."""
+"""Models for Triton's Python runtime: classes, exported programs and TorchScript models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NetworkModel:
     def auto_complete_config(config: Any) -> Any:
         """Checks what can be checked without PyTorch. As in Triton, completes nothing."""
         install.check()
-        files.model_file(config._model_config, helpers.get_model_dir())
+        files.is_exported(files.model_file(config._model_config, helpers.get_model_dir()))
         return config
 
     def initialize(self, args: Dict[str, str]) -> None:
@@ -37,11 +37,14 @@ class NetworkModel:
         options.set_threads(torch)
         arguments = options.compile_arguments()
         path = files.model_file(config, helpers.get_model_dir())
-        is_script = not path.endswith(".py")
+        is_exported = files.is_exported(path)
+        is_script = not is_exported and not path.endswith(".py")
         for key in options.without_effect(is_script):
             self._log(logger.WARNING, f"parameter '{key}' has no effect in the Python runtime")
+        load = self._load_script if is_script else self._load_class
+        if is_exported:
+            load = self._load_exported
         with torch.inference_mode():
-            load = self._load_script if is_script else self._load_class
             load(path, args["model_instance_kind"], args["model_instance_device_id"])
         if not is_script:
             self._compile(arguments)
@@ -51,6 +54,12 @@ class NetworkModel:
         self._device = self._device_of(kind, number, self._model)
         self._model.to(self._device)
         self._model.eval()
+
+    def _load_exported(self, path: str, kind: str, number: str) -> None:
+        """Loads a program, which stays on the device that it was exported for."""
+        self._model = self._torch.export.load(path).module()
+        tensors = [*self._model.parameters(), *self._model.buffers()]
+        self._device = tensors[0].device if tensors else self._device_of(kind, number, self._model)
 
     def _load_class(self, path: str, kind: str, number: str) -> None:
         torch = self._torch

@@ -26,6 +26,7 @@ struct OpenedPackage {
     container: Container,
     interface: SessionInterface,
     compiled: Vec<CompiledInput>,
+    weights: WeightsPlace,
 }
 
 /// Opens the sessions of one version of a compiled model.
@@ -47,7 +48,11 @@ impl SessionSource for AotiSource {
 
     fn open_shared(&self) -> Result<OpenedModel<Self::Shared>, Status> {
         let instances = CpuOrGpu::Cpu.sharing_instance_count(&self.spec);
-        let OpenedPackage { container, interface, compiled } = self.open(instances)?;
+        let OpenedPackage { container, interface, compiled, weights } = self.open(instances)?;
+        if weights == WeightsPlace::Pickled {
+            // Without its weights, the model would read memory that isn't there.
+            return Err(Status::internal("the package has changed while it was loaded"));
+        }
         let names = |tensors: &[TensorInfo]| -> Vec<String> {
             tensors.iter().map(|tensor| tensor.name.clone()).collect()
         };
@@ -69,13 +74,20 @@ impl SessionSource for AotiSource {
 }
 
 impl AotiSource {
-    /// The operations of the model that only a program in Python can execute.
+    /// The reason why only a Python program can execute the model; `None` if the library can.
     ///
     /// # Errors
     ///
     /// `InvalidArgument` if the file isn't a package.
-    pub(crate) fn proxy_operations(&self) -> Result<Vec<String>, Status> {
-        Package::open(&self.path)?.proxy_operations()
+    pub(crate) fn worker_reason(&self) -> Result<Option<String>, Status> {
+        let mut package = Package::open(&self.path)?;
+        let operations = package.proxy_operations()?;
+        if !operations.is_empty() {
+            let operations = operations.join(", ");
+            return Ok(Some(format!("its operations {operations} have no C interface")));
+        }
+        let is_pickled = package.has_pickled_weights()?;
+        Ok(is_pickled.then(|| String::from("its weights are pickled, which only Python reads")))
     }
 
     /// Describes the model to a worker, after the checks that a session makes.
@@ -84,7 +96,7 @@ impl AotiSource {
     ///
     /// The reason why the model can't be executed with its configuration.
     pub(crate) fn worker_job(&self) -> Result<(Value, CompiledShapes), Status> {
-        let OpenedPackage { interface, compiled, .. } = self.open(1)?;
+        let OpenedPackage { interface, compiled, weights, .. } = self.open(1)?;
         check_interface(&self.spec, &interface)?;
         let inputs: Vec<&str> = interface.inputs.iter().map(|one| one.name.as_str()).collect();
         let outputs = interface.outputs.iter().enumerate();
@@ -94,6 +106,7 @@ impl AotiSource {
         let job = json!({
             "form": "package",
             "path": self.path.to_string_lossy(),
+            "has_pickled_weights": weights == WeightsPlace::Pickled,
             "threads": worker_threads(&self.spec, &self.parameters, self.processors),
             "inputs": inputs,
             "outputs": outputs,
@@ -107,12 +120,14 @@ impl AotiSource {
         self.check_machine(&mut package)?;
         let source = package.source()?;
         let compiled = source.as_deref().map_or_else(Vec::new, compiled_inputs);
-        let weights = match package.weights_place(source.as_deref())? {
-            WeightsPlace::Library => None,
+        let weights = package.weights_place(source.as_deref())?;
+        let blob = match weights {
+            // A worker reads pickled weights.
+            WeightsPlace::Library | WeightsPlace::Pickled => None,
             WeightsPlace::Blob => Some(package.read_blob(AlignedBytes::read)?),
         };
         let extracted = package.extract(&self.temporary_folder)?;
-        let container = Container::load(self.library.clone(), &extracted.path, runners, weights);
+        let container = Container::load(self.library.clone(), &extracted.path, runners, blob);
         let container = container.map_err(|status| {
             status.prefixed(format!("failed to load '{}': ", self.path.display()))
         })?;
@@ -124,7 +139,7 @@ impl AotiSource {
                  with another shape may end the process that executes the model",
             );
         }
-        Ok(OpenedPackage { container, interface, compiled })
+        Ok(OpenedPackage { container, interface, compiled, weights })
     }
 
     /// Refuses a package that can't run on this machine, before its code is loaded.

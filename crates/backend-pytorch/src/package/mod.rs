@@ -22,6 +22,7 @@ use zip::ZipArchive;
 pub(crate) use metadata::{Metadata, proxy_operations};
 pub(crate) use results::{CompiledResult, compiled_results};
 pub(crate) use shapes::{CompiledInput, compiled_inputs, mismatch};
+use weights::WeightFiles;
 pub(crate) use weights::WeightsPlace;
 
 /// The model's directory in the package, under the name that Triton and PyTorch use.
@@ -36,7 +37,7 @@ pub(crate) struct Package {
     path: PathBuf,
     /// The names of the model's files in the archive.
     files: Vec<String>,
-    /// A file with weights that only a Python program can pass to the model.
+    /// A file with one of the weights, if they are in separate files.
     separate_weights: Option<String>,
     /// True if the package also has an exported program, to which such weights may belong.
     is_exported: bool,
@@ -66,7 +67,7 @@ impl Package {
         if !files.iter().any(|name| name.ends_with(".so")) {
             let reason = if is_exported {
                 "it has an exported program, but no compiled model: make it with \
-                 `torch._inductor.aoti_compile_and_package`"
+                 `torch._inductor.aoti_compile_and_package`, or set `runtime: \"model.py\"`"
             } else {
                 "it has no library of a model in 'data/aotinductor/model'"
             };
@@ -116,13 +117,29 @@ impl Package {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the weights aren't in the package, or only a Python program can read
-    /// them.
+    /// `InvalidArgument` if the weights aren't in the package.
     pub(crate) fn weights_place(&self, source: Option<&str>) -> Result<WeightsPlace, Status> {
-        let blob = self.files.iter().any(|name| name.ends_with(weights::BLOB_ENDING));
-        let separate = self.separate_weights.as_deref().filter(|_| !self.is_exported);
+        let has = |ending: &str| self.files.iter().any(|name| name.ends_with(ending));
+        let files = WeightFiles {
+            has_blob: has(weights::BLOB_ENDING),
+            has_pickled_list: has(weights::PICKLED_LIST),
+            separate: self.separate_weights.as_deref().filter(|_| !self.is_exported),
+        };
         let held = source.and_then(weights::library_holds_weights);
-        weights::place(held, blob, separate).map_err(|reason| unreadable(&self.path, &reason))
+        weights::place(held, files).map_err(|reason| unreadable(&self.path, &reason))
+    }
+
+    /// Returns true if only a Python program can read the model's weights.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the package can't be read.
+    pub(crate) fn has_pickled_weights(&mut self) -> Result<bool, Status> {
+        if self.separate_weights.is_none() {
+            return Ok(false);
+        }
+        let source = self.source()?;
+        Ok(self.weights_place(source.as_deref()) == Ok(WeightsPlace::Pickled))
     }
 
     /// Reads the file that contains all weights. `read` gets the file's content and its size.

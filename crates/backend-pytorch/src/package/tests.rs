@@ -87,17 +87,27 @@ fn other_files_are_refused_with_the_way_to_go() {
 fn weights_beside_the_library_are_found() {
     let library = "m/data/aotinductor/model/x.wrapper.so";
     let blob = "m/data/aotinductor/model/x_weights.blob";
-    let list = "m/data/weights/weight_0";
+    let weight = "m/data/weights/weight_0";
+    let list = "m/data/aotinductor/model/weights_config.json";
     let place = |files: &[(&str, &[u8])], source: Option<&str>| {
         let place = TestPackage::new(files).open().unwrap().weights_place(source);
         place.map_err(|status| status.message().to_owned())
     };
     assert_eq!(place(&[(library, b"")], None), Ok(WeightsPlace::Library));
     assert_eq!(place(&[(library, b""), (blob, b"")], None), Ok(WeightsPlace::Blob));
-    let error = place(&[(library, b""), (list, b"")], None).unwrap_err();
-    assert!(error.contains("are for programs in Python: compile the model with"), "{error}");
+    let error = place(&[(library, b""), (weight, b"")], None).unwrap_err();
+    assert!(
+        error.contains("no file says which weights are in 'm/data/weights/weight_0'"),
+        "{error}"
+    );
+    let pickled = [(library, &b""[..]), (weight, b""), (list, b"{}")];
+    assert_eq!(place(&pickled, None), Ok(WeightsPlace::Pickled));
+    let is_pickled = |files: &[(&str, &[u8])]| {
+        TestPackage::new(files).open().unwrap().has_pickled_weights().unwrap()
+    };
+    assert!(is_pickled(&pickled) && !is_pickled(&pickled[..1]) && !is_pickled(&pickled[..2]));
     // Such weights may also belong to an exported program in the same package.
-    let exported = [(library, &b""[..]), (list, b""), ("m/models/model.json", b"")];
+    let exported = [(library, &b""[..]), (weight, b""), ("m/models/model.json", b"")];
     assert_eq!(place(&exported, None), Ok(WeightsPlace::Library));
     let without = ": AOTInductorModelBase(1, 1, 3, device, dir, false) {";
     assert!(place(&exported, Some(without)).unwrap_err().contains("it has no weights"));

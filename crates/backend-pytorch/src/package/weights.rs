@@ -1,11 +1,14 @@
 //! The location of a compiled model's weights.
 //!
 //! Usually they are in the model's library. PyTorch may also write them to a single file next to
-//! the library (`binary_blob`), write each to its own file (`pickle_weights`), or not write them at
+//! the library (`binary_blob`), pickle each to its own file (`pickle_weights`), or not write them at
 //! all.
 
 /// The ending of the name of the file with all weights.
 pub(super) const BLOB_ENDING: &str = ".blob";
+
+/// The name of the model's file that lists pickled weights.
+pub(super) const PICKLED_LIST: &str = "weights_config.json";
 
 /// The location of a model's weights.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -14,6 +17,17 @@ pub(crate) enum WeightsPlace {
     Library,
     /// In a file of the package that contains all weights.
     Blob,
+    /// In pickled files, which only a Python program can read.
+    Pickled,
+}
+
+/// The package's files that contain weights.
+#[derive(Copy, Clone, Default)]
+pub(super) struct WeightFiles<'a> {
+    pub(super) has_blob: bool,
+    pub(super) has_pickled_list: bool,
+    /// A file with one of several separate weights.
+    pub(super) separate: Option<&'a str>,
 }
 
 /// Returns true if the file in the archive contains one of several separate weights.
@@ -43,16 +57,15 @@ pub(super) fn library_holds_weights(source: &str) -> Option<bool> {
 /// The reason why the server can't find the weights.
 pub(super) fn place(
     library_holds: Option<bool>,
-    has_blob: bool,
-    separate: Option<&str>,
+    files: WeightFiles<'_>,
 ) -> Result<WeightsPlace, String> {
-    let where_they_are = match (library_holds, has_blob, separate) {
-        (Some(true), ..) | (None, false, None) => return Ok(WeightsPlace::Library),
-        (Some(false) | None, true, _) => return Ok(WeightsPlace::Blob),
-        (Some(false) | None, false, Some(name)) => {
-            format!("the weights in '{name}' are for programs in Python")
-        }
-        (Some(false), false, None) => String::from("it has no weights"),
+    let where_they_are = match (library_holds, files.separate) {
+        (Some(true), _) => return Ok(WeightsPlace::Library),
+        _ if files.has_blob => return Ok(WeightsPlace::Blob),
+        (_, Some(_)) if files.has_pickled_list => return Ok(WeightsPlace::Pickled),
+        (None, None) => return Ok(WeightsPlace::Library),
+        (_, Some(name)) => format!("no file says which weights are in '{name}'"),
+        (Some(false), None) => String::from("it has no weights"),
     };
     Err(format!(
         "{where_they_are}: compile the model with `aot_inductor.package_constants_in_so` on, which \
@@ -83,16 +96,22 @@ mod tests {
 
     #[test]
     fn weights_are_found_or_the_error_says_how_to_compile() {
-        let library = Ok(WeightsPlace::Library);
-        assert_eq!(place(Some(true), false, Some("data/weights/weight_0")), library);
-        assert_eq!(place(None, false, None), library);
-        assert_eq!(place(Some(false), true, None), Ok(WeightsPlace::Blob));
-        assert_eq!(place(None, true, None), Ok(WeightsPlace::Blob));
-        let error = place(Some(false), false, None).unwrap_err();
+        let (library, none) = (Ok(WeightsPlace::Library), WeightFiles::default());
+        let separate = WeightFiles { separate: Some("data/weights/weight_0"), ..none };
+        let pickled = WeightFiles { has_pickled_list: true, ..separate };
+        assert_eq!(place(Some(true), pickled), library);
+        assert_eq!(place(None, none), library);
+        // Without weights, the list has no entries.
+        assert_eq!(place(None, WeightFiles { separate: None, ..pickled }), library);
+        let error = place(Some(false), none).unwrap_err();
         assert!(error.starts_with("it has no weights: compile the model with"), "{error}");
         for holds in [Some(false), None] {
-            let error = place(holds, false, Some("data/weights/weight_0")).unwrap_err();
-            assert!(error.starts_with("the weights in 'data/weights/weight_0'"), "{error}");
+            let blob = WeightFiles { has_blob: true, ..pickled };
+            assert_eq!(place(holds, blob), Ok(WeightsPlace::Blob));
+            assert_eq!(place(holds, pickled), Ok(WeightsPlace::Pickled));
+            let error = place(holds, separate).unwrap_err();
+            let expected = "no file says which weights are in 'data/weights/weight_0': compile";
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 }

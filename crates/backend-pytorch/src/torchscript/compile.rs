@@ -22,10 +22,40 @@ const MESSAGE_CHARS_MAX: usize = 2000;
 /// The reason why there is no shim.
 #[derive(Debug)]
 pub(crate) enum ShimError {
-    /// The machine has no C++ compiler.
-    NoCompiler,
+    /// The shim can't be compiled on this machine. A worker can execute the models instead.
+    NotCompiled(CompileError),
     /// Any other reason.
     Failed(Status),
+}
+
+/// The reason why the shim can't be compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CompileError {
+    /// The machine has no C++ compiler.
+    NoCompiler,
+    /// The compiler failed, or PyTorch's headers are missing.
+    Failed(String),
+}
+
+impl CompileError {
+    /// The reason in a few words.
+    pub(crate) const fn summary(&self) -> &'static str {
+        match self {
+            Self::NoCompiler => {
+                "there is no C++ compiler (`apt-get install g++`) for the connection to PyTorch's \
+                 interpreter"
+            }
+            Self::Failed(_) => "the connection to PyTorch's interpreter can't be compiled",
+        }
+    }
+
+    /// The summary, followed by the details.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::NoCompiler => self.summary().to_owned(),
+            Self::Failed(details) => format!("{}: {details}", self.summary()),
+        }
+    }
 }
 
 impl From<Status> for ShimError {
@@ -89,12 +119,11 @@ fn compiled_shim(library: &Library, folder: &Path) -> Result<PathBuf, ShimError>
     let private = private_folder(folder).map_err(unusable)?;
     let (source, output) = (private.join("shim.cpp"), private.join("shim.so"));
     let compiled = std::fs::write(&source, SOURCE)
-        .map_err(|error| Some(error.to_string()))
-        .and_then(|()| compile(library.path(), &source, &output))
-        .and_then(|()| publish(&output, &path).map_err(|error| Some(error.to_string())));
+        .map_err(|error| failed(error.to_string()))
+        .and_then(|()| compile(library.path(), &source, &output).map_err(ShimError::NotCompiled))
+        .and_then(|()| publish(&output, &path).map_err(|error| failed(error.to_string())));
     let _ = std::fs::remove_dir_all(&private);
-    compiled.map_err(|reason| reason.map_or(ShimError::NoCompiler, failed))?;
-    Ok(path)
+    compiled.map(|()| path)
 }
 
 /// Creates the directory. No other user may write to it, because the server executes its contents.
@@ -128,12 +157,13 @@ fn publish(output: &Path, path: &Path) -> std::io::Result<()> {
     std::fs::rename(output, path)
 }
 
-/// Compiles the source. The error is the reason, and `None` if there is no compiler.
-fn compile(library: &Path, source: &Path, output: &Path) -> Result<(), Option<String>> {
+/// Compiles the source.
+fn compile(library: &Path, source: &Path, output: &Path) -> Result<(), CompileError> {
     let lib = library.parent().unwrap_or(library);
     let include = lib.parent().unwrap_or(lib).join("include");
     if !include.join("torch/csrc/jit/api/module.h").is_file() {
-        return Err(Some(format!("PyTorch's headers are not in '{}'", include.display())));
+        let text = format!("PyTorch's headers are not in '{}'", include.display());
+        return Err(CompileError::Failed(text));
     }
     for compiler in COMPILERS {
         let mut command = Command::new(compiler);
@@ -145,13 +175,16 @@ fn compile(library: &Path, source: &Path, output: &Path) -> Result<(), Option<St
             Ok(done) => {
                 let text = String::from_utf8_lossy(&done.stderr);
                 let text: String = text.trim().chars().take(MESSAGE_CHARS_MAX).collect();
-                return Err(Some(format!("{compiler} failed: {text}")));
+                return Err(CompileError::Failed(format!("{compiler} failed: {text}")));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Some(format!("{compiler} can't be started: {error}"))),
+            Err(error) => {
+                let text = format!("{compiler} can't be started: {error}");
+                return Err(CompileError::Failed(text));
+            }
         }
     }
-    Err(None)
+    Err(CompileError::NoCompiler)
 }
 
 /// The name of the shim's file, which differs for each build of PyTorch and of this source.

@@ -8,7 +8,7 @@ mod signature;
 mod source;
 mod worker;
 
-pub(crate) use compile::{ShimError, ShimFolder, open_shim};
+pub(crate) use compile::{CompileError, ShimError, ShimFolder, open_shim};
 pub(crate) use signature::ScriptSignature;
 pub(crate) use source::TorchScriptSource;
 pub(crate) use worker::{description_job, worker_job};
