@@ -6,10 +6,10 @@
 mod support;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use galatea_backend::Backend;
 use galatea_backend_onnxruntime::OnnxRuntimeBackend;
+use galatea_stdx::testing::eventually;
 use galatea_tensor::DataType;
 
 use support::onnx::{Data, FLOAT, Graph, INT64, identity};
@@ -56,10 +56,7 @@ fn thread_count() -> usize {
 /// A joined thread may remain listed for a moment.
 #[track_caller]
 fn check_thread_count(expected: usize) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while thread_count() > expected && Instant::now() < deadline {
-        std::thread::yield_now();
-    }
+    eventually(|| thread_count() <= expected);
     assert_eq!(thread_count(), expected);
 }
 

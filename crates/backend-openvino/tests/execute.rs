@@ -401,6 +401,7 @@ fn a_long_execution_ends_when_it_is_cancelled() {
         scope.spawn(move || {
             while is_done.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
                 terminator.terminate();
+                // sleep: the loop ends with the execution
                 std::thread::yield_now();
             }
         });

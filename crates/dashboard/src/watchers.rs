@@ -277,6 +277,7 @@ mod tests {
         /// Waits until nothing is recorded.
         async fn idle(&self) {
             while self.recordings() > 0 || self.watchers.state.lock("test").is_read {
+                // sleep: the clock is paused
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
@@ -306,6 +307,7 @@ mod tests {
             watched.idle().await;
         }
         let read = watched.server.readings.load(Ordering::SeqCst);
+        // sleep: the clock is paused
         tokio::time::sleep(PERIOD * 9).await;
         assert_eq!(watched.server.readings.load(Ordering::SeqCst), read);
         assert_eq!(watched.account.held(), 0);

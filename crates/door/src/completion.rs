@@ -103,6 +103,7 @@ impl<T> Clone for CompletionQueues<T> {
 #[cfg(test)]
 mod tests {
     use galatea_stdx::WakeBatch;
+    use galatea_stdx::testing::wait_in_task;
 
     use super::*;
 
@@ -112,9 +113,7 @@ mod tests {
         let queues = CompletionQueues::start(&[runtime.handle().clone()]);
         assert!(queues.current().is_none(), "the runtime has not run");
         runtime.block_on(async {
-            while queues.current().is_none() {
-                tokio::task::yield_now().await;
-            }
+            wait_in_task("the queue has started", || queues.current().is_some()).await;
             test(queues.current().unwrap()).await;
         });
     }

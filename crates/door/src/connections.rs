@@ -72,6 +72,7 @@ mod tests {
             assert_eq!(connections.count(), 0);
         };
         let end = async {
+            // sleep: `drain` waits meanwhile
             tokio::task::yield_now().await;
             drop(second);
         };

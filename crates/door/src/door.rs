@@ -357,6 +357,7 @@ mod tests {
     use std::io::Read;
     use std::sync::mpsc;
 
+    use galatea_stdx::testing::wait_until;
     use tokio::io::AsyncWriteExt;
 
     use super::*;
@@ -424,9 +425,7 @@ mod tests {
             let address = door.address();
             door.begin_drain();
             drop(door);
-            while net::TcpStream::connect(address).is_ok() {
-                std::thread::yield_now();
-            }
+            wait_until("the port is closed", || net::TcpStream::connect(address).is_err());
             assert_eq!(phases.iter().collect::<Vec<_>>(), [DoorPhase::Draining, DoorPhase::Closed]);
         });
     }

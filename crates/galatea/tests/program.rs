@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use galatea_stdx::testing::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A model repository that is removed on drop.
@@ -210,9 +211,7 @@ fn a_request_that_takes_too_long_does_not_delay_the_stop() {
         stream
     });
     let waiting = "nv_inference_pending_request_count{model=\"slow\",version=\"1\"} 1";
-    while !get(&metrics, "/metrics").1.contains(waiting) {
-        std::thread::yield_now();
-    }
+    wait_until("a request waits", || get(&metrics, "/metrics").1.contains(waiting));
     let (status, log) = server.stop(Signal::TERM);
     drop(clients);
     assert_eq!(status.code(), Some(1), "{log}");
@@ -379,10 +378,10 @@ fn the_log_goes_to_the_chosen_file() {
         &repository,
         &["--log-format=ISO8601", "--log-file", &log.display().to_string()],
     );
-    while !std::fs::read_to_string(&log).unwrap_or_default().contains("Started Metrics") {
+    wait_until("the server has started", || {
         assert!(server.child.try_wait().unwrap().is_none(), "it ended");
-        std::thread::yield_now();
-    }
+        std::fs::read_to_string(&log).unwrap_or_default().contains("Started Metrics")
+    });
     let (status, printed) = server.stop(Signal::TERM);
     let text = std::fs::read_to_string(&log).unwrap();
     std::fs::remove_file(&log).unwrap();

@@ -11,6 +11,7 @@ use galatea_fakes::{HeldRequest, echo};
 use galatea_infer::Code;
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
 use galatea_protocol::inference::ModelInferResponse;
+use galatea_stdx::testing::wait_in_task;
 use h2::Reason;
 use tokio::sync::oneshot;
 
@@ -177,10 +178,9 @@ async fn a_stopping_door_finishes_its_calls() {
         "GRPC server is shutting down and has stopped accepting new requests.",
     );
     // The door has ended the idle connection, but it may still be registered.
-    while fixture.door.draining_connection_count() > 1 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(fixture.door.draining_connection_count(), 1);
+    let count = || fixture.door.draining_connection_count();
+    wait_in_task("one connection is left", || count() <= 1).await;
+    assert_eq!(count(), 1);
     held.1.send_final(Ok(echo(held.0)));
     let _: ModelInferResponse = finish(call).await.unwrap().message();
     fixture.door.drained().await;
@@ -207,6 +207,7 @@ async fn a_busy_connection_announces_at_once_that_the_door_stops() {
     let held = fixture.held.recv().await.unwrap();
     let announced = async {
         while client.send.clone().ready().await.is_ok() {
+            // sleep: the timeout below ends the loop
             tokio::task::yield_now().await;
         }
     };
@@ -221,9 +222,7 @@ async fn a_busy_connection_announces_at_once_that_the_door_stops() {
 async fn a_connection_in_its_handshake_ends_when_the_door_stops() {
     let fixture = Fixture::new();
     let silent = tokio::net::TcpStream::connect(fixture.door.address()).await.unwrap();
-    while fixture.door.draining_connection_count() == 0 {
-        tokio::task::yield_now().await;
-    }
+    wait_in_task("it is accepted", || fixture.door.draining_connection_count() == 1).await;
     fixture.door.begin_drain();
     let (_send, connection) = h2::client::handshake(silent).await.unwrap();
     let _ = connection.await;
@@ -235,9 +234,7 @@ async fn a_connection_in_its_handshake_ends_when_the_door_stops() {
 async fn a_drain_does_not_wait_for_a_silent_client() {
     let fixture = Fixture::new();
     let silent = tokio::net::TcpStream::connect(fixture.door.address()).await.unwrap();
-    while fixture.door.draining_connection_count() == 0 {
-        tokio::task::yield_now().await;
-    }
+    wait_in_task("it is accepted", || fixture.door.draining_connection_count() == 1).await;
     fixture.door.begin_drain();
     fixture.door.drained().await;
     drop(silent);

@@ -12,6 +12,7 @@ use galatea_fakes::{HeldRequest, echo};
 use galatea_grpc::GrpcOptions;
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
 use galatea_protocol::inference::{InferTensorContents, ModelInferRequest, ModelInferResponse};
+use galatea_stdx::testing::wait_in_task;
 use h2::Reason;
 use h2::client::ResponseFuture;
 
@@ -41,9 +42,7 @@ async fn check_responded(call: ResponseFuture) {
 }
 
 async fn requests_take_at_most(fixture: &Fixture, bytes: usize) {
-    while fixture.door.request_bytes() > bytes {
-        tokio::task::yield_now().await;
-    }
+    wait_in_task("requests are released", || fixture.door.request_bytes() <= bytes).await;
 }
 
 /// Ten mebibytes of requests arrive, of which two may be in progress.
@@ -96,9 +95,7 @@ async fn requests_count_until_their_sinks_are_dropped() {
     let (request, sender) = fixture.held.recv().await.unwrap();
     stream.send_reset(Reason::CANCEL);
     drop(call);
-    while !request.cancel.is_cancelled() {
-        tokio::task::yield_now().await;
-    }
+    wait_in_task("the request is cancelled", || request.cancel.is_cancelled()).await;
     let next = client.begin(infer_head(), vec![body("inline", KIB)]).await;
     client.settle().await;
     assert!(fixture.door.request_bytes() >= MIB);

@@ -11,6 +11,7 @@ use common::{Client, Fixture, finish, framed, infer_head, infer_request};
 use galatea_fakes::echo;
 use galatea_grpc::GrpcOptions;
 use galatea_protocol::inference::ModelInferResponse;
+use galatea_stdx::testing::wait_in_task;
 use h2::SendStream;
 use h2::client::ResponseFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -69,9 +70,7 @@ async fn announced_messages_take_no_memory() {
     assert!(taken < 50 * MIB, "{taken}");
     client.check_echo("inline", Bytes::from(vec![7; MIB])).await;
     drop((calls, stream));
-    while fixture.door.request_bytes() > 0 {
-        tokio::task::yield_now().await;
-    }
+    wait_in_task("requests are released", || fixture.door.request_bytes() == 0).await;
 }
 
 /// Runs rounds in which a client sends a complete message of `announced` bytes, and others begin

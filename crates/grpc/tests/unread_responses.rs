@@ -14,6 +14,7 @@ use galatea_grpc::GrpcOptions;
 use galatea_infer::{InferenceRequest, ResponseSender};
 use galatea_protocol::health::{HealthCheckRequest, HealthCheckResponse};
 use galatea_protocol::inference::ModelInferResponse;
+use galatea_stdx::testing::wait_in_task;
 use h2::Reason;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -454,9 +455,8 @@ async fn a_decoupled_model_pauses_for_a_client_that_does_not_read() {
             fixture.unwritten_at_most(0).await;
             // It resumes without a client, because a cancelled model decides for itself when to
             // end.
-            while count() < RESPONSES || !cancelled.is_cancelled() {
-                tokio::task::yield_now().await;
-            }
+            let has_ended = || count() >= RESPONSES && cancelled.is_cancelled();
+            wait_in_task("the model has ended", has_ended).await;
         }
     }
 }

@@ -130,6 +130,8 @@ mod tests {
     use std::future::poll_fn;
     use std::sync::atomic::AtomicUsize;
 
+    use galatea_stdx::testing::wait_in_task;
+
     use super::*;
 
     /// A server that counts readings and determines their contents.
@@ -204,9 +206,7 @@ mod tests {
         next(&mut stream).await;
         assert_eq!(open.load(Ordering::SeqCst), 1);
         drop(stream);
-        while open.load(Ordering::SeqCst) > 0 {
-            tokio::task::yield_now().await;
-        }
+        wait_in_task("the recording has ended", || open.load(Ordering::SeqCst) == 0).await;
         let mut stream = recorder.begin(AccessPass::in_process(), "m", None).unwrap();
         recorder.end();
         let mut last = None;

@@ -100,6 +100,8 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::Receiver;
 
+    use galatea_stdx::testing::wait_until;
+
     use super::*;
 
     /// A congestion point that a test fills and empties.
@@ -176,9 +178,7 @@ mod tests {
         point.fill();
         let waiting = backpressure.clone();
         let thread = std::thread::spawn(move || waiting.wait_until_relieved(&CancelToken::new()));
-        while point.0.lock().unwrap().1.is_empty() {
-            std::thread::yield_now();
-        }
+        wait_until("the thread waits", || !point.0.lock().unwrap().1.is_empty());
         assert!(!thread.is_finished());
         point.empty();
         thread.join().unwrap();

@@ -369,6 +369,7 @@ mod tests {
             thread::spawn(move || std::iter::from_fn(|| reader.recv()).collect::<Vec<u32>>());
         for item in 0..1000 {
             if item % 10 == 0 {
+                // sleep: lets the reader find the inbox empty
                 thread::yield_now();
             }
             inbox.push(item).unwrap();

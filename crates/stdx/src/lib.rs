@@ -2,7 +2,7 @@
 //! once, the single-driver pattern, and the state of I/O threads.
 //!
 //! This crate knows nothing about requests, models or protocols, and uses none of the other crates.
-//! It runs no threads and reads no clock.
+//! It runs no threads and, except in [`testing`], reads no clock.
 //!
 //! - [`Lock`] and [`Condvar`] replace `std::sync::Mutex` and `Condvar`.
 //! - [`Inbox`] is a queue with a single reader, a task or a thread.
@@ -11,6 +11,7 @@
 //!   ([`WakeBatch`]), and the time that it may spend on work that other threads would otherwise do
 //!   ([`InlineBudget`]).
 //! - [`sync`] provides the standard library's threads, mutexes and atomics, or loom's in models.
+//! - [`testing`] lets tests wait for conditions.
 //!
 //! ```
 //! use galatea_stdx::Lock;
@@ -29,6 +30,7 @@ pub mod io_thread;
 pub mod lock;
 mod numbers;
 pub mod sync;
+pub mod testing;
 
 #[cfg(all(test, loom_models))]
 mod models;

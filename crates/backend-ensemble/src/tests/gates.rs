@@ -1,11 +1,11 @@
 //! `max_inflight_requests`, and decoupled steps that pause for later steps.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use galatea_infer::{
     Backpressure, CongestionPoint, InferenceRequest, ResponseSender, ResumeHook, Status,
 };
+use galatea_stdx::testing::wait_until;
 
 use super::{TestEnsemble, request, response};
 use crate::plan::LOAD_MAX_WITHOUT_LIMIT;
@@ -101,11 +101,7 @@ fn produce(ensemble: &TestEnsemble, count: i32) -> Arc<Mutex<i32>> {
 /// Waits until the slow step has a request, because the executor's thread may be just about to send
 /// one.
 fn wait_for_request(ensemble: &TestEnsemble) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while ensemble.pending_requests().is_empty() {
-        assert!(Instant::now() < deadline, "the slow step gets no request");
-        std::thread::yield_now();
-    }
+    wait_until("the slow step has a request", || !ensemble.pending_requests().is_empty());
 }
 
 #[test]
@@ -175,9 +171,7 @@ fn a_paused_step_resumes_when_its_request_fails() {
     ensemble.take("side").sender.fail(Status::internal("no"));
     assert_eq!(client.replies().len(), 1);
     // This model ignores the cancellation, so it runs to completion, partly on the overflow thread.
-    while *produced.lock().unwrap() < 1_000 {
-        std::thread::yield_now();
-    }
+    wait_until("all are produced", || *produced.lock().unwrap() == 1_000);
 }
 
 #[derive(Default)]

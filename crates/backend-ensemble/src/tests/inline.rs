@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use galatea_infer::{InferenceRequest, ResponseSender};
+use galatea_stdx::testing::wait_until;
 
 use super::{TestEnsemble, number, response};
 use crate::executor::EVENTS_MAX;
@@ -110,10 +111,10 @@ fn replies_from_many_threads_are_all_handled() {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while left.load(Ordering::Relaxed) > 0 {
+                wait_until("all requests are complete", || {
                     complete_one(&ensemble);
-                    std::thread::yield_now();
-                }
+                    left.load(Ordering::Relaxed) == 0
+                });
             });
             scope.spawn(|| {
                 for n in 0..requests {

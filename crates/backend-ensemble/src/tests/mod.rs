@@ -23,6 +23,7 @@ use galatea_infer::{
     PendingRequest, Reply, RequestObserver, ResponseSender, Status, api,
 };
 use galatea_pbtxt::parse_config_draft;
+use galatea_stdx::testing::LONG;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::EnsembleBackend;
@@ -331,7 +332,7 @@ impl Client {
     pub(super) fn wait(&self) -> Vec<String> {
         let mut replies = Vec::new();
         loop {
-            let reply = self.inbox.recv_timeout(Duration::from_secs(60)).unwrap();
+            let reply = self.inbox.recv_timeout(LONG).unwrap();
             replies.push(describe_reply(&reply));
             if reply.is_final() {
                 return replies;

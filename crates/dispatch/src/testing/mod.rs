@@ -9,7 +9,7 @@ mod server;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use galatea_backend::{
     Backend, BackendFingerprint, ExecutionPolicy, FileFingerprint, FileReadLimit, Instance,
@@ -21,6 +21,7 @@ use galatea_infer::{
     InferenceService, InputTensor, OutputTensor, PendingRequest, Reply, ResponseSender, Status,
 };
 use galatea_pbtxt::parse_config_draft;
+pub use galatea_stdx::testing::LONG;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::LogSink;
@@ -268,9 +269,6 @@ pub fn echo_request(dims: &[i64]) -> InferenceRequest {
         ..InferenceRequest::default()
     }
 }
-
-/// The time that a test waits before it fails. On a busy machine threads may wait for seconds.
-pub const LONG: Duration = Duration::from_secs(120);
 
 /// Receives the final reply to a request.
 pub type ReplyReceiver = mpsc::Receiver<Result<InferenceResponse, Status>>;

@@ -12,6 +12,7 @@ use galatea_infer::{
     CorrelationId, ExecutionReadings, ExecutionTimes, InferenceRequest, InferenceResponse,
     InputTensor, OutputTensor, PendingRequest, SequenceFlags, Status,
 };
+use galatea_stdx::testing::eventually;
 use galatea_tensor::{Buffer, DataType, Shape};
 
 use super::ReplyReceiver;
@@ -338,13 +339,9 @@ pub(crate) fn wait_until(
     is_so: impl Fn(&crate::dispatcher::Dispatcher) -> bool,
 ) {
     let model = server.model("seq");
-    let deadline = Instant::now() + LONG;
-    while !is_so(&model.dispatcher) {
-        assert!(
-            Instant::now() < deadline,
-            "{what} does not come: {}",
-            model.report_json("scheduler", None).unwrap()
-        );
-        std::thread::yield_now();
-    }
+    assert!(
+        eventually(|| is_so(&model.dispatcher)),
+        "{what} does not come: {}",
+        model.report_json("scheduler", None).unwrap()
+    );
 }

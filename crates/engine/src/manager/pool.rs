@@ -166,6 +166,8 @@ enum NextJob {
 mod tests {
     use std::sync::mpsc;
 
+    use galatea_stdx::testing::wait_until;
+
     use super::*;
 
     #[test]
@@ -199,9 +201,8 @@ mod tests {
             }),
         );
         pool.submit("m".into(), Box::new(|| {}));
-        while pool.shared.state.lock("count threads").threads > 1 {
-            std::thread::yield_now();
-        }
+        let thread_count = || pool.shared.state.lock("count threads").threads;
+        wait_until("the idle thread has ended", || thread_count() == 1);
         release.send(()).unwrap();
         drop(pool);
         assert_eq!(receiver.iter().collect::<Vec<_>>(), ["long", "idle"]);

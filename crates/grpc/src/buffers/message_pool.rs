@@ -534,8 +534,10 @@ mod tests {
         let idle = async {
             for _ in 0..3 {
                 drop(message(&pool, MIB));
+                // sleep: the clock is paused
                 tokio::time::sleep(PERIOD - Duration::from_millis(1)).await;
                 assert_eq!(pooled(&pool).0, 1);
+                // sleep: the clock is paused
                 tokio::time::sleep(PERIOD + Duration::from_millis(2)).await;
                 assert_eq!(pooled(&pool).0, 0);
             }

@@ -14,6 +14,7 @@ use galatea_grpc::{GrpcOptions, RunningGrpcServer, start};
 use galatea_infer::Code;
 use galatea_protocol::inference::model_infer_request::InferInputTensor;
 use galatea_protocol::inference::{ModelInferRequest, ModelInferResponse};
+use galatea_stdx::testing::wait_in_task;
 use h2::client::SendRequest;
 use http::{HeaderMap, Method, Request, StatusCode};
 use prost::Message;
@@ -81,20 +82,18 @@ impl Fixture {
     /// Waits until the unwritten responses use at least `bytes`. Returns the number of bytes that
     /// they use.
     pub(crate) async fn unwritten_at_least(&self, bytes: usize) -> usize {
-        loop {
-            let unwritten = self.door.unwritten_bytes();
-            if unwritten >= bytes {
-                return unwritten;
-            }
-            tokio::task::yield_now().await;
-        }
+        let mut unwritten = 0;
+        let is_reached = || {
+            unwritten = self.door.unwritten_bytes();
+            unwritten >= bytes
+        };
+        wait_in_task("enough responses are unwritten", is_reached).await;
+        unwritten
     }
 
     /// Waits until the unwritten responses use at most `bytes`.
     pub(crate) async fn unwritten_at_most(&self, bytes: usize) {
-        while self.door.unwritten_bytes() > bytes {
-            tokio::task::yield_now().await;
-        }
+        wait_in_task("responses are written", || self.door.unwritten_bytes() <= bytes).await;
     }
 }
 

@@ -10,6 +10,7 @@ use galatea_dashboard::WATCHERS_MAX;
 use galatea_gate::access::{AccessGate, AccessRules};
 use galatea_http::{AllowedHosts, Dashboard, HttpOptions};
 use galatea_infer::{AccessPass, api};
+use galatea_stdx::testing::wait_until;
 
 use crate::harness::{Client, Server};
 
@@ -93,9 +94,8 @@ impl Watched {
     }
 
     fn wait_for_recordings(&self, count: usize) {
-        while self.watch.recordings.load(Ordering::SeqCst) != count {
-            std::thread::yield_now();
-        }
+        let recordings = || self.watch.recordings.load(Ordering::SeqCst);
+        wait_until("the recordings have begun or ended", || recordings() == count);
     }
 }
 
@@ -220,9 +220,7 @@ fn one_watcher_too_many_is_refused() {
     let (_, head) = watched.watch("");
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
     all.pop();
-    while watched.watch("").1.starts_with("HTTP/1.1 503 ") {
-        std::thread::yield_now();
-    }
+    wait_until("a watcher is admitted", || !watched.watch("").1.starts_with("HTTP/1.1 503 "));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use galatea_fakes::echo;
 use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
 use galatea_http::HttpOptions;
 use galatea_infer::{InferenceRequest, ResponseSender, Status};
+use galatea_stdx::testing::wait_until;
 
 use crate::harness::{Client, Server, request};
 
@@ -32,9 +33,7 @@ fn begin(client: &mut Client, model: &str, headers: &str) {
 }
 
 fn wait_until_cancelled(request: &InferenceRequest) {
-    while !request.cancel.is_cancelled() {
-        std::thread::yield_now();
-    }
+    wait_until("the request is cancelled", || request.cancel.is_cancelled());
 }
 
 fn failure() -> Status {
@@ -209,13 +208,16 @@ fn a_model_pauses_for_a_client_that_does_not_read() {
         let (held, mut sender) = server.next_held();
         // The system accepts some megabytes into the socket buffers.
         let mut sent = 0;
-        let mut before = usize::MAX;
-        while before != sent {
-            before = sent;
+        let mut is_full = false;
+        while !is_full {
             sent += fill(&held, &mut sender);
             let (resume, resumed) = std::sync::mpsc::channel();
             held.backpressure.clone().when_free(move || resume.send(()).unwrap_or_default());
-            let _ = resumed.recv_timeout(std::time::Duration::from_millis(300));
+            // The server writes what it can before it has responded to this many clients.
+            for _ in 0..20 {
+                server.check("GET", "/v2/health/live", "", 200, "");
+            }
+            is_full = resumed.try_recv().is_err();
         }
         assert!(held.backpressure.is_congested());
         let most = EVENT_STREAM_BYTES_MAX * 2 + MemoryAccount::BASE_BYTES * 4;
@@ -259,10 +261,10 @@ fn a_client_that_leaves_cancels_its_request() {
     sender.send(Ok(echo(held.clone())));
     client.response_head();
     drop(client);
-    while !held.cancel.is_cancelled() {
+    wait_until("the request is cancelled", || {
         sender.send(Ok(echo(held.clone())));
-        std::thread::yield_now();
-    }
+        held.cancel.is_cancelled()
+    });
 }
 
 #[test]

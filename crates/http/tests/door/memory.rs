@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
 use galatea_http::HttpOptions;
+use galatea_stdx::testing::wait_until;
 
 use crate::harness::{Server, infer_body};
 
@@ -21,9 +22,7 @@ fn limited() -> (Server, Arc<MemoryLedger>) {
 
 /// Waits until no more than this many bytes are held.
 fn wait_until_held(ledger: &MemoryLedger, bytes: usize) {
-    while ledger.held() > bytes {
-        std::thread::yield_now();
-    }
+    wait_until("memory is released", || ledger.held() <= bytes);
 }
 
 /// Returns the headers and the body of a request with a binary tensor of this size.

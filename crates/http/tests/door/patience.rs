@@ -8,6 +8,7 @@ use galatea_infer::Status;
 
 use crate::harness::{Client, PATIENCE, Server, infer_body, infer_response};
 use galatea_fakes::echo;
+use galatea_stdx::testing::wait_until;
 
 const HOLD: &str = "/v2/models/held/infer";
 const INFER: &str = "/v2/models/echo/infer";
@@ -105,9 +106,7 @@ fn a_client_that_does_not_read_its_response_is_left() {
         "0,".repeat(8_999_999)
     );
     client.request("POST", INFER, "", body.as_bytes());
-    while server.door.draining_connection_count() > 0 {
-        std::thread::yield_now();
-    }
+    wait_until("the connection is closed", || server.door.draining_connection_count() == 0);
 }
 
 fn with_limit(max: usize) -> Server {
@@ -250,6 +249,7 @@ fn refused_bodies_that_arrive_in_pieces_break_no_pipe() {
                 if framing.starts_with('T') {
                     client.send("\r\n");
                 }
+                // sleep: lets the server read the body in parts
                 std::thread::yield_now();
             }
             if framing.starts_with('T') {

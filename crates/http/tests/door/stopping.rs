@@ -8,6 +8,7 @@ use galatea_http::HttpOptions;
 
 use crate::harness::{PATIENCE, Server, infer_body, infer_response};
 use galatea_fakes::echo;
+use galatea_stdx::testing::wait_until;
 
 const HOLD: &str = "/v2/models/held/infer";
 const READY: &str = "/v2/health/ready";
@@ -81,9 +82,8 @@ fn new_connections_are_closed_while_the_door_drains() {
 
 /// Waits until the door has accepted this many connections.
 fn wait_for_connections(server: &Server, count: usize) {
-    while server.door.draining_connection_count() < count {
-        std::thread::yield_now();
-    }
+    let is_accepted = || server.door.draining_connection_count() >= count;
+    wait_until("the connections are accepted", is_accepted);
 }
 
 /// Checks that all connections end soon after the door begins to stop.

@@ -164,8 +164,9 @@ mod tests {
             CollectorClient::new(CollectorAddress::parse(&url).unwrap(), connection).unwrap();
         let collector = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Sends a byte at intervals until the peer disconnects.
+            // Sends bytes until the peer disconnects.
             while stream.write_all(b"H").is_ok() {
+                // sleep: fewer bytes arrive within the time limit than a head may have
                 std::thread::sleep(Duration::from_millis(5));
             }
         });

@@ -484,6 +484,7 @@ fn replies_of_many_concurrent_instances_are_in_order() {
     let backend = ScriptedBackend::new(BLOCKING, |batch| {
         for request in batch {
             for _ in 0..int(&request, "IN") % 7 {
+                // sleep: varies the order in which the instances finish
                 thread::yield_now();
             }
             done(request);

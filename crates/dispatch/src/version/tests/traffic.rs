@@ -1,9 +1,8 @@
 //! Tests of the records for a client that reads traffic.
 
-use std::time::Instant;
-
 use galatea_backend::ExecutionPolicy::Blocking;
 use galatea_infer::{InferenceRequest, Status};
+use galatea_stdx::testing::eventually;
 use galatea_traffic::TrafficLine;
 
 use crate::testing::{ECHO, FakeBackend, LONG, echo_request, send, serve};
@@ -12,14 +11,14 @@ use crate::version::LoadedModel;
 /// The lines, once they include this number of executions, because an instance is freed only after
 /// its replies.
 fn lines(model: &LoadedModel, executions: usize) -> Vec<TrafficLine> {
-    let (mut lines, end) = (Vec::new(), Instant::now() + LONG);
+    let mut lines = Vec::new();
     let is_execution = |line: &&TrafficLine| matches!(line, TrafficLine::Execution(_));
-    while lines.iter().filter(is_execution).count() < executions {
-        assert!(Instant::now() < end, "{lines:?}");
+    let are_complete = eventually(|| {
         let text = model.read_traffic_recording().unwrap();
         lines.extend(text.lines().map(|line| TrafficLine::parse(line).unwrap()));
-        std::thread::yield_now();
-    }
+        lines.iter().filter(is_execution).count() >= executions
+    });
+    assert!(are_complete, "{lines:?}");
     lines
 }
 

@@ -206,12 +206,8 @@ fn agents_take_no_other_load_once_the_unload_was_ordered() {
         world.controls.unloading.wait_for(1);
         // The agents of a are being notified; those of b are next.
         let load = scope.spawn(|| world.load("b"));
-        let deadline = std::time::Instant::now() + LONG;
         let asked = String::from("3 asked");
-        let is_asked = || world.controls.notices.lock().unwrap().contains(&asked);
-        while !is_asked() && std::time::Instant::now() < deadline {
-            std::thread::yield_now();
-        }
+        eventually(|| world.controls.notices.lock().unwrap().contains(&asked));
         world.controls.unloading.open();
         load.join().unwrap().unwrap();
         unload.join().unwrap().unwrap();

@@ -105,11 +105,8 @@ fn a_removed_instance_finishes_its_batch_and_others_take_over() {
 
 /// The number of threads waiting at the gate, once it reaches `count` or time runs out.
 fn waiting(gate: &Gate, count: usize) -> usize {
-    let deadline = std::time::Instant::now() + LONG;
     let now = || gate.waiting.load(Ordering::SeqCst);
-    while now() < count && std::time::Instant::now() < deadline {
-        std::thread::yield_now();
-    }
+    eventually(|| now() >= count);
     now()
 }
 
@@ -161,11 +158,7 @@ fn a_panic_while_an_instance_is_created_fails_only_the_order() {
     world.controls.creation_panics.store(true, Ordering::SeqCst);
     let failed = std::thread::scope(|scope| {
         let load = scope.spawn(|| world.load("m"));
-        let deadline = std::time::Instant::now() + LONG;
-        while !load.is_finished() && std::time::Instant::now() < deadline {
-            std::thread::yield_now();
-        }
-        if !load.is_finished() {
+        if !eventually(|| load.is_finished()) {
             world.server.unload_all(Duration::ZERO);
         }
         load.join().unwrap()

@@ -31,6 +31,7 @@ use galatea_infer::{
 use galatea_pbtxt::parse_config_draft;
 use galatea_policy::ModificationTimes;
 use galatea_repository::{ListedModel, LookupResult, ScanProblem, ScanResult};
+use galatea_stdx::testing::eventually;
 
 pub(super) use crate::testing::TrustedControl;
 use crate::testing::{ECHO, FakeModelFiles, LONG, echo_request, send};
@@ -76,11 +77,21 @@ impl Gate {
 /// Waits until `condition` returns true.
 #[track_caller]
 fn until(condition: impl Fn() -> bool) {
-    let deadline = std::time::Instant::now() + LONG;
-    while !condition() {
-        assert!(std::time::Instant::now() < deadline, "the condition never held");
-        std::thread::yield_now();
-    }
+    assert!(eventually(condition), "the condition never held");
+}
+
+/// The file that shows the state of the calling thread.
+fn state_of_this_thread() -> PathBuf {
+    Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap()).join("stat")
+}
+
+/// Waits until a thread waits for something or has ended.
+fn wait_until_blocked(state: &Path) {
+    until(|| {
+        // The state follows the name, which is in parentheses.
+        let text = std::fs::read_to_string(state).unwrap_or_default();
+        text.rsplit_once(')').is_none_or(|(_, rest)| rest.starts_with(" S"))
+    });
 }
 
 /// Sets a flag on drop, even if the test fails.

@@ -1,5 +1,7 @@
 //! Orders and polls that arrive while other orders or polls are in progress.
 
+use std::sync::mpsc;
+
 use super::agents::{take_notices, with_agents};
 use super::*;
 
@@ -8,16 +10,12 @@ use super::*;
 #[track_caller]
 fn ends_before(gate: &Gate, action: impl FnOnce() + Send) {
     let done = AtomicBool::new(false);
-    let deadline = std::time::Instant::now() + LONG;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             action();
             done.store(true, Ordering::SeqCst);
         });
-        while !done.load(Ordering::SeqCst) && std::time::Instant::now() < deadline {
-            std::thread::yield_now();
-        }
-        let is_done = done.load(Ordering::SeqCst);
+        let is_done = eventually(|| done.load(Ordering::SeqCst));
         gate.open();
         assert!(is_done, "it waits for the other");
     });
@@ -56,22 +54,18 @@ fn an_unload_returns_once_another_order_took_the_model_out_of_service() {
     world.load("a").unwrap();
     world.controls.unloading.close();
     let is_answered = AtomicBool::new(false);
+    let (begin, begun) = mpsc::channel();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| world.server.unload_model("a", true));
         world.controls.unloading.wait_for(1);
         // The model m is unloaded after the ensemble, whose agents are slow.
         let second = scope.spawn(|| {
+            begin.send(state_of_this_thread()).unwrap();
             world.unload("m");
             is_answered.store(true, Ordering::SeqCst);
             world.ask("m", None).is_ok()
         });
-        // A reply that doesn't wait would arrive soon.
-        for _ in 0..100_000 {
-            if is_answered.load(Ordering::SeqCst) {
-                break;
-            }
-            std::thread::yield_now();
-        }
+        wait_until_blocked(&begun.recv().unwrap());
         let is_early = is_answered.load(Ordering::SeqCst);
         world.controls.unloading.open();
         assert!(!second.join().unwrap(), "it serves behind the answer");
@@ -227,18 +221,16 @@ fn scans_are_followed_one_after_another() {
     world.put("m", "one", &[1]);
     world.controls.scanning.close();
     let scans = || world.controls.scans.load(Ordering::SeqCst);
+    let (begin, begun) = mpsc::channel();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| world.server.poll_repositories());
         world.controls.scanning.wait_for(1);
         world.catalog.models.lock().unwrap().clear();
-        let second = scope.spawn(|| world.server.poll_repositories());
-        // A second scan would begin soon.
-        for _ in 0..100_000 {
-            if scans() > 1 {
-                break;
-            }
-            std::thread::yield_now();
-        }
+        let second = scope.spawn(|| {
+            begin.send(state_of_this_thread()).unwrap();
+            world.server.poll_repositories()
+        });
+        wait_until_blocked(&begun.recv().unwrap());
         let early = scans();
         world.controls.scanning.open();
         first.join().unwrap();
@@ -335,7 +327,7 @@ fn a_panic_while_a_load_is_prepared_ends_its_order() {
     world.load("m").unwrap();
     world.put("m", "two", &[1]);
     world.controls.files_panic.store(true, Ordering::SeqCst);
-    let (reported, result) = std::sync::mpsc::channel();
+    let (reported, result) = mpsc::channel();
     let server = world.server.clone();
     std::thread::spawn(move || {
         let _ = reported.send(server.load_model("m", LoadParameters::default()));

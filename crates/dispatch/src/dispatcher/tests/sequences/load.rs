@@ -50,6 +50,7 @@ fn client(server: &TestServer, number: u64, sequences: &AtomicU64) {
                 token.cancel();
             }
             if chance.below(2) == 0 {
+                // sleep: varies the order of steps and executions
                 thread::yield_now();
             }
         }
