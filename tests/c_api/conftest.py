@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,8 @@ import implementations
 from implementations import Implementation
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+#: Other test files use modules of the clients' tests.
+sys.path.append(str(ROOT / "tests" / "clients"))
 
 CONFIG = """
 backend: "identity"

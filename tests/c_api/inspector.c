@@ -438,7 +438,7 @@ wait_if_requested(TRITONBACKEND_Model* model, TRITONBACKEND_Request* request)
   over = failed != NULL || memmem(base, byte_size, "\"waits\"", 7) == NULL;
   log_error(TRITONSERVER_MessageDelete(config));
   while (failed == NULL && !over) {
-    usleep(1000);
+    usleep(1000); /* sleep: polls for the cancellation */
     failed = TRITONBACKEND_RequestIsCancelled(request, &over);
   }
   return failed;

@@ -49,7 +49,7 @@ for _ in range(3):
 patience = time.monotonic() + 60
 while threads() != before:
     assert time.monotonic() < patience, threads()
-    time.sleep(0.01)
+    time.sleep(0.01)  # sleep: polls until the threads have ended
 """
 
 

@@ -14,15 +14,14 @@ import os
 import pathlib
 import queue
 import signal
-import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 
 import numpy
 import pytest
 import tritonclient.grpc
+from server import free_ports, wait_until
 from tritonclient.utils import InferenceServerException
 
 from test_traces import BACKEND, ROOT, TENSORS
@@ -137,11 +136,7 @@ def started(
         environment["LD_PRELOAD"] = found.stdout.strip()
         if not pathlib.Path(environment["LD_PRELOAD"]).is_absolute():
             pytest.skip("needs libasan, the library of AddressSanitizer")
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        http, grpc = (one.getsockname()[1] for one in sockets)
+    http, grpc = free_ports(2)
     flags = [
         f"--model-repository={tmp_path / 'models'}",
         f"--backend-directory={tmp_path / 'backends'}",
@@ -156,14 +151,14 @@ def started(
     )
     try:
         running = Clients(http, grpc)
-        deadline = time.monotonic() + SECONDS_MAX
-        while True:
-            with contextlib.suppress(Exception):
-                if running.grpc.is_server_ready():
-                    break
+
+        def is_ready() -> bool:
             assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            with contextlib.suppress(Exception):
+                return bool(running.grpc.is_server_ready())
+            return False
+
+        wait_until(is_ready, SECONDS_MAX, "the server is ready")
         yield running, process, log
     finally:
         process.kill()
@@ -212,10 +207,8 @@ def test_nothing_is_wrong_with_memory(
             one.result()
     for model in MODELS:
         running.post(f"repository/models/{model}/unload")
-    deadline = time.monotonic() + SECONDS_MAX
-    while {one["state"] for one in running.post("repository/index")} != {"UNAVAILABLE"}:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    states = lambda: {one["state"] for one in running.post("repository/index")}  # noqa: E731
+    wait_until(lambda: states() == {"UNAVAILABLE"}, SECONDS_MAX, "all models are unloaded")
     running.grpc.close()
     process.send_signal(signal.SIGTERM)
     ended = process.wait(SECONDS_MAX)

@@ -13,9 +13,7 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 
@@ -23,6 +21,7 @@ import numpy
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from server import free_ports, wait_until
 from tritonclient.utils import InferenceServerException
 
 PACKAGES = os.environ.get("GALATEA_TRITON_PACKAGES")
@@ -32,15 +31,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 READY_SECONDS = 60
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that currently have no listener."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def install_program(
@@ -100,14 +90,14 @@ def running(
     )
     try:
         one = Running(http, grpc, metrics, pathlib.Path(log.name))
-        deadline = time.monotonic() + READY_SECONDS
-        while True:
-            with contextlib.suppress(Exception):
-                if one.http.is_server_ready() and one.grpc.is_server_ready():
-                    break
+
+        def is_ready() -> bool:
             assert process.poll() is None, pathlib.Path(log.name).read_text()
-            assert time.monotonic() < deadline, pathlib.Path(log.name).read_text()
-            time.sleep(0.05)
+            with contextlib.suppress(Exception):
+                return bool(one.http.is_server_ready() and one.grpc.is_server_ready())
+            return False
+
+        wait_until(is_ready, READY_SECONDS, "the server is ready")
         yield one
         # The program waits for open connections until its timeout.
         one.http.close()
@@ -213,9 +203,7 @@ def test_models_load_and_unload(client: object) -> None:
     values = numpy.ones((2, 2), numpy.int32)
     numpy.testing.assert_array_equal(infer(client, values, "other").as_numpy("OUTPUT0"), values)
     client.unload_model("other")
-    deadline = time.monotonic() + READY_SECONDS
-    while client.is_model_ready("other"):
-        assert time.monotonic() < deadline
+    wait_until(lambda: not client.is_model_ready("other"), READY_SECONDS, "it is unloaded")
     index = client.get_model_repository_index()
     names = index if isinstance(index, list) else [{"name": one.name} for one in index.models]
     assert {one["name"] for one in names} == {"identity", "other"}

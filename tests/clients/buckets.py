@@ -274,6 +274,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := server.recv(1 << 16):
                 if data.startswith(b"HTTP/1.1 "):
+                    # sleep: a distant store takes a while, whatever the test does
                     time.sleep(self.delay_seconds)
                     with self.lock:
                         self.stalled += not self.gate.is_set()

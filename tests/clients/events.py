@@ -37,7 +37,7 @@ step(const char* name, const char* instance)
   if (write(file, line, (size_t)size) != size) abort();
   close(file);
   snprintf(line, sizeof line, FOLDER "/hold_%s", name);
-  while (access(line, F_OK) == 0) usleep(1000);
+  while (access(line, F_OK) == 0) usleep(1000); /* sleep: polls until released */
 }
 
 static const char*

@@ -8,10 +8,10 @@ import array
 import json
 import os
 import pathlib
+import signal
 import socket
 import struct
 import sys
-import time
 
 EXECUTE, FINALIZE, INITIALIZE = 1, 3, 5
 RESULT, CALL, OK_JSON, FAILED, DONE, HELLO = 1, 2, 10, 11, 12, 20
@@ -19,6 +19,12 @@ B_RESPONSE, B_RELEASE, B_READY = 2, 5, 8
 BYTES, INT32 = 13, 8
 GARBAGE = b"\xff" * 4096
 ARENA_BYTES = 64 << 30
+
+
+def hang() -> None:
+    """Does nothing until the server ends the process."""
+    while True:
+        signal.pause()
 
 
 def text(value: str) -> bytes:
@@ -193,12 +199,12 @@ class Fake:
             self.a.close()
             self.results.close()
             self.b.close()
-            time.sleep(3600)
+            hang()
         elif what == "silence":
-            time.sleep(3600)
+            hang()
         elif what == "leave":
             os._exit(5)
-        time.sleep(3600)  # the server ends it
+        hang()
 
     def execute(self, payload: bytes) -> None:
         """Responds to the requests in a batch."""
@@ -229,10 +235,10 @@ class Fake:
             self.results.sendall(frame(RESULT, good))
         elif way == "beside:released":
             self.b.sendall(frame(B_RELEASE, struct.pack("<IQ", 1, 8192)))
-            time.sleep(3600)
+            hang()
         elif way == "beside:ready":
             self.b.sendall(frame(B_READY, struct.pack("<QB", 3, 1)))
-            time.sleep(3600)
+            hang()
         elif way == "beside:promised":
             # It announces frames that it never sends.
             self.results.sendall(frame(RESULT, results(result(key, response([GOOD])), sent=1 << 40)))

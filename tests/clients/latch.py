@@ -23,7 +23,7 @@ TRITONSERVER_Error*
 TRITONBACKEND_ModelInstanceExecute(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, uint32_t count)
 {
-  while (access("%s", F_OK) != 0) usleep(1000);
+  while (access("%s", F_OK) != 0) usleep(1000); /* sleep: polls until opened */
   return answer(instance, requests, count);
 }
 """

@@ -149,6 +149,7 @@ class Crowd:
                 outcome = await asyncio.wait_for(sent, ANSWER_SECONDS)
                 self.ledger.enter(request, outcome)
                 if outcome == ERROR:
+                    # sleep: clients in use back off, which limits the restarts of workers
                     await asyncio.sleep(ERROR_SECONDS)
         finally:
             connection.close()
@@ -158,6 +159,7 @@ class Crowd:
         now = time.monotonic()
         turn = max(now, self._next)
         self._next = turn + 1 / REQUESTS_PER_SECOND
+        # sleep: the rate of the requests
         await asyncio.sleep(turn - now)
 
 

@@ -105,7 +105,7 @@ def wait_until(condition: Callable[[], bool], seconds_max: float, what: str) -> 
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"gave up after {seconds_max} s waiting until {what}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)  # sleep: the interval of all polls
 
 
 @dataclasses.dataclass(frozen=True)

@@ -260,8 +260,8 @@ def waits(server: Server, model: str, reason: str) -> Callable[[], bool]:
 
 
 def hold() -> None:
-    """Makes the injected cause last long enough."""
-    time.sleep(HELD_SECONDS)
+    """Makes the injected cause last longer than anything else."""
+    time.sleep(HELD_SECONDS)  # sleep: the server compares the times of causes
 
 
 # Eight causes.

@@ -41,7 +41,7 @@ class TritonPythonModel:
     def execute(self, requests):
         (self.folder / f"executing-{self.device}-{os.getpid()}").touch()
         while (self.folder / "closed").exists():
-            time.sleep(0.001)
+            time.sleep(0.001)  # sleep: polls until the test lets it go on
         output = pb_utils.Tensor("OUT", numpy.array([1], dtype=numpy.int32))
         return [pb_utils.InferenceResponse([output]) for _ in requests]
 """

@@ -191,7 +191,7 @@ class TritonPythonModel:
     def initialize(self, args):
         pathlib.Path({mark!r}).touch()
         while True:
-            time.sleep(1)
+            time.sleep(1)  # sleep: hangs until the server ends the worker
     def execute(self, requests):
         return []
 """

@@ -4,10 +4,8 @@ agree."""
 from __future__ import annotations
 
 import concurrent.futures
-import http.client
 import json
 import pathlib
-import threading
 
 import pytest
 import tritonclient.grpc
@@ -23,7 +21,8 @@ input { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] }
 output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
 instance_group [ { kind: KIND_CPU count: 1 %s } ]
 """
-#: Its load waits for a file, if it has one named `held`, and each execution is a turn.
+#: Its load waits for a file, if it has one named `held`. Each execution is a turn, and waits for the
+#: file `go` of the repository.
 MODEL = """
 import os
 import time
@@ -39,12 +38,13 @@ class TritonPythonModel:
             with open(os.path.join(self.folder, self.name, "began"), "w"):
                 pass
             while not os.path.exists(os.path.join(self.folder, self.name, "go")):
-                time.sleep(0.01)
+                time.sleep(0.01)  # sleep: polls until the test lets it go on
 
     def execute(self, requests):
         with open(os.path.join(self.folder, "turns.txt"), "a") as turns:
             turns.write(self.name[-1])
-        time.sleep(0.1)
+        while not os.path.exists(os.path.join(self.folder, "go")):
+            time.sleep(0.01)  # sleep: polls until the test lets it go on
         tensors = [pb_utils.get_input_tensor_by_name(one, "IN").as_numpy() for one in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", one)]) for one in tensors]
 """
@@ -151,30 +151,22 @@ def test_names_that_mean_something_to_a_shell(
                     client.load_model(f"a{character}b", config=config, files=files)
 
 
-def turns(server: Server, models: list[str], count: int) -> None:
-    """Eight requests to each model are always waiting, until one model has been executed this
-    often."""
+def turns(server: Server, repository: pathlib.Path, models: list[str], count: int) -> None:
+    """Sends this many requests to each model, of which no more than one executes until all of them
+    wait."""
     tensor = {"name": "IN", "shape": [1], "datatype": "INT32", "data": [1]}
-    outputs = [{"name": "OUT", "parameters": {"binary_data": True}}]
-    body = json.dumps({"inputs": [tensor], "outputs": outputs})
-    enough, lock = threading.Event(), threading.Lock()
-    done = dict.fromkeys(models, 0)
-
-    def client(model: str) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", server.http_port)
-        while not enough.is_set():
-            connection.request("POST", f"/v2/models/{model}/infer", body)
-            reply = connection.getresponse()
-            text = reply.read()
-            assert reply.status == 200, text
-            with lock:
-                done[model] += 1
-                if done[model] >= count:
-                    enough.set()
-
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        for one in [pool.submit(client, model) for _ in range(8) for model in models]:
-            one.result()
+    body = json.dumps({"inputs": [tensor]}).encode()
+    paths = [f"/v2/models/{model}/infer" for model in models] * count
+    with concurrent.futures.ThreadPoolExecutor(len(paths)) as pool:
+        replies = [pool.submit(server.request, "POST", path, body) for path in paths]
+        try:
+            # The models' instances may already have taken a request each.
+            waiting = (count - 1) * len(models)
+            all_wait = lambda: sum(map(server.pending, models)) >= waiting
+            wait_until(all_wait, SECONDS_MAX, "all requests wait")
+        finally:
+            (repository / "go").touch()
+        assert [one.result().status for one in replies] == [200] * len(paths)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +195,7 @@ def test_the_turns_of_two_models(
         tmp_path, *flags(program, "--rate-limit=execution_count", "--log-verbose=1")
     ) as server:
         server.wait_until_ready()
-        turns(server, ["m1", "m2"], 20)
+        turns(server, tmp_path, ["m1", "m2"], 20)
     # This depends on which of them gets a request first.
     assert (tmp_path / "turns.txt").read_text()[:20] in expected
 

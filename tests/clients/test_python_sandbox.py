@@ -750,6 +750,7 @@ def test_it_ends_with_the_server(
     with start_server(tmp_path, interpreter_flag(), SANDBOX) as server:
         server.wait_until_ready()
         (number,) = children(server)
+        # sleep: hangs until the server ends the worker
         code = {"execute": "while True: pass", "sleep": "import time; time.sleep(1000)"}[way]
         code = f"open('{tmp_path}/m/1/started', 'w')\n{code}"
         started = tmp_path / "m" / "1" / "started"

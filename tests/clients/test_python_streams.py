@@ -43,7 +43,7 @@ class TritonPythonModel:
             tensor = pb_utils.Tensor("OUT", numpy.array([number], numpy.int32))
             sender.send(pb_utils.InferenceResponse([tensor]))
             while not os.path.exists("%s"):
-                time.sleep(0.01)
+                time.sleep(0.01)  # sleep: polls until the test lets it go on
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def execute(self, requests):

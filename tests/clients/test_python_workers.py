@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import signal
 import threading
@@ -125,7 +126,8 @@ def test_forked_processes_cannot_speak(server: Server) -> None:
 def test_a_worker_that_ends_between_requests(server: Server) -> None:
     """It is restarted before anyone sends a request."""
     before = process(server)
-    assert ask(server, "thread").status == 200
+    assert ask(server, "leave_on_signal").status == 200
+    os.kill(before, signal.SIGUSR1)
     starts = lambda: "the Python worker of 'faults_0' exited with code 9" in server.log()  # noqa: E731
     wait_until(starts, RESPONSE_SECONDS_MAX, "its end is noticed")
     assert process(server) != before

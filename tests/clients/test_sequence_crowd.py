@@ -178,6 +178,7 @@ class Client:
     async def disconnect(self, one: Id, text: str) -> None:
         """Sends a request and disconnects, before the response if possible."""
         call = asyncio.ensure_future(self.send(one, text))
+        # sleep: a random time at which the client disconnects
         await asyncio.sleep(self.chance.random() * 0.01)
         call.cancel()
         with contextlib.suppress(asyncio.CancelledError, UnknownSequence):
@@ -199,6 +200,7 @@ class Client:
             seen = text if starts else seen + text
             flags = {"sequence_start": starts, "sequence_end": is_last and fate == "end"}
             assert await self.send(one, text, **flags) == seen
+            # sleep: some sequences idle out
             await asyncio.sleep(self.chance.random() * PAUSE_SECONDS_MAX)
         self.counts[fate] += 1
         if fate != "vanish":

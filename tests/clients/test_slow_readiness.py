@@ -30,7 +30,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReady(TRITONBACKEND_ModelInstance
     fputs("asked\\n", asked);
     fclose(asked);
   }
-  while (access("%(folder)s/go", F_OK) != 0) usleep(1000);
+  while (access("%(folder)s/go", F_OK) != 0) usleep(1000); /* sleep: polls until released */
   return NULL;
 }
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from conftest import ROOT
-from server import free_ports
+from server import free_ports, wait_until
 
 IMAGE = os.environ.get("GALATEA_TEST_IMAGE", "")
 ENGINE = os.environ.get("GALATEA_TEST_ENGINE", "podman")
@@ -83,13 +83,16 @@ class Container:
 
     def wait_until_ready(self, path: str = "/v2/health/ready", port: int = 0) -> Container:
         """Waits for the probe to succeed."""
-        for _ in range(1200):
+
+        def is_ready() -> bool:
             with contextlib.suppress(OSError):
                 if self.request(path, port=port)[0] == 200:
-                    return self
+                    return True
             assert self.tell("inspect", "--format={{.State.Running}}") == "true", self.log()
-            time.sleep(0.05)
-        raise AssertionError(self.log())
+            return False
+
+        wait_until(is_ready, 60, "the container is ready")
+        return self
 
     def infer(self, model: str, name: str, datatype: str, rows: Sequence[object]) -> list[object]:
         """A model's output for an input with this name."""

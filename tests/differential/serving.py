@@ -8,14 +8,13 @@ import pathlib
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
 
-from server import free_ports  # noqa: E402
+from server import free_ports, wait_until  # noqa: E402
 
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
@@ -28,32 +27,34 @@ RESTRICTED = 403
 
 def wait_ready(child: subprocess.Popen[bytes], port: int, log: pathlib.Path) -> None:
     """Polls until the server is ready, and shows its log if it ends."""
-    deadline = time.monotonic() + READY_SECONDS_MAX
-    while time.monotonic() < deadline:
+
+    def is_ready() -> bool:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=1):
-                return
+                return True
         except urllib.error.HTTPError as error:
-            if error.code == RESTRICTED:
-                return
+            return error.code == RESTRICTED
         except OSError:
-            if child.poll() is not None:
-                break
-        time.sleep(0.01)  # the interval of polling, not a wait for luck
-    raise AssertionError(f"the server did not get ready:\n{log.read_text()}")
+            assert child.poll() is None, "it ended"
+            return False
+
+    try:
+        wait_until(is_ready, READY_SECONDS_MAX, "the server is ready")
+    except AssertionError as error:
+        raise AssertionError(f"{error}:\n{log.read_text()}") from None
 
 
 def wait_listening(port: int) -> None:
     """Polls until the port is open. Triton opens the cloud endpoints after the HTTP endpoint."""
-    deadline = time.monotonic() + READY_SECONDS_MAX
-    while time.monotonic() < deadline:
+
+    def is_open() -> bool:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
-            time.sleep(0.01)  # the interval of polling, not a wait for luck
-        else:
-            return
-    raise AssertionError(f"nothing listens at port {port}")
+            return False
+        return True
+
+    wait_until(is_open, READY_SECONDS_MAX, f"port {port} is open")
 
 
 @contextlib.contextmanager

@@ -17,6 +17,8 @@ import pytest
 from onnx import TensorProto, helper
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+#: Tests use modules of the clients' tests.
+sys.path.append(str(ROOT / "tests" / "clients"))
 
 _SITE = tempfile.mkdtemp(prefix="galatea-package-")
 

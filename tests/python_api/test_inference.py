@@ -16,6 +16,7 @@ import galatea
 import numpy
 import pytest
 from conftest import Start, array, write_model
+from server import wait_until
 
 
 @pytest.mark.parametrize("kind", ["BOOL", "INT32", "FP16", "FP32"])
@@ -169,7 +170,7 @@ def test_waiting_holds_up_no_other_thread(start: Start) -> None:
 
 def test_loading_holds_up_no_other_thread(start: Start, tmp_path: pathlib.Path) -> None:
     """A model's load waits until another thread lets it continue."""
-    gate = tmp_path / "gate"
+    began, gate = tmp_path / "began", tmp_path / "gate"
     version = tmp_path / "models/waiting/1"
     version.mkdir(parents=True)
     (version.parent / "config.pbtxt").write_text('backend: "python"')
@@ -177,11 +178,18 @@ def test_loading_holds_up_no_other_thread(start: Start, tmp_path: pathlib.Path) 
         "import os, time\n"
         "class TritonPythonModel:\n"
         "    def initialize(self, args):\n"
-        f"        while not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+        f"        open({str(began)!r}, 'w').close()\n"
+        f"        while not os.path.exists({str(gate)!r}):\n"
+        "            time.sleep(0.01)  # sleep: polls until the test lets it go on\n"
         "    def execute(self, requests): return []\n"
     )
     server = start(model_repository=str(tmp_path / "models"))
-    opener = threading.Timer(0.05, gate.touch)
+
+    def let_go_on() -> None:
+        wait_until(began.exists, 60, "the model is loading")
+        gate.touch()
+
+    opener = threading.Thread(target=let_go_on)
     opener.start()
     assert server.load("waiting").ready()
     opener.join()

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import onnx
 import pytest
 from conftest import ROOT, _add
+from server import wait_until
 
 WHEEL = os.environ.get("GALATEA_TEST_WHEEL")
 
@@ -74,13 +75,18 @@ def serving(place: pathlib.Path, name: str, port: int) -> Iterator[subprocess.Po
 
 def answer(port: int, process: subprocess.Popen[bytes]) -> bytes:
     """The model's first response, as soon as there is one."""
-    while process.poll() is None:
+    answers: list[bytes] = []
+
+    def has_answered() -> bool:
+        assert process.poll() is None, f"the program ended with {process.returncode}"
         with contextlib.suppress(OSError):
             url = f"http://127.0.0.1:{port}/v2/models/add/infer"
             with urllib.request.urlopen(url, REQUEST) as response:
-                return response.read()
-        time.sleep(0.02)
-    raise AssertionError(f"the program ended with {process.returncode}")
+                answers.append(response.read())
+        return bool(answers)
+
+    wait_until(has_answered, 60, "the model responds")
+    return answers[0]
 
 
 def test_the_first_answer(place: pathlib.Path) -> None:

@@ -14,8 +14,11 @@ import subprocess
 import sys
 import termios
 import textwrap
-import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "clients"))
+
+from server import wait_until  # noqa: E402
 
 WORKER = Path(__file__).resolve().parents[2] / "workers" / "python"
 COMMAND = (
@@ -203,11 +206,12 @@ class Worker:
     def wait_until_read(self):
         """Waits until the worker has received everything that was sent to it."""
         unread = array.array("i", [1])
-        patience = time.monotonic() + ANSWER_SECONDS
-        while unread[0]:
-            assert time.monotonic() < patience, f"{unread[0]} bytes are not read"
-            time.sleep(0.001)
+
+        def has_read():
             fcntl.ioctl(self.a, termios.TIOCOUTQ, unread)
+            return unread[0] == 0
+
+        wait_until(has_read, ANSWER_SECONDS, "the worker has read everything")
 
     # Commands.
 

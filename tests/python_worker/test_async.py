@@ -92,22 +92,26 @@ def test_coroutine_of_is_ready(load):
 
 
 @pytest.mark.numpy
-def test_inputs_of_a_background_task_are_released_at_its_end(load):
+def test_inputs_of_a_background_task_are_released_at_its_end(load, tmp_path):
     import struct
     from test_execute import block
-    worker = load("""
+    go_on = tmp_path / "go_on"
+    worker = load(f"""
         import asyncio
+        import os
         import triton_python_backend_utils as pb_utils
 
         class TritonPythonModel:
             async def execute(self, requests):
                 array = requests[0].inputs()[0].as_numpy()
-                await asyncio.sleep(0.01)
+                while not os.path.exists({str(go_on)!r}):
+                    await asyncio.sleep(0.001)  # sleep: polls until the test lets it go on
                 requests[0].get_response_sender().send(pb_utils.InferenceResponse(
-                    parameters={"sum": int(array.sum())}), 1)
+                    parameters={{"sum": int(array.sum())}}), 1)
     """, decoupled=True)
     content = struct.pack("<8192f", *[1] * 8192)
     assert worker.execute(request(1, [block(worker, content)]))["released"] == []
+    go_on.touch()
     assert worker.read_response()[2]["parameters"] == '{"sum": 8192}'
     cursor = worker.expect_b(5)
     assert (cursor.take("I"), cursor.take("Q")) == (1, 4096)

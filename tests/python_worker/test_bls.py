@@ -1,5 +1,6 @@
 """Tests of calls to other models."""
 
+import signal
 import struct
 
 import pytest
@@ -314,14 +315,13 @@ def test_interrupted_call_does_not_upset_the_next(load):
                     raise TimeoutError("too long")
                 call = pb_utils.InferenceRequest(
                     model_name="other", requested_output_names=[], inputs=[])
-                if requests[0].timeout():
-                    signal.signal(signal.SIGALRM, alarm)
-                    signal.setitimer(signal.ITIMER_REAL, 0.05)
+                signal.signal(signal.SIGALRM, alarm)
                 return [pb_utils.InferenceResponse(
                     parameters={"a": call.exec().parameters()})]
     """)
-    worker.send_requests(request(1, [], timeout=1))
+    worker.send_requests(request(1, []))
     late = read_call(worker, worker.expect(CALL))
+    worker.process.send_signal(signal.SIGALRM)
     assert "TimeoutError: too long" in worker.result()["message"]
     worker.send_requests(request(2, []))
     call = read_call(worker, worker.expect(CALL))
@@ -342,7 +342,6 @@ def test_late_reply_says_nothing_about_the_last_result(load):
             def execute(self, requests):
                 if requests[0].request_id() == "call":
                     signal.signal(signal.SIGALRM, lambda *_: 1 / 0)
-                    signal.setitimer(signal.ITIMER_REAL, 0.05)
                     pb_utils.InferenceRequest(
                         model_name="other", requested_output_names=[], inputs=[]).exec()
                 if requests[0].request_id() == "wait":
@@ -353,11 +352,12 @@ def test_late_reply_says_nothing_about_the_last_result(load):
 
             def answer(self, sender):
                 while not sender.is_cancelled():
-                    time.sleep(0.001)
+                    time.sleep(0.001)  # sleep: polls for the cancellation
                 sender.send(LONG, flags=1)
     """)
     worker.send_requests(request(1, [], id="call"))
     late = read_call(worker, worker.expect(CALL))
+    worker.process.send_signal(signal.SIGALRM)
     assert worker.result()["outcome"] == 2
     assert worker.execute(request(2, [], id="wait"))["outcome"] == 1
     place = worker.execute(request(3, []))["requests"][0]["response"]["tensors"]["OUT"]

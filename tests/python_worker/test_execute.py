@@ -1,10 +1,10 @@
 """Tests of requests and results."""
 
 import struct
-import time
 
 import pytest
-from harness import Tensor, floats, fp32, request, strings
+from harness import ANSWER_SECONDS, Tensor, floats, fp32, request, strings
+from server import wait_until
 
 IDENTITY = """
     import triton_python_backend_utils as pb_utils
@@ -136,7 +136,7 @@ def test_input_named_in_a_result_is_not_released_before_it_was_read(load, tmp_pa
 
         def forget(keeper):
             while not pathlib.Path({str(sent)!r}).exists():
-                time.sleep(0.001)
+                time.sleep(0.001)  # sleep: polls until the test lets it go on
             keeper.clear()
             pathlib.Path({str(gone)!r}).touch()
 
@@ -151,8 +151,7 @@ def test_input_named_in_a_result_is_not_released_before_it_was_read(load, tmp_pa
     assert outputs(result)[0]["OUT"].place == 1 and result["released"] == []
     # Once the model has dropped it, nothing may arrive on B.
     sent.touch()
-    while not gone.exists():
-        time.sleep(0.001)
+    wait_until(gone.exists, ANSWER_SECONDS, "the model has dropped it")
     result = worker.execute(request(2, [fp32("IN", [1.0])]))
     assert result["released"] == [4096]
 
@@ -168,18 +167,27 @@ def test_part_of_a_block_is_not_copied_either(load):
 
 
 @pytest.mark.numpy
-def test_input_released_between_executions_comes_on_the_side(load):
-    worker = load("""
+def test_input_released_between_executions_comes_on_the_side(load, tmp_path):
+    sent = tmp_path / "sent"
+    worker = load(f"""
+        import pathlib
         import threading
+        import time
         import triton_python_backend_utils as pb_utils
+
+        def forget(keeper):
+            while not pathlib.Path({str(sent)!r}).exists():
+                time.sleep(0.001)  # sleep: polls until the test lets it go on
+            keeper.clear()
 
         class TritonPythonModel:
             def execute(self, requests):
                 keeper = [requests[0].inputs()[0].as_numpy()]
-                threading.Timer(0.2, keeper.clear).start()
+                threading.Thread(target=forget, args=(keeper,)).start()
                 return [pb_utils.InferenceResponse()]
     """)
     assert worker.execute(request(1, [block(worker, bytes(32768))]))["released"] == []
+    sent.touch()
     cursor = worker.expect_b(5)
     assert (cursor.take("I"), cursor.take("Q")) == (1, 4096)
 

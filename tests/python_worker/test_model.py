@@ -249,7 +249,7 @@ def test_is_ready_does_not_wait_for_an_execution(load, tmp_path):
 
             def execute(self, requests):
                 while not os.path.exists({str(go_on)!r}):
-                    time.sleep(0.001)
+                    time.sleep(0.001)  # sleep: polls until the test lets it go on
                 return [None for _ in requests]
     """)
     worker.send_requests(harness.request(1, []))

@@ -6,12 +6,12 @@ import signal
 import socket
 import struct
 import subprocess
-import time
 
 import harness
 import pytest
 from harness import (ANSWER_SECONDS, CALL_REPLY, CANCELLED, EXECUTE, FREE, INITIALIZE,
                      REPLY, Tensor, fp32, request, text)
+from server import wait_until
 from test_execute import PASS
 from test_failures import failure, model
 
@@ -78,11 +78,10 @@ def test_sigterm_ends_a_finalize_that_hangs(load, tmp_path):
         class TritonPythonModel:
             def finalize(self):
                 open({str(mark)!r}, "w").close()
-                time.sleep(1000)
+                time.sleep(1000)  # sleep: hangs until the test ends it
     """)
     worker.send(harness.FINALIZE)
-    while not mark.exists():
-        time.sleep(0.01)
+    wait_until(mark.exists, ANSWER_SECONDS, "the model is called")
     worker.process.terminate()
     assert ended(worker) == -signal.SIGTERM
 
@@ -94,6 +93,7 @@ def test_server_that_closes_the_sockets(load):
 
 
 def test_server_that_is_gone_while_the_model_hangs(load):
+    # sleep: hangs until the worker ends
     worker = load(model("import time; time.sleep(1000)"))
     worker.send_requests(request(1, []))
     os.close(worker.lifeline)
@@ -106,8 +106,7 @@ def test_lifeline_alone_is_enough(load, tmp_path):
     worker = load(model(f"""open({str(mark)!r}, "w").close()
                 sum(range(1 << 60))"""))
     worker.send_requests(request(1, []))
-    while not mark.exists():
-        time.sleep(0.01)
+    wait_until(mark.exists, ANSWER_SECONDS, "the model is called")
     os.close(worker.lifeline)
     assert ended(worker) == -signal.SIGKILL
 

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from harness import CANCELLED, FREE, PAUSE, RESUME, request
+from harness import CANCELLED, FREE, IS_READY, PAUSE, RESPONSE, RESUME, request
 from test_execute import block
 from test_failures import failure, model
 
@@ -196,7 +196,7 @@ def test_cancellation(load):
 
             def wait(self, request, sender):
                 while not request.is_cancelled() or not sender.is_cancelled():
-                    time.sleep(0.001)
+                    time.sleep(0.001)  # sleep: polls for the cancellation
                 sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(
                     "stopped", pb_utils.TritonError.CANCELLED)), flags=1)
     """, decoupled=True)
@@ -204,6 +204,15 @@ def test_cancellation(load):
     assert worker.read_response()[:2] == (8, 0)
     worker.send_b(CANCELLED, struct.pack("<Q", 8))
     assert worker.read_response() == (8, 1, {"code": 7, "message": "stopped"})
+
+
+def responses_before_ready(worker):
+    """The number of responses that arrive before the model's readiness, which is requested now."""
+    worker.send_b(IS_READY, struct.pack("<Q", 1))
+    count = 0
+    while worker.read_b()[0] == RESPONSE:
+        count += 1
+    return count
 
 
 @pytest.mark.parametrize("end", [RESUME, CANCELLED])
@@ -222,32 +231,39 @@ def test_sender_waits_while_the_client_is_slow(load, end):
                     sender.send(pb_utils.InferenceResponse())
                     if sender.is_cancelled():
                         return
+
+            def is_ready(self):
+                return True
     """, decoupled=True)
     worker.execute(request(6, []))
     worker.send_b(PAUSE, struct.pack("<Q", 6))
-    worker.b.settimeout(1)
-    try:
-        while True:
-            worker.read_b()  # what was on the way
-    except TimeoutError:
-        pass
+    responses_before_ready(worker)
+    # One may have been on the way when the worker learned of the pause.
+    assert sum(responses_before_ready(worker) for _ in range(50)) <= 1
     worker.send_b(end, struct.pack("<Q", 6))
     assert worker.read_response()[:2] == (6, 0)
 
 
 @pytest.mark.numpy
 def test_sender_does_not_outrun_the_server(load):
-    worker = load(model("""sender = requests[0].get_response_sender()
+    worker = load("""
+        import numpy as np
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                sender = requests[0].get_response_sender()
                 tensor = pb_utils.Tensor("OUT", np.zeros(32 << 20, np.uint8))
                 for _ in range(16):
-                    sender.send(pb_utils.InferenceResponse([tensor]))""",
-                        "import numpy as np"), decoupled=True)
+                    sender.send(pb_utils.InferenceResponse([tensor]))
+
+            def is_ready(self):
+                return True
+    """, decoupled=True)
     worker.send_requests(request(1, []))
     places = [worker.read_response()[2]["tensors"]["OUT"].offset for _ in range(9)]
     assert len(set(places)) == 9
-    worker.b.settimeout(0.3)
-    with pytest.raises(TimeoutError):
-        worker.read_b()
+    assert sum(responses_before_ready(worker) for _ in range(50)) == 0
     for _ in range(7):
         worker.send_b(FREE, struct.pack("<IQ", 1, places.pop(0)))
         places.append(worker.read_response()[2]["tensors"]["OUT"].offset)

@@ -26,7 +26,7 @@ class TritonPythonModel:
             if (sender or request).is_cancelled():
                 file.write_text("cancelled")
                 break
-            time.sleep(0.01)
+            time.sleep(0.01)  # sleep: polls for the cancellation
         else:
             file.write_text("waited too long")
         response = pb_utils.InferenceResponse(

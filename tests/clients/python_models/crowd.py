@@ -30,7 +30,7 @@ class TritonPythonModel:
         for request in requests:
             way = way_of(request)
             if way == "slow":
-                await asyncio.sleep(SLOW_SECONDS)
+                await asyncio.sleep(SLOW_SECONDS)  # sleep: slow requests overlap with others
             found.append(answer(request, act(way if way != "slow" else "good")))
         return found
 
@@ -62,7 +62,7 @@ class TritonPythonModel:
         for request in requests:
             way = way_of(request)
             if way == "slow":
-                await asyncio.sleep(SLOW_SECONDS)
+                await asyncio.sleep(SLOW_SECONDS)  # sleep: slow requests overlap with others
             send(request, request.get_response_sender(), way)
 
 
@@ -75,7 +75,7 @@ def act(way):
     if way == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if way == "slow":
-        time.sleep(SLOW_SECONDS)
+        time.sleep(SLOW_SECONDS)  # sleep: slow requests overlap with others
     return pb_utils.TritonError("asked to fail") if way == "fail" else None
 
 

@@ -4,8 +4,6 @@ import ctypes
 import os
 import signal
 import sys
-import threading
-import time
 
 import numpy
 import triton_python_backend_utils as pb_utils
@@ -104,17 +102,13 @@ class TritonPythonModel:
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            time.sleep(3600)
+            signal.pause()
             os._exit(0)
         self.child = child
         return response(str(child))
 
-    def thread(self, request):
-        def crash():
-            time.sleep(0.01)
-            os._exit(9)
-
-        threading.Thread(target=crash).start()
+    def leave_on_signal(self, request):
+        signal.signal(signal.SIGUSR1, lambda *_: os._exit(9))
 
 
 def response(value):

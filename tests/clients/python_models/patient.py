@@ -19,12 +19,12 @@ class TritonPythonModel:
         if answer == "raise":
             raise ValueError("unwell")
         if answer == "hang":
-            time.sleep(3600)
+            time.sleep(3600)  # sleep: hangs until the server ends the worker
         return {"yes": True, "no": False}.get(answer, answer)
 
     def execute(self, requests):
         while not os.path.exists(self.path("go")):
-            time.sleep(0.001)
+            time.sleep(0.001)  # sleep: polls until the test lets it go on
         return [
             pb_utils.InferenceResponse(
                 [pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(one, "IN").as_numpy())]

@@ -46,5 +46,5 @@ class Coroutines:
     """A model whose `execute` is a coroutine."""
 
     async def execute(self, requests):
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
         return [respond(request) for request in requests]

@@ -74,7 +74,7 @@ class TritonPythonModel:
             sender.send(response(request, "waiting", count, 1, ["waiting"]))
             until = time.monotonic() + SECONDS_MAX
             while not request.is_cancelled() and time.monotonic() < until:
-                time.sleep(0.01)
+                time.sleep(0.01)  # sleep: polls for the cancellation
             with self.seen.open("a") as file:
                 file.write(json.dumps({"cancelled": request.is_cancelled()}) + "\n")
             sender.send(flags=FINAL)

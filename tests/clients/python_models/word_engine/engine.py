@@ -20,7 +20,7 @@ class Engine:
         words = prompt.split()
         number = 0
         while number < count or count == 0:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # sleep: the time that a word takes
             word = words[number % len(words)]
             if word == "fail":
                 raise RuntimeError("the engine failed")

@@ -241,7 +241,7 @@ class AsyncLLM(EngineClient):
         began = latest = time.monotonic()
         count = sampling_params.max_tokens
         for step in range(1, count + 1):
-            await asyncio.sleep(STEP_SECONDS)
+            await asyncio.sleep(STEP_SECONDS)  # sleep: the time that a token takes
             if request_id in self.aborted:
                 return
             if step == 2 and "fail" in words:
@@ -286,7 +286,7 @@ class AsyncLLM(EngineClient):
 
     async def encode(self, prompt, pooling_params, request_id):
         tokens = prompt["prompt_token_ids"] if isinstance(prompt, dict) else prompt.split()
-        await asyncio.sleep(STEP_SECONDS)
+        await asyncio.sleep(STEP_SECONDS)  # sleep: the time that a token takes
         length = pooling_params.dimensions or 3
         embedding = [float(len(tokens))] * length
         yield PoolingRequestOutput(request_id, EmbeddingOutput(embedding), list(range(len(tokens))))
