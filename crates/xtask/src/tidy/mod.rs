@@ -1,4 +1,4 @@
-//! The readability rules that no compiler checks: words, names, links and circles.
+//! The readability rules that no compiler checks: words, names, links, circles and sleeps.
 
 mod bounds;
 mod circles;
@@ -8,6 +8,7 @@ mod links;
 mod mask;
 mod names;
 mod openings;
+mod sleeps;
 mod source_paths;
 mod words;
 
@@ -32,7 +33,7 @@ struct Check {
     run: fn(&[File]) -> Vec<Violation>,
 }
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     Check { about: "words that the glossary replaces", run: words::check },
     Check { about: "names of types in too many crates", run: names::check },
     Check { about: "links that lead nowhere", run: links::check },
@@ -40,6 +41,7 @@ const CHECKS: [Check; 8] = [
     Check { about: "paths in comments that lead nowhere", run: source_paths::check },
     Check { about: "circles of modules", run: circles::check },
     Check { about: "bounds that don't say what they bound", run: bounds::check },
+    Check { about: "sleeps in tests without a reason", run: sleeps::check },
     Check { about: "reasons of the differences from Triton", run: differences::check },
 ];
 

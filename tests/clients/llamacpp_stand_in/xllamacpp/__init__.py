@@ -144,7 +144,7 @@ class Server:
             limit = sys.maxsize if "endless" in words else len(words)
         number = 0
         while number < limit:
-            time.sleep(TOKEN_SECONDS)
+            time.sleep(TOKEN_SECONDS)  # sleep: the time that a token takes
             word = words[number % len(words)]
             if word in body.get("stop", ()):
                 break
