@@ -32,6 +32,9 @@ def test_a_header(tmp_path):
     assert (header.first_token, header.is_embedding) == ("", True)
     named = header.tokenizer_config()["chat_template"]
     assert [one["name"] for one in named] == ["default", "tool_use"]
+    long = read(tmp_path, gguf_files.content({"tokenizer.chat_template": "x" * (1 << 20 | 1)}))
+    with pytest.raises(BackendError, match="chat template is longer than"):
+        long.tokenizer_config()
     bare = dict.fromkeys(gguf_files.METADATA)
     header = read(tmp_path, gguf_files.content(bare))
     assert (header.context_length, header.first_token) == (0, "")

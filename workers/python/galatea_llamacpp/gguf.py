@@ -16,6 +16,8 @@ from galatea_worker.errors import BackendError
 _KEY_BYTES_MAX = 1 << 16
 _TEXT_BYTES_MAX = 1 << 24
 _KEPT_ITEMS_MAX = 64
+#: The maximum length of a chat template, which the server compiles.
+_TEMPLATE_LENGTH_MAX = 1 << 20
 _KEYS_MAX = 1 << 16
 _TENSORS_MAX = 1 << 20
 _DIMENSIONS_MAX = 4
@@ -75,8 +77,12 @@ class Header:
         tools = self._values.get("tokenizer.chat_template.tool_use")
         if not isinstance(template, str) or not template:
             return None
+        tools = tools if isinstance(tools, str) else None
+        if max(len(template), len(tools or "")) > _TEMPLATE_LENGTH_MAX:
+            raise BackendError(f"the file's chat template is longer than {_TEMPLATE_LENGTH_MAX} "
+                               "characters")
         named: Any = template
-        if isinstance(tools, str):
+        if tools is not None:
             named = [{"name": "default", "template": template},
                      {"name": "tool_use", "template": tools}]
         config = {"chat_template": named}
@@ -123,7 +129,7 @@ class _Reader:
         if kind == _TEXT:
             return self.text(_TEXT_BYTES_MAX)
         if kind != _ARRAY:
-            raise _Damaged(f"the key '{key[:100]}' has the unknown type {kind}")
+            raise _Damaged(f"the key {key[:100]!r} has the unknown type {kind}")
         return self._array(key)
 
     def _array(self, key: str) -> Any:
@@ -133,7 +139,7 @@ class _Reader:
             self.take(struct.calcsize(_NUMBERS[kind]) * count)
             return None
         if kind != _TEXT:
-            raise _Damaged(f"the key '{key[:100]}' is an array of the unknown type {kind}")
+            raise _Damaged(f"the key {key[:100]!r} is an array of the unknown type {kind}")
         kept: List[str] = []
         for index in range(count):
             if count <= _KEPT_ITEMS_MAX:

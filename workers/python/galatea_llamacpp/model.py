@@ -81,7 +81,7 @@ class GgufModel:
             thread.start()
             self._threads.append(thread)
         logger.log_internal(logger.INFO, (
-            f"llama.cpp serves '{header.architecture}' with {self._slots} slots of "
+            f"llama.cpp serves {header.architecture[:64]!r} with {self._slots} slots of "
             f"{chosen.context} tokens and {chosen.threads} threads"))
 
     def execute(self, requests: Sequence[Any]) -> None:
