@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import http.client
 import json
+import os
 import pathlib
 import socket
 import statistics
@@ -46,13 +48,22 @@ time.sleep(1_000_000)
 """
 
 
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What a load measured."""
+
+    tokens_per_second: float
+    cpu_ms_per_token: float
+
+
 class Target:
     """A server under load."""
 
-    def __init__(self, name: str, port: int, model: str) -> None:
+    def __init__(self, name: str, port: int, model: str, process: int) -> None:
         self.name = name
         self._port = port
         self._model = model
+        self._process = process
 
     def is_ready(self) -> bool:
         """Returns true if a short text can be generated."""
@@ -88,20 +99,38 @@ class Target:
                     counted = usage["completion_tokens"] if usage else counted
         return counted
 
-    def rate(self, clients: int, tokens: int) -> float:
-        """The tokens per second of several clients, each of which streams one text."""
+    def load(self, clients: int, tokens: int) -> Load:
+        """Lets several clients stream one text each."""
         counted: list[int] = []
         threads = [
             threading.Thread(target=lambda: counted.append(self.generate(tokens)))
             for _ in range(clients)
         ]
-        start = time.monotonic()
+        start, cpu = time.monotonic(), cpu_seconds(self._process)
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        seconds, cpu = time.monotonic() - start, cpu_seconds(self._process) - cpu
         assert counted == [tokens] * clients, counted
-        return sum(counted) / (time.monotonic() - start)
+        return Load(sum(counted) / seconds, 1000 * cpu / sum(counted))
+
+
+def cpu_seconds(process: int) -> float:
+    """The CPU time of a process and its children, to the hundredth of a second."""
+    parents, times = {}, {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rsplit(")", 1)[1].split()
+            number = int(path.parent.name)
+            parents[number] = int(fields[1])
+            times[number] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    family = {process}
+    while True:
+        more = {one for one, parent in parents.items() if parent in family} - family
+        if not more:
+            return sum(times[one] for one in family)
+        family |= more
 
 
 def free_port() -> int:
@@ -146,16 +175,21 @@ def wait(target: Target, process: subprocess.Popen[bytes]) -> None:
 
 def measure(targets: list[Target], clients: int, tokens: int, rounds: int) -> str:
     """Loads both servers in turn; returns a row of the table."""
-    rates: dict[str, list[float]] = {target.name: [] for target in targets}
+    loads: dict[str, list[Load]] = {target.name: [] for target in targets}
     for number in range(rounds):
         order = targets if number % 2 == 0 else targets[::-1]
         for target in order:
-            rates[target.name].append(target.rate(clients, tokens))
-    ours, peer = (rates[target.name] for target in targets)
-    ratios = sorted(one / other for one, other in zip(ours, peer))
-    middle = statistics.median(ratios)
-    both = f"{statistics.median(ours):.1f} / {statistics.median(peer):.1f}"
-    return f"| {clients} | {both} = **{middle:.3f}** | {ratios[0]:.3f}–{ratios[-1]:.3f} |"
+            loads[target.name].append(target.load(clients, tokens))
+    ours, peer = (loads[target.name] for target in targets)
+    cells = [str(clients)]
+    for name in ("tokens_per_second", "cpu_ms_per_token"):
+        pairs = [(getattr(one, name), getattr(other, name)) for one, other in zip(ours, peer)]
+        middles = [statistics.median(column) for column in zip(*pairs)]
+        ratios = sorted(one / other for one, other in pairs)
+        quarter = len(ratios) // 4
+        cells.append(f"{middles[0]:.1f} / {middles[1]:.1f} = **{statistics.median(ratios):.3f}**")
+        cells.append(f"{ratios[quarter]:.3f}–{ratios[-1 - quarter]:.3f}")
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -164,8 +198,8 @@ def main() -> None:
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("--galatea", type=pathlib.Path, default="target/release/galatea")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 8])
-    parser.add_argument("--tokens", type=int, default=48)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--tokens", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
@@ -188,10 +222,14 @@ def main() -> None:
         numbers = (ports[4], SLOTS, CONTEXT, options.threads)
         script = [sys.executable, "-c", PEER, str(options.model), *map(str, numbers)]
         package = stack.enter_context(running(script))
-        targets = [Target("galatea", ports[3], "m"), Target("package", ports[4], "m")]
+        targets = [
+            Target("galatea", ports[3], "m", server.pid),
+            Target("package", ports[4], "m", package.pid),
+        ]
         for target, process in zip(targets, (server, package)):
             wait(target, process)
-        print("| clients | tokens/s ↑ | ratios of the rounds |\n|---|---|---|")
+        print("| clients | tokens/s ↑ | middle half | CPU ms/token ↓ | middle half |")
+        print("|---|---|---|---|---|")
         for clients in options.clients:
             row = measure(targets, clients, options.tokens, options.rounds)
             print(row, flush=True)
