@@ -73,6 +73,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend-ensemble", &["tensor", "config", "infer", "backend", "policy"]),
     ("backend-examples", &GROUND),
     ("runtime", &["devices", "tensor", "config", "infer", "backend", "gate"]),
+    ("backend-text", &["tensor", "config", "infer", "backend", "text"]),
     ("backend-fil", &["tensor", "config", "infer", "backend", "forest", "runtime"]),
     (
         "backend-onnxruntime",
@@ -156,6 +157,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "backend-python",
             "backend-pytorch",
             "backend-tensorflow",
+            "backend-text",
             "runtime",
             "c-objects",
             "capi",
