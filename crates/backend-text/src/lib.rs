@@ -30,5 +30,7 @@ mod network;
 mod options;
 mod run;
 mod served;
+#[cfg(test)]
+mod tests;
 
 pub use backend::{NetworkBackend, TextBackend};

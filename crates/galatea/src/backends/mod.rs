@@ -19,6 +19,7 @@ use galatea_backend_python::{
     BackendScript, PythonBackend, PythonBasedBackend, PythonOptions, SuppliedScript,
 };
 use galatea_backend_pytorch::{NativeModelRefusal, WithoutNativeModels};
+use galatea_backend_text::{NetworkBackend, TextBackend};
 use galatea_capi::ReservedServerPointer;
 use galatea_config::{ConfigDraft, ModelSpec, SupportedFeatures};
 use galatea_devices::Devices;
@@ -45,13 +46,14 @@ const OPENVINO: &str = "openvino";
 const PYTHON: &str = "python";
 const PYTORCH: &str = "pytorch";
 const TENSORFLOW: &str = "tensorflow";
+const TEXT: &str = "text";
 const TOKEN_COUNTER: &str = "token_counter";
 
 /// Built-in backends that are replaced by a library of the same name in the backend directory.
 /// `onnxruntime` is not replaceable: this server uses its built-in version even if Triton's whole
 /// backend directory was copied.
-const REPLACEABLE: [&str; 7] =
-    [FIL, IDENTITY, LLAMACPP, OPENVINO, PYTORCH, TENSORFLOW, TOKEN_COUNTER];
+const REPLACEABLE: [&str; 8] =
+    [FIL, IDENTITY, LLAMACPP, OPENVINO, PYTORCH, TENSORFLOW, TEXT, TOKEN_COUNTER];
 
 /// The settings that the `onnxruntime` backend reads.
 const ONNXRUNTIME_SETTINGS: [&str; 4] = [
@@ -68,7 +70,7 @@ const OPENVINO_SETTING: &str = "default-max-batch-size";
 const TENSORFLOW_SETTINGS: [&str; 4] =
     ["allow-soft-placement", "default-max-batch-size", "gpu-memory-fraction", "version"];
 
-const BUILT_IN: [&str; 10] = [
+const BUILT_IN: [&str; 11] = [
     ENSEMBLE,
     FIL,
     IDENTITY,
@@ -78,6 +80,7 @@ const BUILT_IN: [&str; 10] = [
     PYTHON,
     PYTORCH,
     TENSORFLOW,
+    TEXT,
     TOKEN_COUNTER,
 ];
 
@@ -221,12 +224,33 @@ impl Backends {
             self.log_replaced_once(name);
             return self.plugins.backend(name, scope);
         }
+        if name == TEXT {
+            return self.text(request);
+        }
         let built_in = self.built_in(name);
         if name == ENSEMBLE {
             built_in
         } else {
             self.plugins.with_batching_strategies(built_in, scope)
         }
+    }
+
+    /// The backend for text models, whose networks are executed by the backend that the
+    /// configuration names.
+    fn text(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
+        let name = (request.parameter)(TextBackend::RUNTIME_PARAMETER).unwrap_or(ONNXRUNTIME);
+        if name != ONNXRUNTIME && (name != OPENVINO || is_replaced(OPENVINO, &self.settings)) {
+            return Arc::new(UnavailableBackend::For(Status::invalid_argument(format!(
+                "parameter '{}': '{}' is not {ONNXRUNTIME} or the built-in {OPENVINO}",
+                TextBackend::RUNTIME_PARAMETER,
+                name.escape_debug()
+            ))));
+        }
+        Arc::new(TextBackend::new(NetworkBackend {
+            name: name.to_owned(),
+            backend: self.built_in(name),
+            support: self.support.clone(),
+        }))
     }
 
     /// The file that makes a backend Python-based.
@@ -523,7 +547,7 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
         name @ (LLAMACPP | PYTORCH) if !is_replaced(name, settings) => {
             !python::is_read(&setting.key)
         }
-        name @ (FIL | IDENTITY | TOKEN_COUNTER) => !is_replaced(name, settings),
+        name @ (FIL | IDENTITY | TEXT | TOKEN_COUNTER) => !is_replaced(name, settings),
         _ => false,
     })
 }

@@ -7,6 +7,7 @@ mod gguf;
 mod openvino;
 mod pytorch;
 mod tensorflow;
+mod text;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -36,6 +37,8 @@ pub(super) enum Source {
     Forest(PathBuf, ModelFormat),
     /// A language model in GGUF format.
     Gguf(PathBuf),
+    /// The directory of a text model, as its makers publish it.
+    Text(PathBuf),
     /// A model directory, with its versions.
     Model(PathBuf),
     /// A model repository, which may be in a bucket.
@@ -52,6 +55,7 @@ impl Source {
             | Self::Compiled(path, _)
             | Self::Forest(path, _)
             | Self::Gguf(path)
+            | Self::Text(path)
             | Self::Model(path)
             | Self::Repository(path) => path,
         }
@@ -103,6 +107,9 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
         return file.map(|file| vec![file]).ok_or_else(|| no_model(argument, &path));
     }
     let entries = entries(&path).map_err(|error| format!("can't read '{argument}': {error}"))?;
+    if !has_config(&entries) && text::is_text_model(&path) {
+        return Ok(vec![Source::Text(path)]);
+    }
     if tensorflow::is_saved_model(&path) {
         return Ok(vec![Source::SavedModel(path)]);
     }
@@ -128,6 +135,8 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
     sources.extend(compiled.filter_map(|path| of_torch_file(path.clone()).ok()));
     let saved = entries.iter().filter(|path| tensorflow::is_saved_model(path));
     sources.extend(saved.cloned().map(Source::SavedModel));
+    let texts = entries.iter().filter(|path| text::is_text_model(path));
+    sources.extend(texts.cloned().map(Source::Text));
     let has_models =
         |path: &PathBuf| path.is_dir() && self::entries(path).is_ok_and(|inside| is_model(&inside));
     if entries.iter().any(has_models) {
@@ -137,7 +146,7 @@ fn find_one(argument: &str) -> Result<Vec<Source>, String> {
         return Err(format!(
             "'{argument}' has no model: no .onnx file, no model.py, no file of OpenVINO or of a \
              forest, no SavedModel, no compiled model of PyTorch, no .gguf file, and no directory of \
-             a model"
+             a model or of a text model"
         ));
     }
     Ok(sources)
@@ -305,6 +314,7 @@ impl LinkOrigins {
         | Source::OpenVino(..)
         | Source::SavedModel(_)
         | Source::Compiled(..)
+        | Source::Text(_)
         | Source::Forest(..)
         | Source::Gguf(_) = source
         {
@@ -318,7 +328,8 @@ impl LinkOrigins {
             };
             self.0.push((model.join("1").join(usual), path.to_owned()));
             let inside = format!("{}/", model.join("1").display());
-            self.0.push((PathBuf::from(inside), folder(path).join("")));
+            let inside_of = if let Source::Text(path) = source { path } else { folder(path) };
+            self.0.push((PathBuf::from(inside), inside_of.join("")));
             self.0.push((model.join("1"), path.to_owned()));
             self.0.push((model.join("config.pbtxt"), path.to_owned()));
         }
@@ -363,7 +374,7 @@ fn name_of(source: &Source) -> Result<String, String> {
     let path = std::path::absolute(source.path()).unwrap_or_else(|_| source.path().to_owned());
     let in_model = path.parent().filter(|parent| is_number(parent)).and_then(Path::parent);
     let named = match source {
-        Source::Model(_) | Source::Repository(_) => path.file_name(),
+        Source::Model(_) | Source::Repository(_) | Source::Text(_) => path.file_name(),
         Source::Onnx(_)
         | Source::Python(_)
         | Source::OpenVino(..)
@@ -423,6 +434,7 @@ fn link(linked: &SymlinkRepository, name: &str, source: &Source) -> std::io::Res
         }
         Source::Gguf(path) if gguf::is_part(path) => version("llamacpp", path),
         Source::Gguf(path) => linked.add_single_file_model(name, path, gguf::USUAL, None),
+        Source::Text(path) => linked.add_single_version_model(name, path, text::CONFIG),
         // Models import the files next to them.
         Source::Python(path) => version("python", path),
         Source::Model(path) | Source::Repository(path) => linked.add_model(name, path),
