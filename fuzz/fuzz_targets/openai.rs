@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use galatea_openai::{
     Capabilities, ChatRequest, ChatTemplate, CompletionRequest, ContentType, EmbeddingRequest,
-    Failure, ModelDescription, read_body,
+    Failure, ModelDescription, RerankRequest, read_body,
 };
 use galatea_protocol::inference::{ModelConfig, ModelInput};
 use libfuzzer_sys::fuzz_target;
@@ -17,20 +17,22 @@ const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}{{ m.content }}{{ m.t
     {% endfor %}{{ tools | tojson(indent=2) }}";
 
 /// The inputs: name and number of the type.
-const INPUTS: [(&str, i32); 6] = [
+const INPUTS: [(&str, i32); 8] = [
     ("text_input", 13),
     ("stream", 1),
     ("sampling_parameters", 13),
     ("max_tokens", 8),
     ("seed", 5),
     ("embedding_request", 13),
+    ("query", 13),
+    ("text", 13),
 ];
 
 static CHAT: LazyLock<ChatTemplate> =
     LazyLock::new(|| ChatTemplate::new(None, Some(TEMPLATE)).expect("a template"));
 
-static MODELS: LazyLock<[ModelDescription; 2]> = LazyLock::new(|| {
-    ["vllm", "python"].map(|backend| {
+static MODELS: LazyLock<[ModelDescription; 3]> = LazyLock::new(|| {
+    ["vllm", "python", "text"].map(|backend| {
         let input = |(name, data_type): (&str, i32)| ModelInput {
             name: name.into(),
             data_type,
@@ -48,7 +50,7 @@ fn serve(endpoint: u8, body: &[u8]) -> Result<(), Failure> {
     let is_vllm = endpoint % 2 == 0;
     let capabilities = Capabilities { is_vllm, has_tool_parser: endpoint % 4 < 2 };
     let model = &MODELS[usize::from(!is_vllm)];
-    match endpoint / 4 % 3 {
+    match endpoint / 4 % 4 {
         0 => {
             let request = ChatRequest::check(&body)?;
             let generation = request.generation(capabilities)?;
@@ -60,7 +62,15 @@ fn serve(endpoint: u8, body: &[u8]) -> Result<(), Failure> {
             let generation = request.generation(capabilities)?;
             model.generation_inputs(request.prompt(), &generation, 16).map(drop)
         }
-        _ => model.embedding_inputs(&EmbeddingRequest::check(&body)?).map(drop),
+        2 => {
+            let request = EmbeddingRequest::check(&body)?;
+            MODELS[2].embedding_parameters(&request)?;
+            model.embedding_inputs(&request).map(drop)
+        }
+        _ => {
+            let request = RerankRequest::check(&body)?;
+            MODELS[2].rerank_inputs(&request).map(drop)
+        }
     }
 }
 

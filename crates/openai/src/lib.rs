@@ -52,10 +52,10 @@ pub use failure::{Failure, detail_document, error_document};
 pub use json::{JsonValue, Object};
 pub use model::{ModelDescription, RequestFormat};
 pub use models::{ModelEntry, model_document, model_list_document, unloaded_document};
-pub use reply::{CompletionKind, CompletionReply, Embedding, Usage};
+pub use reply::{CompletionKind, CompletionReply, Embedding, Rerank, Usage};
 pub use request::{
     Capabilities, ChatRequest, CompletionRequest, ContentType, EmbeddingRequest, Generation,
-    NamedTool, parsed_size, read_body,
+    NamedTool, RerankRequest, parsed_size, read_body,
 };
 pub use schema::ErrorList;
 pub use template::{ChatTemplate, TemplateError};

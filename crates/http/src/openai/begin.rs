@@ -44,6 +44,7 @@ impl OpenAi {
         let kind = match route {
             OpenAiRoute::Chat => BodyKind::Chat,
             OpenAiRoute::Embedding => BodyKind::Embedding,
+            OpenAiRoute::Rerank => BodyKind::Rerank,
             _ => BodyKind::Text,
         };
         let (arrival, arrived) = (self.api.arrival(), Instant::now());
@@ -106,13 +107,14 @@ impl OpenAi {
         facts: RequestFacts<'_>,
         account: &Arc<MemoryAccount>,
     ) -> (EventStream, TextDelivery) {
-        let Prepared { model, name, inputs, reply } = prepared;
+        let Prepared { model, name, inputs, parameters, reply } = prepared;
         let RequestFacts { arrived, deadline, received, explanation } = facts;
         let trace = received.and_then(|received| received.begin_trace(pass, head, &name));
         let (traced, trace) = trace.map(|trace| (trace.request, trace.door)).unzip();
         let mut request = InferenceRequest {
             found_model: Some(model),
             inputs,
+            parameters,
             cancel: CancelToken::new(),
             deadline,
             ..InferenceRequest::default()
@@ -123,8 +125,8 @@ impl OpenAi {
         };
         let queue = Arc::new(EventQueue::new());
         let (kind, delivery) = match reply {
-            PreparedReply::Embedding(embedding) => {
-                let kind = ReplyKind::Embedding { embedding, document: None, responses: 0 };
+            PreparedReply::Numbers(reply) => {
+                let kind = ReplyKind::Numbers { reply, document: None, responses: 0 };
                 (kind, TextDelivery::Document)
             }
             PreparedReply::Text(completion, delivery) => {

@@ -125,12 +125,13 @@ impl OpenAi {
         body: &mut B,
     ) -> Result<HttpResponse, Disconnected> {
         Ok(match route {
-            OpenAiRoute::Chat | OpenAiRoute::Completion | OpenAiRoute::Embedding => {
-                match admission.pass() {
-                    Ok(pass) => return self.generate(pass, route, head, body).await,
-                    Err(mistake) => refused(&mistake.into()),
-                }
-            }
+            OpenAiRoute::Chat
+            | OpenAiRoute::Completion
+            | OpenAiRoute::Embedding
+            | OpenAiRoute::Rerank => match admission.pass() {
+                Ok(pass) => return self.generate(pass, route, head, body).await,
+                Err(mistake) => refused(&mistake.into()),
+            },
             OpenAiRoute::Models => match admission.pass() {
                 Ok(pass) => self.list(pass).await,
                 Err(mistake) => refused(&mistake.into()),

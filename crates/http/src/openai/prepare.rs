@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_control::{ServedModel, ServerControl};
-use galatea_infer::{AccessPass, InputTensor, Status, api};
+use galatea_infer::{AccessPass, InputTensor, Parameter, Status, api};
 use galatea_openai::{
     ChatRequest, CompletionKind, CompletionReply, CompletionRequest, ContentType, Embedding,
-    EmbeddingRequest, Failure, JsonValue, ModelDescription, RequestFormat, ToolCallParser,
-    read_body, split_adapter,
+    EmbeddingRequest, Failure, JsonValue, ModelDescription, RequestFormat, Rerank, RerankRequest,
+    ToolCallParser, read_body, split_adapter,
 };
 
 use super::options::AdapterSource;
 use super::responses::{failed, refused};
-use super::sink::TextDelivery;
+use super::sink::{NumbersReply, TextDelivery};
 use super::templates::ChatTemplates;
 use crate::http_response::HttpResponse;
 
@@ -41,6 +41,7 @@ pub(super) enum BodyKind {
     Chat,
     Text,
     Embedding,
+    Rerank,
 }
 
 /// A body, along with information about its request.
@@ -58,12 +59,13 @@ pub(super) struct Prepared {
     pub(super) model: Arc<dyn ServedModel>,
     pub(super) name: String,
     pub(super) inputs: Vec<InputTensor>,
+    pub(super) parameters: Vec<Parameter>,
     pub(super) reply: PreparedReply,
 }
 
 pub(super) enum PreparedReply {
     Text(Box<CompletionReply>, TextDelivery),
-    Embedding(Box<Embedding>),
+    Numbers(NumbersReply),
 }
 
 /// The reason why a request doesn't reach a model.
@@ -105,6 +107,7 @@ impl Beginner {
             BodyKind::Chat => self.chat(pass, text, &body),
             BodyKind::Text => self.completion(pass, text, &body),
             BodyKind::Embedding => self.embedding(pass, &body),
+            BodyKind::Rerank => self.rerank(pass, text, &body),
         }
     }
 
@@ -134,7 +137,7 @@ impl Beginner {
             reply = reply.with_tools(parser.clone(), capabilities);
         }
         let reply = PreparedReply::Text(Box::new(reply), delivery(generation.is_stream));
-        Ok(Prepared { model, name: name.to_owned(), inputs, reply })
+        Ok(Prepared { model, name: name.to_owned(), inputs, parameters: Vec::new(), reply })
     }
 
     fn completion(
@@ -156,7 +159,7 @@ impl Beginner {
             .with_logprobs(generation.likely_tokens.is_some())
             .with_usage(request.includes_usage());
         let reply = PreparedReply::Text(Box::new(reply), delivery(generation.is_stream));
-        Ok(Prepared { model, name: name.to_owned(), inputs, reply })
+        Ok(Prepared { model, name: name.to_owned(), inputs, parameters: Vec::new(), reply })
     }
 
     fn embedding(
@@ -169,8 +172,25 @@ impl Beginner {
         let FoundModel { model, description, name, .. } = self.model(pass, request.model())?;
         description.capabilities(false)?;
         let inputs = description.embedding_inputs(&request)?;
-        let reply = PreparedReply::Embedding(Box::new(Embedding::new(&description, &request)));
-        Ok(Prepared { model, name: name.to_owned(), inputs, reply })
+        let parameters = description.embedding_parameters(&request)?;
+        let reply = NumbersReply::Embedding(Box::new(Embedding::new(&description, &request)));
+        let reply = PreparedReply::Numbers(reply);
+        Ok(Prepared { model, name: name.to_owned(), inputs, parameters, reply })
+    }
+
+    fn rerank(
+        &self,
+        pass: AccessPass<api::Inference>,
+        text: &ReceivedText,
+        body: &JsonValue,
+    ) -> Result<Prepared, NotBegun> {
+        let request = RerankRequest::check(body)?;
+        let FoundModel { model, description, name, .. } = self.model(pass, request.model())?;
+        let inputs = description.rerank_inputs(&request)?;
+        let parameters = description.rerank_parameters(&request);
+        let reply = Rerank::new(&description, &request, text.id.replacen("cmpl", "rerank", 1));
+        let reply = PreparedReply::Numbers(NumbersReply::Rerank(Box::new(reply)));
+        Ok(Prepared { model, name: name.to_owned(), inputs, parameters, reply })
     }
 
     /// Finds a model. As in Triton, a model that isn't ready is unknown.

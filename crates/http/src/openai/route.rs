@@ -11,6 +11,7 @@ pub(super) enum OpenAiRoute<'a> {
     Chat,
     Completion,
     Embedding,
+    Rerank,
     Models,
     Model(Cow<'a, str>),
     Load(Cow<'a, str>),
@@ -26,6 +27,7 @@ impl<'a> OpenAiRoute<'a> {
             "/v1/chat/completions" => Self::Chat,
             "/v1/completions" => Self::Completion,
             "/v1/embeddings" => Self::Embedding,
+            "/v1/rerank" => Self::Rerank,
             "/v1/models" => Self::Models,
             "/metrics" => Self::Metrics,
             "/health/ready" => Self::Ready,
@@ -48,9 +50,12 @@ impl<'a> OpenAiRoute<'a> {
     /// Returns the endpoint's method.
     pub(super) const fn method(&self) -> Method {
         match self {
-            Self::Chat | Self::Completion | Self::Embedding | Self::Load(_) | Self::Unload(_) => {
-                Method::POST
-            }
+            Self::Chat
+            | Self::Completion
+            | Self::Embedding
+            | Self::Rerank
+            | Self::Load(_)
+            | Self::Unload(_) => Method::POST,
             Self::Models | Self::Model(_) | Self::Metrics | Self::Ready => Method::GET,
         }
     }
@@ -59,7 +64,9 @@ impl<'a> OpenAiRoute<'a> {
     /// no category of their own.
     pub(super) const fn category(&self) -> ApiCategory {
         match self {
-            Self::Chat | Self::Completion | Self::Embedding => ApiCategory::Inference,
+            Self::Chat | Self::Completion | Self::Embedding | Self::Rerank => {
+                ApiCategory::Inference
+            }
             Self::Models | Self::Model(_) | Self::Load(_) | Self::Unload(_) => {
                 ApiCategory::ModelRepository
             }
@@ -107,6 +114,7 @@ mod tests {
         check("/v1/chat/completions", "Chat");
         check("/v1/completions", "Completion");
         check("/v1/embeddings", "Embedding");
+        check("/v1/rerank", "Rerank");
         check("/v1/models", "Models");
         check("/v1/models/m", "Model(\"m\")");
         check("/v1/models/a%20b%zz%", "Model(\"a b%zz%\")");

@@ -6,7 +6,7 @@ use std::time::Instant;
 use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 use galatea_infer::{CancelToken, Finality, InferenceResponse, Reply, ResponseSink, Status};
-use galatea_openai::{CompletionReply, Embedding, Failure, error_document};
+use galatea_openai::{CompletionReply, Embedding, Failure, Rerank, error_document};
 
 use super::meters::TextMeter;
 use crate::event_queue::{EVENT_BYTES, Event, EventQueue};
@@ -21,7 +21,22 @@ pub(super) enum TextDelivery {
 /// The replies to a request.
 pub(super) enum ReplyKind {
     Text { completion: Box<CompletionReply>, delivery: TextDelivery, meter: TextMeter },
-    Embedding { embedding: Box<Embedding>, document: Option<Vec<u8>>, responses: u64 },
+    Numbers { reply: NumbersReply, document: Option<Vec<u8>>, responses: u64 },
+}
+
+/// A reply that consists of numbers.
+pub(super) enum NumbersReply {
+    Embedding(Box<Embedding>),
+    Rerank(Box<Rerank>),
+}
+
+impl NumbersReply {
+    fn document(&self, response: &InferenceResponse) -> Result<Vec<u8>, Failure> {
+        match self {
+            Self::Embedding(embedding) => embedding.document(response),
+            Self::Rerank(rerank) => rerank.document(response),
+        }
+    }
 }
 
 /// Receives the replies to a request and turns them into events, on the thread that responds. A
@@ -82,10 +97,10 @@ impl CompletionSink {
                 meter.count(stated.unwrap_or(1));
                 Ok(document)
             }
-            ReplyKind::Embedding { embedding, document, responses } => {
+            ReplyKind::Numbers { reply, document, responses } => {
                 *responses = responses.saturating_add(1);
                 if let Some(response) = response.filter(|_| *responses == 1) {
-                    *document = Some(embedding.document(response).map_err(status)?);
+                    *document = Some(reply.document(response).map_err(status)?);
                 }
                 if !is_last {
                     return Ok(Vec::new());
@@ -103,7 +118,7 @@ impl CompletionSink {
     fn is_cut_off(&self) -> bool {
         match &self.kind {
             ReplyKind::Text { completion, .. } => completion.is_cut_off(),
-            ReplyKind::Embedding { .. } => false,
+            ReplyKind::Numbers { .. } => false,
         }
     }
 

@@ -8,7 +8,7 @@
 mod inputs;
 mod names;
 
-use galatea_infer::InputTensor;
+use galatea_infer::{InputTensor, Parameter, ParameterValue};
 use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::DataType;
 use prost::Message;
@@ -17,7 +17,11 @@ use self::inputs::{InputElements, tensor};
 pub(crate) use self::names::Names;
 use crate::Failure;
 use crate::json::{JsonValue, push_spaced};
-use crate::request::{Capabilities, EmbeddingRequest, Generation};
+use crate::request::{Capabilities, EmbeddingRequest, Generation, RerankRequest};
+
+/// The inputs of a text model that scores pairs of texts.
+const RERANK_QUERY: &str = "query";
+const RERANK_TEXT: &str = "text";
 
 /// A naming convention for a model's inputs and outputs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -49,6 +53,8 @@ pub struct ModelDescription {
     tokenizer_config: Option<String>,
     /// The maximum number of tokens for a client that doesn't state one.
     tokens_default: Option<i64>,
+    /// True if the model's backend is `text`, whose models take lists of texts.
+    is_text_model: bool,
 }
 
 impl ModelDescription {
@@ -81,7 +87,8 @@ impl ModelDescription {
         let parameter =
             |name: &str| config.parameters.get(name).map(|value| value.string_value.clone());
         let declares = |name: &str| inputs.iter().any(|input| input.name == name);
-        let names = Names::new(format, parameter, declares);
+        let is_text_model = backend == "text";
+        let names = Names::new(format, is_text_model, parameter, declares);
         let tokenizer_config = parameter("openai_tokenizer_config");
         let tokens_default = parameter("openai_default_max_tokens")
             .map(|text| {
@@ -93,7 +100,7 @@ impl ModelDescription {
                 })
             })
             .transpose()?;
-        Ok(Self { backend, inputs, names, tokenizer_config, tokens_default })
+        Ok(Self { backend, inputs, names, tokenizer_config, tokens_default, is_text_model })
     }
 
     /// Returns the text of the model's own `tokenizer_config.json`, which replaces the server's.
@@ -190,6 +197,14 @@ impl ModelDescription {
             ));
         };
         let mut list = InputList::new(self);
+        if self.is_text_model {
+            if self.declared(RERANK_QUERY).is_some() {
+                return Err(Failure::client("the model has scores, and no embeddings"));
+            }
+            list.add_required(name, &InputElements::Texts(&request.texts()?))?;
+            return Ok(list.tensors);
+        }
+        request.check_single()?;
         if self.names.embedding_output.is_some() {
             list.add_required(name, &InputElements::Texts(&[request.plain_text()?]))?;
         } else {
@@ -202,6 +217,52 @@ impl ModelDescription {
         }
         list.add_counts()?;
         Ok(list.tensors)
+    }
+}
+
+impl ModelDescription {
+    /// Returns the parameters for an embedding.
+    ///
+    /// # Errors
+    ///
+    /// Code 400 for an invalid number of dimensions.
+    pub fn embedding_parameters(
+        &self,
+        request: &EmbeddingRequest,
+    ) -> Result<Vec<Parameter>, Failure> {
+        if !self.is_text_model {
+            return Ok(Vec::new());
+        }
+        let dimensions = request.dimensions()?.map(ParameterValue::Int64);
+        let named = |value| Parameter { name: String::from("dimensions"), value };
+        Ok(dimensions.map(named).into_iter().collect())
+    }
+
+    /// Returns the inputs for the scores of documents.
+    ///
+    /// # Errors
+    ///
+    /// Code 400 for a model that doesn't take pairs of texts.
+    pub fn rerank_inputs(&self, request: &RerankRequest) -> Result<Vec<InputTensor>, Failure> {
+        if !self.is_text_model || self.declared(RERANK_QUERY).is_none() {
+            return Err(Failure::client("the model does not score documents"));
+        }
+        let documents = request.documents();
+        let queries = vec![request.query(); documents.len()];
+        let mut list = InputList::new(self);
+        list.add_required(RERANK_QUERY, &InputElements::Texts(&queries))?;
+        list.add_required(RERANK_TEXT, &InputElements::Texts(&documents))?;
+        Ok(list.tensors)
+    }
+
+    /// Returns the parameters for the scores of documents.
+    #[must_use]
+    pub fn rerank_parameters(&self, request: &RerankRequest) -> Vec<Parameter> {
+        let option = |name: &str| {
+            let value = ParameterValue::Bool(request.option(name)?);
+            Some(Parameter { name: name.to_owned(), value })
+        };
+        ["raw_scores", "truncate"].into_iter().filter_map(option).collect()
     }
 }
 

@@ -50,12 +50,14 @@ impl Names {
     /// the defaults.
     pub(super) fn new(
         format: RequestFormat,
+        is_text_model: bool,
         parameter: impl Fn(&str) -> Option<String>,
         declares: impl Fn(&str) -> bool,
     ) -> Self {
         let is_vllm = format == RequestFormat::Vllm;
         let named = |key: &str, name: &str| parameter(key).unwrap_or_else(|| name.to_owned());
         let conventional = |name: &str| is_vllm.then(|| name.to_owned());
+        let of_text_model = |name: &str| is_text_model.then(|| name.to_owned());
         let exclude_prompt = EXCLUDE_PROMPT.into_iter().find(|name| declares(name));
         Self {
             prompt: named("openai_prompt_input", "text_input"),
@@ -73,8 +75,10 @@ impl Names {
             completion_tokens: named("openai_completion_tokens_output", "num_output_tokens"),
             finish_reason: parameter("openai_finish_reason_output"),
             embedding_input: parameter("openai_embedding_input")
+                .or_else(|| of_text_model("text"))
                 .or_else(|| conventional("embedding_request")),
-            embedding_output: parameter("openai_embedding_output"),
+            embedding_output: parameter("openai_embedding_output")
+                .or_else(|| of_text_model("embedding")),
         }
     }
 

@@ -13,6 +13,8 @@ pub struct Embedding {
     model: String,
     names: Names,
     is_base64: bool,
+    /// The number of embeddings.
+    count: usize,
 }
 
 impl Embedding {
@@ -23,6 +25,7 @@ impl Embedding {
             model: request.model().to_owned(),
             names: description.names().clone(),
             is_base64: request.is_base64(),
+            count: request.count(),
         }
     }
 
@@ -33,16 +36,24 @@ impl Embedding {
     /// Code 500 if the output is not an embedding.
     pub fn document(&self, response: &InferenceResponse) -> Result<Vec<u8>, Failure> {
         let numbers = self.numbers(response)?;
-        let mut json =
-            b"{\"object\":\"list\",\"data\":[{\"object\":\"embedding\",\"embedding\":".to_vec();
-        if self.is_base64 {
-            let bytes: Vec<u8> = numbers.iter().flat_map(|number| single(*number)).collect();
-            push_string(&mut json, &base64(&bytes));
-        } else {
-            let numbers = numbers.into_iter().map(JsonValue::Float).collect();
-            push_compact(&mut json, &JsonValue::List(numbers));
+        let width = numbers.len().checked_div(self.count).unwrap_or(0);
+        if width.checked_mul(self.count) != Some(numbers.len()) {
+            let (found, count) = (numbers.len(), self.count);
+            let text = format!("the model has {found} numbers for {count} embeddings");
+            return Err(Failure::server(text));
         }
-        json.extend_from_slice(b",\"index\":0}],\"model\":");
+        let mut json = b"{\"object\":\"list\",\"data\":[".to_vec();
+        for index in 0..self.count {
+            let start = index.saturating_mul(width);
+            let numbers = numbers.get(start..start.saturating_add(width)).unwrap_or_default();
+            if index > 0 {
+                json.push(b',');
+            }
+            json.extend_from_slice(b"{\"object\":\"embedding\",\"embedding\":");
+            self.push_numbers(numbers, &mut json);
+            json.extend_from_slice(format!(",\"index\":{index}}}").as_bytes());
+        }
+        json.extend_from_slice(b"],\"model\":");
         push_string(&mut json, &self.model);
         json.extend_from_slice(b",\"usage\":");
         match Usage::prompt_tokens_of(response, &self.names) {
@@ -54,6 +65,16 @@ impl Embedding {
         }
         json.push(b'}');
         Ok(json)
+    }
+
+    fn push_numbers(&self, numbers: &[f64], json: &mut Vec<u8>) {
+        if self.is_base64 {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| single(*number)).collect();
+            push_string(json, &base64(&bytes));
+        } else {
+            let numbers = numbers.iter().copied().map(JsonValue::Float).collect();
+            push_compact(json, &JsonValue::List(numbers));
+        }
     }
 
     fn numbers(&self, response: &InferenceResponse) -> Result<Vec<f64>, Failure> {

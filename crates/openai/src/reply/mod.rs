@@ -6,10 +6,12 @@ mod completion;
 mod embedding;
 mod logprobs;
 mod outputs;
+mod rerank;
 
 pub use completion::{CompletionKind, CompletionReply};
 pub use embedding::Embedding;
 pub use outputs::Usage;
+pub use rerank::Rerank;
 
 #[cfg(test)]
 mod tests;

@@ -24,9 +24,18 @@ impl Usage {
         Some(Self { prompt_tokens: prompt_tokens?, completion_tokens: completion_tokens? })
     }
 
-    /// Reads the number of prompt tokens, if the response has it.
+    /// Reads the number of prompt tokens, if the response has it. For a list of texts, it is the
+    /// sum of their numbers.
     pub(super) fn prompt_tokens_of(response: &InferenceResponse, names: &Names) -> Option<i64> {
-        count(output(response, &names.prompt_tokens)?)
+        let counts = output(response, &names.prompt_tokens)?;
+        match counts.datatype {
+            DataType::Int32 => {
+                let data = counts.data.host_bytes()?.as_chunks().0.iter();
+                let counts = data.map(|bytes| i64::from(i32::from_le_bytes(*bytes)));
+                Some(counts.fold(0_i64, i64::saturating_add))
+            }
+            _ => count(counts),
+        }
     }
 
     /// Appends the token counts of a generation.

@@ -27,10 +27,13 @@ static EMBEDDING: Schema = Schema::ObjectForm(&ObjectForm {
     extra: Extra::Forbidden,
 });
 
-/// A request for an embedding.
+/// A request for an embedding, or for the embeddings of a list of texts.
 #[derive(Clone, Debug)]
 pub struct EmbeddingRequest {
+    /// The validated fields; if the client sent a list of texts, the first one is the input.
     fields: Fields,
+    /// The texts, if the client sent a list. Triton's frontend refuses it.
+    list: Option<Vec<String>>,
 }
 
 impl EmbeddingRequest {
@@ -40,7 +43,47 @@ impl EmbeddingRequest {
     ///
     /// Code 422 for invalid fields.
     pub fn check(body: &JsonValue) -> Result<Self, Failure> {
-        Ok(Self { fields: Fields::check(body, &EMBEDDING)? })
+        let Some((list, first)) = texts_of(body) else {
+            return Ok(Self { fields: Fields::check(body, &EMBEDDING)?, list: None });
+        };
+        Ok(Self { fields: Fields::check(&first, &EMBEDDING)?, list: Some(list) })
+    }
+
+    /// Refuses a list of texts, as Triton's frontend does.
+    pub(crate) fn check_single(&self) -> Result<(), Failure> {
+        let Some(list) = &self.list else { return Ok(()) };
+        let list = JsonValue::List(list.iter().map(|text| JsonValue::text(text)).collect());
+        let mut body = Object::default();
+        body.push("input", list);
+        body.push("model", JsonValue::text(self.model()));
+        Fields::check(&JsonValue::Object(body), &EMBEDDING).map(drop)
+    }
+
+    /// Returns the texts, for a model that accepts several.
+    pub(crate) fn texts(&self) -> Result<Vec<&str>, Failure> {
+        match &self.list {
+            Some(list) => Ok(list.iter().map(String::as_str).collect()),
+            None => {
+                let text = self.fields.text("input");
+                let text = text.ok_or_else(|| {
+                    Failure::client("the model takes texts; lists of tokens are not supported")
+                });
+                Ok(vec![text?])
+            }
+        }
+    }
+
+    /// The number of embeddings that the client requests.
+    pub(crate) fn count(&self) -> usize {
+        self.list.as_ref().map_or(1, Vec::len)
+    }
+
+    /// The number of dimensions that the client requests.
+    pub(crate) fn dimensions(&self) -> Result<Option<i64>, Failure> {
+        match self.fields.int("dimensions") {
+            Some(count) if count < 1 => Err(Failure::client("dimensions must be at least 1")),
+            count => Ok(count),
+        }
     }
 
     /// The model that the client specifies.
@@ -76,4 +119,22 @@ impl EmbeddingRequest {
         push_spaced(&mut text, &JsonValue::Object(request));
         String::from_utf8_lossy(&text).into_owned()
     }
+}
+
+/// Returns the texts of a body whose input is a list of texts, and the same body with only the
+/// first text.
+fn texts_of(body: &JsonValue) -> Option<(Vec<String>, JsonValue)> {
+    let members = body.as_object()?;
+    let list = members.get("input")?.as_list()?;
+    let texts: Vec<String> =
+        list.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<_>>()?;
+    let first = texts.first()?;
+    let mut single = Object::default();
+    for (name, value) in members.iter() {
+        match name {
+            "input" => single.push(name, JsonValue::text(first)),
+            _ => single.push(name, value.clone()),
+        }
+    }
+    Some((texts, JsonValue::Object(single)))
 }

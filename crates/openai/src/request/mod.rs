@@ -6,6 +6,7 @@ mod chat_schema;
 mod completion;
 mod embedding;
 mod fields;
+mod rerank;
 
 pub use body::{ContentType, parsed_size, read_body};
 pub use chat::ChatRequest;
@@ -13,6 +14,8 @@ pub use completion::CompletionRequest;
 pub use embedding::EmbeddingRequest;
 pub(crate) use fields::Fields;
 pub use fields::{Generation, NamedTool};
+pub(crate) use rerank::RerankForm;
+pub use rerank::RerankRequest;
 
 /// The facts about the server and a model that determine which requests are refused.
 #[derive(Copy, Clone, Debug)]
