@@ -447,6 +447,17 @@ def test_a_missing_package(start_server: Callable[..., Any], tmp_path: pathlib.P
     assert "-m pip install xllamacpp" in error
 
 
+def test_the_sandbox(start_server: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+    """It forbids sockets, without which llama.cpp can't start."""
+    repository = tmp_path / "models"
+    gguf_files.write(repository, "words", None)
+    flags = ("--model-control-mode=explicit", "--backend-config=llamacpp,sandbox=true")
+    with open_server(start_server, repository, *flags) as door:
+        path = "/v2/repository/models/words/load"
+        error = door.server.request("POST", path, b"{}").error()
+    assert "the setting 'sandbox' must be false" in error
+
+
 def test_settings(start_server: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     """Each parameter reaches llama.cpp, and the number of instances is that of slots."""
     repository = tmp_path / "models"

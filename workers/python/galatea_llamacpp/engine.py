@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -144,9 +145,21 @@ def _private_socket() -> Iterator[str]:
         if len(path) > _SOCKET_PATH_MAX:
             raise BackendError(f"the path of the folder for temporary files, '{folder}', is too "
                                "long for a socket: TMPDIR names another folder")
+        _check_sockets(path)
         yield path
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_sockets(path: str) -> None:
+    """Raises an error if this process may not open a socket, which the sandbox forbids."""
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(path)
+        os.unlink(path)
+    except OSError as error:
+        raise BackendError("llama.cpp needs a socket, which this process can't open "
+                           f"({error.strerror}): the setting 'sandbox' must be false") from None
 
 
 @contextmanager
