@@ -22,7 +22,7 @@ impl Session for OpenVinoSession {
         shape: &Shape,
         data: ByteRegion<'data>,
     ) -> Result<OvTensor<'data>, Status> {
-        OvTensor::borrowed(self.0.library(), datatype, shape, data)
+        OvTensor::borrowed(datatype, shape, data)
     }
 
     fn strings<'data>(&self, _: &Shape, _: &[&[u8]]) -> Result<OvTensor<'data>, Status> {

@@ -173,6 +173,30 @@ fn responses_keep_their_outputs_through_later_runs() {
     assert_eq!(second.outputs.len(), 1);
 }
 
+/// Small tensors are copied from and to memory that stays bound, and large ones are not.
+#[test]
+fn sizes_may_change_between_small_and_large() {
+    let Some(library) = library() else { return };
+    let config = BATCHED.replace("max_batch_size: 8", "").replace("[ 2 ]", "[ -1, 2 ]");
+    let mut loaded = try_load(library, &files(&[-1, 2]), &config).unwrap();
+    let values = |rows: u16, first: f32| -> Vec<f32> {
+        (0..2 * rows).map(|number| first + f32::from(number)).collect()
+    };
+    let mut responses = Vec::new();
+    for (number, rows) in [1, 1, 600, 3, 600, 700, 0, 1, 2].into_iter().enumerate() {
+        let (a, b) = (values(rows, -2. - number as f32), values(rows, 100.));
+        let dims = [i64::from(rows), 2];
+        let one = request(&[("A", &dims, &a), ("B", &dims, &b)]);
+        let expected: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+        let positive: Vec<f32> = a.iter().map(|a| a.max(0.)).collect();
+        responses.push((loaded.execute(vec![one]).remove(0).unwrap(), dims, expected, positive));
+    }
+    for (response, dims, sum, same) in responses {
+        assert_eq!(output(&response, "SUM"), (dims.to_vec(), sum));
+        assert_eq!(output(&response, "SAME"), (dims.to_vec(), same));
+    }
+}
+
 #[test]
 fn a_model_without_batches_takes_its_own_shape() {
     let Some(library) = library() else { return };

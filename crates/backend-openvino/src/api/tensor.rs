@@ -23,17 +23,14 @@ const INVALID_PARAMETER: OvStatus = -14;
 
 /// A tensor over the caller's memory, which lives at least as long as `'data`.
 pub(crate) struct OvTensor<'data> {
-    raw: Handle<RawTensor>,
     number: c_int,
     dims: SmallVec<[i64; 6]>,
     memory: ByteRegion<'data>,
-    data: PhantomData<&'data [u8]>,
 }
 
 impl<'data> OvTensor<'data> {
     /// Creates a tensor whose elements are `data`. The elements are not copied.
     pub(crate) fn borrowed(
-        library: &Library,
         datatype: DataType,
         shape: &Shape,
         data: ByteRegion<'data>,
@@ -47,29 +44,66 @@ impl<'data> OvTensor<'data> {
                 data.byte_size()
             )));
         };
-        let api = library.api();
-        // An empty region may have any address, even an unaligned one.
-        let address = if data.byte_size() == 0 {
-            ptr::dangling_mut::<u64>().cast::<c_void>()
-        } else {
-            data.start().cast_mut().cast::<c_void>()
-        };
-        let dims = OvShape::borrowed(shape.dims());
-        let functions = api.functions();
-        // SAFETY: the memory holds exactly the elements of the shape, is aligned for them and
-        // outlives the tensor by its lifetime. The library takes a pointer to mutable memory but
-        // never writes to a request's inputs. The shape is copied.
-        let raw = unsafe {
-            Handle::create(api, functions.ov_tensor_free, "setting tensor data", |out| {
-                (functions.ov_tensor_create_from_host_ptr)(number, dims, address, out)
-            })?
-        };
         let dims = SmallVec::from_slice(shape.dims());
-        Ok(Self { raw, number, dims, memory: data, data: PhantomData })
+        Ok(Self { number, dims, memory: data })
     }
 
-    pub(super) const fn as_ptr(&self) -> *const RawTensor {
-        self.raw.as_ptr()
+    /// Creates the library's tensor, which must not be used after the data is gone.
+    pub(super) fn handle(&self, library: &Library) -> Result<OwnedTensor, Status> {
+        let Self { number, dims, memory } = self;
+        // An empty region may have any address, even an unaligned one.
+        let address = if memory.byte_size() == 0 {
+            ptr::dangling_mut::<u64>().cast::<c_void>()
+        } else {
+            memory.start().cast_mut().cast::<c_void>()
+        };
+        let functions = library.api().functions();
+        // SAFETY: the memory holds exactly the elements of the shape and is aligned for them. The
+        // library takes a pointer to mutable memory but never writes to a request's inputs. The
+        // shape is copied.
+        let raw = unsafe {
+            Handle::create(library.api(), functions.ov_tensor_free, "setting tensor data", |out| {
+                let create = functions.ov_tensor_create_from_host_ptr;
+                create(*number, OvShape::borrowed(dims), address, out)
+            })?
+        };
+        Ok(OwnedTensor { raw })
+    }
+
+    /// The size of the elements in bytes.
+    pub(super) const fn byte_size(&self) -> usize {
+        self.memory.byte_size()
+    }
+
+    /// Returns true if the tensors have the same type and shape.
+    pub(super) fn is_like(&self, number: c_int, dims: &[i64]) -> bool {
+        self.number == number && *self.dims == *dims
+    }
+
+    /// A tensor of the same type and shape, with memory of its own, and these properties.
+    pub(super) fn like(
+        &self,
+        library: &Library,
+    ) -> Result<(OwnedTensor, c_int, SmallVec<[i64; 6]>), Status> {
+        let tensor = OwnedTensor::new(library, self.number, &self.dims)?;
+        Ok((tensor, self.number, self.dims.clone()))
+    }
+
+    /// Copies the elements to a tensor of the same type and shape, and returns their addresses.
+    pub(super) fn copy_to(
+        &self,
+        library: &Library,
+        to: &OwnedTensor,
+    ) -> Result<Range<usize>, Status> {
+        let size = self.memory.byte_size();
+        if size == 0 {
+            return Ok(0..0);
+        }
+        let address = to.address(library.api())?.cast_mut();
+        // SAFETY: the other tensor has the shape and the type of this one, so as many bytes, in
+        // memory of its own. The caller's memory stays valid during the call.
+        unsafe { ptr::copy_nonoverlapping(self.memory.start(), address, size) };
+        Ok(address.addr()..address.addr().saturating_add(size))
     }
 
     pub(super) fn region(&self) -> Range<usize> {
@@ -91,13 +125,7 @@ impl<'data> OvTensor<'data> {
             return self.padded(library, rows);
         }
         let copy = OwnedTensor::new(library, self.number, &self.dims)?;
-        let size = self.memory.byte_size();
-        if size > 0 {
-            let address = copy.address(library.api())?.cast_mut();
-            // SAFETY: the new tensor has the shape and the type of this one, so as many bytes, in
-            // memory of its own. The caller's memory stays valid during the call.
-            unsafe { ptr::copy_nonoverlapping(self.memory.start(), address, size) };
-        }
+        self.copy_to(library, &copy)?;
         Ok(copy)
     }
 
@@ -214,6 +242,26 @@ impl OwnedTensor {
         Ok((datatype, shape))
     }
 
+    /// A copy of the elements, if they have at most this many bytes.
+    pub(super) fn copied(
+        &self,
+        api: &Api,
+        bytes_max: usize,
+    ) -> Result<Option<OwnedRunOutput>, Status> {
+        let (datatype, shape) = self.describe(api)?;
+        let size = shape.byte_size(datatype).and_then(|size| usize::try_from(size).ok());
+        let Some(size) = size.filter(|&size| size <= bytes_max) else { return Ok(None) };
+        let data = if size == 0 {
+            Bytes::new()
+        } else {
+            let address = self.address(api)?;
+            // SAFETY: the tensor owns this many initialised bytes at the address, and nothing
+            // writes to them during the call.
+            Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(address, size) })
+        };
+        Ok(Some(OwnedRunOutput { datatype, shape, data: OutputData::Fixed(data) }))
+    }
+
     pub(super) fn address(&self, api: &Api) -> Result<*const u8, Status> {
         let mut address: *mut c_void = ptr::null_mut();
         // SAFETY: the tensor is alive, the out pointer valid.
@@ -226,10 +274,18 @@ impl OwnedTensor {
     }
 }
 
-/// The outputs of a run, in tensors that were created for it.
+/// An output of a run.
+pub(super) enum MadeOutput {
+    /// In a tensor that no later run uses.
+    Tensor(OwnedTensor),
+    /// A copy.
+    Copied(OwnedRunOutput),
+}
+
+/// The outputs of a run.
 pub(crate) struct OvOutputs<'data> {
     library: Arc<Library>,
-    tensors: SmallVec<[OwnedTensor; 4]>,
+    made: SmallVec<[MadeOutput; 4]>,
     input_regions: SmallVec<[Range<usize>; 8]>,
     kept: Option<KeptRows>,
     data: PhantomData<&'data [u8]>,
@@ -238,11 +294,11 @@ pub(crate) struct OvOutputs<'data> {
 impl OvOutputs<'_> {
     pub(super) const fn new(
         library: Arc<Library>,
-        tensors: SmallVec<[OwnedTensor; 4]>,
+        made: SmallVec<[MadeOutput; 4]>,
         input_regions: SmallVec<[Range<usize>; 8]>,
         kept: Option<KeptRows>,
     ) -> Self {
-        Self { library, tensors, input_regions, kept, data: PhantomData }
+        Self { library, made, input_regions, kept, data: PhantomData }
     }
 }
 
@@ -252,13 +308,16 @@ impl SessionOutputs for OvOutputs<'_> {
     }
 
     fn read(self) -> Result<Vec<Option<OwnedRunOutput>>, Status> {
-        let Self { library, tensors, input_regions, kept, .. } = self;
-        let read = |tensor| {
-            let output = read(tensor, library.api(), &input_regions)?;
+        let Self { library, made, input_regions, kept, .. } = self;
+        let read = |made| {
+            let output = match made {
+                MadeOutput::Tensor(tensor) => read(tensor, library.api(), &input_regions)?,
+                MadeOutput::Copied(output) => output,
+            };
             let Some(kept) = kept else { return Ok(Some(output)) };
             kept.cut(output).map(Some)
         };
-        tensors.into_iter().map(read).collect()
+        made.into_iter().map(read).collect()
     }
 }
 
