@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("allocator", &[]),
     ("numa", &[]),
+    ("calendar", &[]),
     ("devices", &["tensor"]),
     ("forest", &[]),
     ("text", &[]),
@@ -41,7 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("codec", &["tensor", "infer", "control", "protocol", "gate"]),
     ("codec-http", &["codec", "tensor", "infer", "control", "protocol", "gate"]),
     ("codec-grpc", &["codec", "tensor", "infer", "control", "protocol", "gate"]),
-    ("openai", &["tensor", "infer", "protocol"]),
+    ("openai", &["tensor", "infer", "protocol", "calendar"]),
     (
         "dispatch",
         &[
@@ -68,7 +69,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("repository", &["config", "infer", "backend", "policy", "gate"]),
     ("outbound", &[]),
     ("bucket", &["outbound", "repository"]),
-    ("telemetry", &["infer", "control", "gate", "devices"]),
+    ("telemetry", &["infer", "control", "gate", "devices", "calendar"]),
     ("trace", &["outbound", "tensor", "infer", "control", "gate"]),
     ("backend-ensemble", &["tensor", "config", "infer", "backend", "policy"]),
     ("backend-examples", &GROUND),
@@ -192,6 +193,7 @@ const WIDELY_USED: &[&str] = &[
     "abi",
     "backend",
     "c-objects",
+    "calendar",
     "codec",
     "config",
     "config-message",

@@ -2,11 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use galatea_calendar::UtcTime;
 use galatea_infer::LogLevel;
 
 use super::{LogFormat, SourcePosition, escape};
-
-const SECONDS_PER_DAY: u64 = 86_400;
 
 /// A log line whose header is written.
 pub(super) struct Line {
@@ -61,63 +60,30 @@ const fn letter(level: LogLevel) -> char {
     }
 }
 
-/// A UTC time, broken down into its fields.
+/// A time, to the microsecond.
 struct Moment {
-    year: u64,
-    month: u64,
-    day: u64,
-    hour: u64,
-    minute: u64,
-    second: u64,
+    time: UtcTime,
     microsecond: u32,
 }
 
 impl From<SystemTime> for Moment {
     fn from(time: SystemTime) -> Self {
-        let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let seconds = since_epoch.as_secs();
-        let (year, month, day) = civil_date(seconds / SECONDS_PER_DAY);
-        let second_of_day = seconds % SECONDS_PER_DAY;
-        Self {
-            year,
-            month,
-            day,
-            hour: second_of_day / 3_600,
-            minute: second_of_day / 60 % 60,
-            second: second_of_day % 60,
-            microsecond: since_epoch.subsec_micros(),
-        }
+        let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = UtcTime::after_1970(since_1970.as_secs());
+        Self { time, microsecond: since_1970.subsec_micros() }
     }
 }
 
 impl Moment {
     fn short(&self) -> String {
-        let Self { month, day, hour, minute, second, microsecond, .. } = self;
+        let Self { time: UtcTime { month, day, hour, minute, second, .. }, microsecond } = self;
         format!("{month:02}{day:02} {hour:02}:{minute:02}:{second:02}.{microsecond:06}")
     }
 
     fn iso8601(&self) -> String {
-        let Self { year, month, day, hour, minute, second, .. } = self;
+        let UtcTime { year, month, day, hour, minute, second, .. } = self.time;
         format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
     }
-}
-
-/// The Gregorian date of a day counted from 1970-01-01.
-///
-/// Years are counted from March, so that the leap day comes last; 400 years
-/// are always 146,097 days. Days before 1970 don't occur.
-fn civil_date(days_since_epoch: u64) -> (u64, u64, u64) {
-    let days = days_since_epoch.saturating_add(719_468);
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    (year, month, day)
 }
 
 #[cfg(test)]
@@ -155,17 +121,5 @@ mod tests {
             seconds,
             "I1121 07:45:01.000042 99 load.rs:7] \"loaded\"\n",
         );
-    }
-
-    #[test]
-    fn dates_around_leap_days_are_right() {
-        let day = |date: (u64, u64, u64), days: u64| assert_eq!(civil_date(days), date);
-        day((1970, 1, 1), 0);
-        day((1972, 2, 29), 789);
-        day((1972, 3, 1), 790);
-        day((2000, 2, 29), 11_016);
-        day((2000, 12, 31), 11_322);
-        day((2100, 2, 28), 47_540);
-        day((2100, 3, 1), 47_541);
     }
 }
