@@ -14,6 +14,8 @@ use crate::{ChatRequest, Failure};
 /// The maximum amount of work for one rendering: about this many steps, and 64 bytes of text for
 /// each. A template with an endless loop is refused after a few tenths of a second.
 const FUEL: u64 = 1 << 20;
+/// The library's error for macros and templates that are nested too deeply.
+const TOO_DEEP: &str = "recursion limit exceeded";
 
 /// The names of the templates in the environment.
 const DEFAULT: &str = "default";
@@ -107,7 +109,7 @@ impl ChatTemplate {
 }
 
 fn failure(error: &Error) -> Failure {
-    if error.kind() == ErrorKind::OutOfFuel {
+    if error.kind() == ErrorKind::OutOfFuel || error.detail() == Some(TOO_DEEP) {
         return Failure::client("The chat template needs more work than is allowed for a request");
     }
     match error.detail() {
@@ -343,7 +345,7 @@ mod tests {
         let doubles = "{% set ns = namespace(s='x') %}{% for a in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}";
         assert_eq!(render(doubles, HI), bound);
         let calls = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
-        assert!(render(calls, HI).contains("recursion"), "{}", render(calls, HI));
+        assert_eq!(render(calls, HI), bound);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use self::inputs::{InputElements, tensor};
 pub(crate) use self::names::Names;
 use crate::Failure;
 use crate::json::{JsonValue, push_spaced};
-use crate::request::{Capabilities, EmbeddingRequest, Generation, RerankRequest};
+use crate::request::{Capabilities, EmbeddingRequest, Generation, Guide, RerankRequest};
 
 /// The inputs of a text model that scores pairs of texts.
 const RERANK_QUERY: &str = "query";
@@ -178,6 +178,9 @@ impl ModelDescription {
         if let (Some(name), Some(echo)) = (&names.exclude_prompt, echo) {
             list.add(name, &InputElements::Bool(!echo))?;
         }
+        if names.finish_reason.is_some() {
+            list.add("return_finish_reason", &InputElements::Bool(true))?;
+        }
         list.add_counts()?;
         Ok(list.tensors)
     }
@@ -278,7 +281,10 @@ fn sampling_text(generation: &Generation, tokens_max: i64) -> String {
     }
     if let Some(guide) = &generation.guide {
         let mut outputs = crate::json::Object::default();
-        outputs.push("json", JsonValue::text(guide));
+        match guide {
+            Guide::JsonObject => outputs.push("json_object", JsonValue::Bool(true)),
+            Guide::JsonSchema(schema) => outputs.push("json", JsonValue::text(schema)),
+        }
         let mut text = Vec::new();
         push_spaced(&mut text, &JsonValue::Object(outputs));
         sampling.push("structured_outputs", JsonValue::text(&String::from_utf8_lossy(&text)));
@@ -333,11 +339,15 @@ impl<'d> InputList<'d> {
             };
             self.add(names.sampling_input(name), &elements)?;
         }
-        if let Some(guide) = &generation.guide {
-            self.add("guided_decoding_guide_type", &InputElements::Texts(&["json_schema"]))?;
-            self.add("guided_decoding_guide", &InputElements::Texts(&[guide]))?;
-        }
-        Ok(())
+        let kind = match &generation.guide {
+            None => return Ok(()),
+            Some(Guide::JsonObject) => "json",
+            Some(Guide::JsonSchema(schema)) => {
+                self.add("guided_decoding_guide", &InputElements::Texts(&[schema]))?;
+                "json_schema"
+            }
+        };
+        self.add("guided_decoding_guide_type", &InputElements::Texts(&[kind]))
     }
 
     /// Requests the token counts.

@@ -3,7 +3,8 @@
 use galatea_protocol::inference::{ModelInput, ModelParameter};
 
 use super::*;
-use crate::{CompletionRequest, ContentType, read_body};
+use crate::json::parse_text;
+use crate::{ChatRequest, CompletionRequest, ContentType, read_body};
 
 fn input(name: &str, datatype: DataType, dims: &[i64]) -> ModelInput {
     ModelInput {
@@ -104,6 +105,43 @@ fn vllm_gets_the_adapter() {
         other.generation_inputs("p", &asked, 16).unwrap_err().to_string(),
         "adapters are supported only for models with an input of all parameters"
     );
+}
+
+#[test]
+fn the_response_format_guides_the_model() {
+    let schema =
+        r#"{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"a":1}}}"#;
+    let inputs = ["text_input", "guided_decoding_guide_type", "guided_decoding_guide"];
+    let inputs = inputs.map(|name| input(name, DataType::Bytes, &[1])).to_vec();
+    let others = describe(&config("python", 0, inputs));
+    let vllm = describe(&config("vllm", 0, vllm_inputs()));
+    for (format, structured, guides) in [
+        (r#"{"type":"text"}"#, None, &[][..]),
+        (
+            r#"{"type":"json_object"}"#,
+            Some(r#""{\"json_object\": true}""#),
+            &[r#"guided_decoding_guide_type [1] ["json"]"#][..],
+        ),
+        (
+            schema,
+            Some(r#""{\"json\": \"{\\\"a\\\":1}\"}""#),
+            &[
+                r#"guided_decoding_guide [1] ["{\"a\":1}"]"#,
+                r#"guided_decoding_guide_type [1] ["json_schema"]"#,
+            ],
+        ),
+    ] {
+        let message = r#"{"role":"user","content":"p"}"#;
+        let body = format!(r#"{{"model":"m","messages":[{message}],"response_format":{format}}}"#);
+        let body = parse_text(&body).unwrap();
+        let capabilities = Capabilities { is_vllm: true, has_tool_parser: false };
+        let asked = ChatRequest::check(&body).unwrap().generation(capabilities).unwrap();
+        assert_eq!(shown(&others.generation_inputs("p", &asked, 16).unwrap())[1..], *guides);
+        let sampling = sampling_text(&asked, 16);
+        let found = sampling.split_once("\"structured_outputs\": ").map(|(_, rest)| rest);
+        assert_eq!(found, structured.map(|text| format!("{text}}}")).as_deref());
+        assert!(vllm.generation_inputs("p", &asked, 16).is_ok());
+    }
 }
 
 #[test]

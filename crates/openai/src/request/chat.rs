@@ -2,7 +2,7 @@
 
 use super::chat_schema::CHAT;
 use super::fields::SAMPLING;
-use super::{Capabilities, Fields, Generation, NamedTool};
+use super::{Capabilities, Fields, Generation, Guide, NamedTool};
 use crate::Failure;
 use crate::json::{Bounds, JsonValue, Object, parse, push_compact, values_max};
 
@@ -135,9 +135,10 @@ impl ChatRequest {
         name.map(|name| NamedTool(name.to_owned()))
     }
 
-    /// Returns the schema for the arguments of the tool that the client chose.
-    fn guide(&self) -> Result<Option<String>, Failure> {
-        let Some(NamedTool(name)) = self.named_tool() else { return Ok(None) };
+    /// Returns the form of the text: the schema for the arguments of the tool that the client chose,
+    /// or the response format.
+    fn guide(&self) -> Result<Option<Guide>, Failure> {
+        let Some(NamedTool(name)) = self.named_tool() else { return Ok(self.response_format()) };
         let objects = self.tools().iter().filter_map(JsonValue::as_object);
         // If several tools have the name, the last one counts.
         let mut tools = objects.filter(|tool| function_name(tool) == Some(&*name));
@@ -147,13 +148,20 @@ impl ChatRequest {
         let function = tool.get("function").and_then(JsonValue::as_object);
         match function.and_then(|function| function.get("parameters")) {
             Some(parameters @ JsonValue::Object(_)) => {
-                let mut text = Vec::new();
-                push_compact(&mut text, parameters);
-                Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+                Ok(Some(Guide::JsonSchema(schema_text(parameters))))
             }
             // The text of Python's error for calling a method of `None`.
             _ => Err(Failure::server("'NoneType' object has no attribute 'model_dump_json'")),
         }
+    }
+
+    fn response_format(&self) -> Option<Guide> {
+        let format = self.fields.get("response_format")?.as_object()?;
+        if let Some(JsonValue::Object(described)) = format.get("json_schema") {
+            return described.get("schema").map(schema_text).map(Guide::JsonSchema);
+        }
+        let kind = format.get("type").and_then(JsonValue::as_str);
+        (kind == Some("json_object")).then_some(Guide::JsonObject)
     }
 
     /// Returns the messages in the form that templates see.
@@ -167,6 +175,12 @@ impl ChatRequest {
         let messages = messages.iter().filter_map(JsonValue::as_object);
         messages.map(|message| template_message(message).map(JsonValue::Object)).collect()
     }
+}
+
+fn schema_text(schema: &JsonValue) -> String {
+    let mut text = Vec::new();
+    push_compact(&mut text, schema);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn function_name(parent: &Object) -> Option<&str> {

@@ -160,11 +160,19 @@ static CALL_CHOICE: Schema = Schema::Union(&[
     ("enum[FunctionCall3]", Schema::Choice(&["none", "auto"])),
     ("ChatCompletionFunctionCallOption", Schema::ObjectForm(&FUNCTION_NAME)),
 ]);
-static RESPONSE_FORMAT: ObjectForm = object(&[Field::optional(
+static RESPONSE_FORMAT: Schema = Schema::ObjectForm(&object(&[Field::optional(
     "type",
     Schema::Nullable(&Schema::Choice(&["text", "json_object"])),
     Default::Text("text"),
-)]);
+)]));
+static DESCRIBED_SCHEMA: ObjectForm = object(&[
+    Field::required("name", TEXT),
+    Field::required("schema", Schema::ObjectForm(&PARAMETERS)),
+]);
+static SCHEMA_FORMAT: Schema = Schema::ObjectForm(&object(&[
+    Field::required("type", Schema::Choice(&["json_schema"])),
+    Field::required("json_schema", Schema::ObjectForm(&DESCRIBED_SCHEMA)),
+]));
 
 /// The fields in the order of Triton's frontend, which determines the order of errors.
 pub(super) static CHAT: Schema = Schema::ObjectForm(&ObjectForm {
@@ -187,7 +195,7 @@ pub(super) static CHAT: Schema = Schema::ObjectForm(&ObjectForm {
         Field::optional("presence_penalty", PENALTY, Default::Int(0)),
         Field::optional(
             "response_format",
-            Schema::Nullable(&Schema::ObjectForm(&RESPONSE_FORMAT)),
+            Schema::Nullable(&Schema::Beyond(&SCHEMA_FORMAT, &RESPONSE_FORMAT)),
             Default::Null,
         ),
         Field::optional("seed", SEED, Default::Null),

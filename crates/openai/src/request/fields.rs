@@ -118,8 +118,17 @@ pub struct Generation {
     /// The sampling parameters that are set, under OpenAI's names and in the order of Triton's
     /// frontend.
     pub(crate) sampling: Object,
-    /// A JSON schema that the text must match.
-    pub(crate) guide: Option<String>,
+    /// The form that the text must have.
+    pub(crate) guide: Option<Guide>,
+}
+
+/// The form of a text that is JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Guide {
+    /// Any object.
+    JsonObject,
+    /// A value that matches this JSON schema.
+    JsonSchema(String),
 }
 
 /// The tool that a client requests by name.

@@ -12,7 +12,7 @@ pub use body::{ContentType, parsed_size, read_body};
 pub use chat::ChatRequest;
 pub use completion::CompletionRequest;
 pub use embedding::EmbeddingRequest;
-pub(crate) use fields::Fields;
+pub(crate) use fields::{Fields, Guide};
 pub use fields::{Generation, NamedTool};
 pub(crate) use rerank::RerankForm;
 pub use rerank::RerankRequest;

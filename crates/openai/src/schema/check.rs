@@ -45,6 +45,14 @@ impl<'a> SchemaWalk<'a> {
             Schema::Nullable(_) if value.is_null() => Ok(JsonValue::Null),
             Schema::Nullable(schema) => return self.value(value, schema, errors),
             Schema::Union(members) => return self.union(value, members, errors),
+            Schema::Beyond(own, known) => {
+                let mut ignored = ErrorList::default();
+                let checked = self.value(value, own, &mut ignored);
+                match checked.filter(|_| ignored.is_empty()) {
+                    Some(checked) => return Some(checked),
+                    None => return self.value(value, known, errors),
+                }
+            }
             Schema::NotEmpty(schema) => {
                 let checked = self.value(value, schema, errors)?;
                 not_empty(checked)

@@ -47,6 +47,9 @@ pub(crate) enum Schema {
     Nullable(&'static Schema),
     /// The first member that matches; errors name the members.
     Union(&'static [(&'static str, Schema)]),
+    /// A value with the first schema, or the second. Triton's frontend knows only the second, and
+    /// errors are those of the second.
+    Beyond(&'static Self, &'static Self),
     /// A value, such as a list or text, with at least one item.
     NotEmpty(&'static Schema),
 }
