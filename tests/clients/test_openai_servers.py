@@ -6,15 +6,28 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
 import openai
 import pytest
 
-from openai_door import CHAT, EMBEDDING, JSON, TEXT, chat, events, open_door, without_times
-from python_backend import tensors, write_model
-from server import Program
+from openai_door import (
+    CHAT,
+    EMBEDDING,
+    JSON,
+    TEMPLATE,
+    TEXT,
+    chat,
+    events,
+    open_door,
+    without_times,
+    write_models,
+)
+from python_backend import interpreter_flag, tensors, write_model
+from server import START_SECONDS_MAX, Program, free_ports, wait_until
 
 pytestmark = pytest.mark.galatea_only
 
@@ -209,6 +222,55 @@ def test_adapters_are_selected_by_name(start_server: Start, tmp_path: pathlib.Pa
             assert (refused.status, refused.json()) == (400, {"detail": detail})
         refused = door.post(CHAT, chat(model="other_lora_no"))
         assert refused.json() == {"detail": "Unknown model: other_lora_no"}
+
+
+# row: OAI-01 OAI-05
+def test_a_start_line_of_tritons_frontend(program: Program, tmp_path: pathlib.Path) -> None:
+    """The program under another name has the frontend's flags and defaults: its port, and no other
+    ports."""
+    backends, repository = write_models(tmp_path)
+    link = tmp_path / "tritonserver-openai"
+    link.symlink_to(program.path)
+    (tmp_path / "template.jinja").write_text(TEMPLATE)
+    http, openai_port = free_ports(2)
+    line = f"""
+        --model-repository {repository} --chat-template {tmp_path}/template.jinja --host 127.0.0.1
+        --model-control-mode explicit --load-model vllm_model --openai-port {openai_port}
+        --kserve-http-port {http} --backend vllm --default-max-tokens 5 --lora-separator _lora_
+        --tritonserver-log-verbose-level 1 --uvicorn-log-level debug --tool-call-parser llama3
+        --max-tool-call-parse-bytes 1000 --http-max-input-size 1000000
+        --openai-restricted-api model-repository admin-key admin-value
+        """.split()
+    own = [f"--backend-directory={backends}", interpreter_flag()]
+    with subprocess.Popen([link, *line, *own], stderr=subprocess.DEVNULL) as process:
+        try:
+            is_ready = lambda: reachable(openai_port, "/health/ready")  # noqa: E731
+            wait_until(is_ready, START_SECONDS_MAX, "the endpoint is open")
+            client = openai.OpenAI(
+                base_url=f"http://127.0.0.1:{openai_port}/v1",
+                api_key="none",
+                default_headers={"admin-key": "admin-value"},
+            )
+            assert [model.id for model in client.models.list()] == ["vllm_model"]
+            message = {"role": "user", "content": "a b"}
+            reply = client.chat.completions.create(model="vllm_model", messages=[message])
+            assert reply.choices[0].message.content == "a b"
+            assert reachable(openai_port, "/metrics")
+            assert not reachable(http, "/v2/health/live")
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+    seen = (repository / "vllm_model" / "seen.jsonl").read_text()
+    assert json.loads(seen)["max_tokens"] == 5
+
+
+def reachable(port: int, path: str) -> bool:
+    """True if the path has status 200."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as reply:
+            return reply.status == 200
+    except urllib.error.URLError:
+        return False
 
 
 # row: OAI-05

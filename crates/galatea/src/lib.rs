@@ -60,8 +60,8 @@ use std::process::ExitCode;
 use environment::Environment;
 use flags::{ServerCommand, UsageError};
 use galatea_allocator::GlibcMallocTuner;
+use galatea_tools::commands::OPENAI;
 use galatea_tools::console::print_line;
-use startup::{ExitError, UnobservedStartup};
 
 pub use c_log::console_logger;
 pub use frontend::Frontend;
@@ -69,6 +69,8 @@ pub use in_process::{InProcessServer, make_for_c, make_in_process};
 
 /// The program name under which Galatea behaves like Triton's program and has no commands.
 const TRITON: &str = "tritonserver";
+/// The program name under which the program is `galatea openai`.
+const TRITON_OPENAI: &str = "tritonserver-openai";
 
 /// Runs the program with its command-line arguments, the first of which is the program name.
 #[must_use]
@@ -76,26 +78,17 @@ pub fn run_program(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let allocator = GlibcMallocTuner::configure();
     let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     let name = arguments.next().unwrap_or_default();
-    let has_commands = Path::new(&name).file_name().is_none_or(|name| name != TRITON);
-    let arguments: Vec<String> = arguments.collect();
-    let mut environment = Environment::read();
+    let name = Path::new(&name).file_name();
+    let has_commands = name.is_none_or(|name| name != TRITON);
+    let command = name.is_some_and(|name| name == TRITON_OPENAI).then(|| OPENAI.name.to_owned());
+    let arguments: Vec<String> = command.into_iter().chain(arguments).collect();
+    let environment = Environment::read();
     if has_commands && let Some(invocation) = commands::parse(&arguments, &environment) {
         return commands::run(invocation, environment, allocator);
     }
     let (vertex_ai, batches) = (&environment.clouds.vertex_ai, &environment.span_batches);
     match flags::parse(arguments, vertex_ai, batches) {
-        Ok(ServerCommand::Serve(settings)) => {
-            for warning in settings.warnings() {
-                print_line(&mut io::stderr(), warning);
-            }
-            backends::quiet_tensorflow(&settings, &mut environment);
-            let result = startup::run(*settings, environment, allocator, &mut UnobservedStartup);
-            startup::end_with(result, |failure| {
-                if !matches!(failure, ExitError::Logged(_)) {
-                    print_line(&mut io::stderr(), &failure.to_string());
-                }
-            })
-        }
+        Ok(ServerCommand::Serve(settings)) => startup::serve(*settings, environment, allocator),
         Ok(ServerCommand::Help(form)) => {
             print_line(&mut io::stdout(), flags::help(form).trim_end());
             ExitCode::SUCCESS

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use galatea_gate::ledger::MemoryLedger;
 use galatea_telemetry::{Logger, MetricsExporter};
 use galatea_tools::console::print_line;
 
+use crate::backends;
 use crate::certificates;
 use crate::children;
 use crate::doors::{Addresses, DoorSetup, OpenDoors};
@@ -81,7 +83,7 @@ impl StartupObserver for UnobservedStartup {
     fn loaded(&mut self) {}
     fn serving(&mut self, _: &Arc<Server>, _: &Addresses, _: &Logger) {}
     fn stopping(&mut self, signal: i32) {
-        print_line(&mut std::io::stdout(), &format!("Signal ({signal}) received."));
+        print_line(&mut io::stdout(), &format!("Signal ({signal}) received."));
     }
 }
 
@@ -124,6 +126,24 @@ fn end(code: i32) -> ExitCode {
 fn logged(logger: &Logger, status: &galatea_infer::Status) -> ExitError {
     logger.error(status.message());
     ExitError::Logged(status.message().to_owned())
+}
+
+/// Serves until a signal ends it. Startup is only shown in the log.
+pub(crate) fn serve(
+    settings: Settings,
+    mut environment: Environment,
+    allocator: GlibcMallocTuner,
+) -> ExitCode {
+    for warning in settings.warnings() {
+        print_line(&mut io::stderr(), warning);
+    }
+    backends::quiet_tensorflow(&settings, &mut environment);
+    let result = run(settings, environment, allocator, &mut UnobservedStartup);
+    end_with(result, |failure| {
+        if !matches!(failure, ExitError::Logged(_)) {
+            print_line(&mut io::stderr(), &failure.to_string());
+        }
+    })
 }
 
 /// Runs the server until a signal ends it.

@@ -43,8 +43,8 @@ pub struct CommandOption {
 }
 
 /// Every command, in the order of the usage text.
-pub const COMMANDS: [Command; 9] =
-    [SERVE, BENCH, TUNE, RECORD, SIMULATE, CHECK, NEW_PYTHON, EXPORT_TRACES, COMPLETIONS];
+pub const COMMANDS: [Command; 10] =
+    [SERVE, OPENAI, BENCH, TUNE, RECORD, SIMULATE, CHECK, NEW_PYTHON, EXPORT_TRACES, COMPLETIONS];
 
 const fn option(
     name: &'static str,
@@ -74,6 +74,28 @@ pub const SERVE: Command = Command {
     help: "Serves models without a repository and without configurations: files of ONNX models, \
            model.py files, directories of these, directories of single models, and model \
            repositories. Prints where, and a request to try.",
+};
+
+/// Serve a repository as Triton's frontend for OpenAI clients does.
+pub const OPENAI: Command = Command {
+    name: "openai",
+    arguments: "--model-repository DIRECTORY",
+    operands: OperandKind::Paths,
+    options: &[
+        option("tritonserver-log-verbose-level", Some("integer"), "", "The same as --log-verbose."),
+        option(
+            "uvicorn-log-level",
+            Some("level"),
+            "info",
+            "The level of the log of Triton's HTTP library: critical, error, warning, info, debug \
+             or trace. It has no effect: there is no such log.",
+        ),
+    ],
+    takes_flags: true,
+    help: "Serves a model repository with the flags and defaults of Triton's frontend for OpenAI \
+           clients: the port for these clients is 9000, HTTP and gRPC need \
+           --enable-kserve-frontends, and the metrics have no port of their own. Under the name \
+           tritonserver-openai, the program is this command.",
 };
 
 /// Measure a model.

@@ -6,6 +6,7 @@
 //! arguments are invalid.
 
 mod check;
+mod openai;
 mod serve;
 mod sources;
 
@@ -29,13 +30,15 @@ use self::check::CheckOptions;
 use self::serve::ServeOptions;
 use crate::environment::Environment;
 use crate::flags::{self, CommandLine, Settings, UsageError};
-use crate::{shutdown, tracing};
+use crate::{shutdown, startup, tracing};
 
 /// A command and its arguments.
 #[derive(Debug)]
 pub(crate) enum Invocation {
     /// Serve models without a repository.
     Serve(Box<ServeOptions>),
+    /// Serve a repository as Triton's frontend for OpenAI clients does.
+    OpenAi(Box<Settings>),
     /// Measure a model.
     Bench(Box<BenchOptions>),
     /// Tune a model.
@@ -86,10 +89,10 @@ fn read(
     environment: &Environment,
 ) -> Result<Invocation, String> {
     let text = |error: UsageError| error.to_string();
-    let settings = if command.name == commands::SERVE.name {
-        serve::defaults(environment).map_err(text)?
-    } else {
-        Settings::default()
+    let settings = match command.name {
+        name if name == commands::SERVE.name => serve::defaults(environment).map_err(text)?,
+        name if name == commands::OPENAI.name => openai::defaults(environment).map_err(text)?,
+        _ => Settings::default(),
     };
     let line = flags::parse_command(command, settings, arguments).map_err(text)?;
     let Some(line) = line else { return Ok(Invocation::Help(command)) };
@@ -99,6 +102,9 @@ fn read(
         name if name == commands::SERVE.name => {
             let options = ServeOptions::new(settings, given, format, environment)?;
             Ok(Invocation::Serve(Box::new(options)))
+        }
+        name if name == commands::OPENAI.name => {
+            Ok(Invocation::OpenAi(Box::new(openai::settings(settings, &given, environment)?)))
         }
         name if name == commands::BENCH.name => {
             Ok(Invocation::Bench(Box::new(BenchOptions::new(given, format)?)))
@@ -159,6 +165,7 @@ pub(crate) fn run(
 ) -> ExitCode {
     match invocation {
         Ok(Invocation::Serve(options)) => serve::run(*options, environment, allocator),
+        Ok(Invocation::OpenAi(settings)) => startup::serve(*settings, environment, allocator),
         Ok(Invocation::Bench(options)) => bench::run(&options, environment.colours),
         Ok(Invocation::Tune(options)) => {
             let text = tune::run(&options, environment.colours, scheduling_spec_of);

@@ -34,7 +34,7 @@ mod value;
 
 pub(crate) use open_loads::open_loads;
 pub(crate) use parse::{
-    CommandLine, ServerCommand, UsageError, check, check_rejected, initial_settings, parse,
+    CommandLine, ServerCommand, UsageError, apply, check, check_rejected, initial_settings, parse,
     parse_command, resolve,
 };
 pub(crate) use settings::{BackendSetting, CacheFlag, CacheSettings, DoorSettings, Settings};

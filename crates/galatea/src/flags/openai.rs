@@ -10,6 +10,30 @@ use super::{Group, Settings};
 /// The flag whose value is three arguments, as in Triton's frontend.
 pub(super) const RESTRICTED_API: &str = "openai-restricted-api";
 
+/// The flags of Triton's OpenAI frontend.
+pub(super) const FRONTEND_FLAGS: [&str; 20] = [
+    "model-repository",
+    "tokenizer",
+    "backend",
+    "lora-separator",
+    "tritonserver-log-verbose-level",
+    "host",
+    "tool-call-parser",
+    "max-tool-call-parse-bytes",
+    "chat-template",
+    "default-max-tokens",
+    "model-control-mode",
+    "load-model",
+    "openai-port",
+    "uvicorn-log-level",
+    "openai-restricted-api",
+    "http-max-input-size",
+    "enable-kserve-frontends",
+    "kserve-http-port",
+    "kserve-grpc-port",
+    "help",
+];
+
 pub(super) const GROUP: Group = Group {
     title: "OpenAI",
     flags: &[&[

@@ -4,10 +4,10 @@ use std::fmt;
 
 use galatea_engine::ControlMode;
 use galatea_tools::Arguments;
-use galatea_tools::commands::Command;
+use galatea_tools::commands::{Command, OPENAI};
 
 use super::value::{self, InvalidValue};
-use super::{HelpForm, Settings, flags, openai, ports};
+use super::{Flag, HelpForm, Settings, flags, openai, ports};
 use crate::environment::{SpanBatchVariables, VertexAiVariables};
 
 /// The action that the server's command line requests.
@@ -130,6 +130,9 @@ impl ArgumentReader {
         mut arguments: impl Iterator<Item = String>,
     ) -> Result<Option<ServerCommand>, UsageError> {
         while let Some(argument) = arguments.next() {
+            if argument == "-h" && self.is_frontend() {
+                return Ok(Some(ServerCommand::Help(HelpForm::Text)));
+            }
             let Some(option) = argument.strip_prefix("--") else {
                 self.line.given.operands.push(argument);
                 continue;
@@ -162,6 +165,10 @@ impl ArgumentReader {
         if let Some(name) = names().find(|name| *name == given) {
             return Ok(name);
         }
+        let of_frontend = || openai::FRONTEND_FLAGS.into_iter().filter(|_| self.is_frontend());
+        if let Some(name) = only(of_frontend().filter(|name| name.starts_with(given))) {
+            return Ok(name);
+        }
         let mut candidates = names().filter(|name| name.starts_with(given));
         match (candidates.next(), candidates.next()) {
             (Some(name), None) if !given.is_empty() => Ok(name),
@@ -171,6 +178,12 @@ impl ArgumentReader {
             }
             _ => Err(bad_option(given, "unrecognized option")),
         }
+    }
+
+    /// True for the flags of Triton's frontend for OpenAI clients, which may be shortened as long
+    /// as only one of that frontend's flags begins with the text.
+    fn is_frontend(&self) -> bool {
+        self.command.is_some_and(|command| command.name == OPENAI.name)
     }
 
     fn apply(
@@ -184,9 +197,7 @@ impl ArgumentReader {
             self.line.given.options.push((own.name, value));
             return Ok(());
         }
-        let flag = flags()
-            .find(|flag| flag.name == name)
-            .ok_or_else(|| bad_option(name, "unrecognized option"))?;
+        let flag = flag(name)?;
         let is_separate = value.is_none();
         let mut value = value_for(flag.name, flag.argument.is_some(), value, rest)?;
         if is_separate && flag.name == openai::RESTRICTED_API {
@@ -196,13 +207,27 @@ impl ArgumentReader {
             Some(_) => format!("--{name}={value}"),
             None => format!("--{name}"),
         });
-        flag.apply(&mut self.line.settings, &value)
-            .map_err(|InvalidValue(reason)| bad_option(name, &reason))
+        apply(&mut self.line.settings, name, &value)
     }
+}
+
+/// Applies a value to the settings, as the flag with this name does.
+pub(crate) fn apply(settings: &mut Settings, name: &str, value: &str) -> Result<(), UsageError> {
+    let applied = flag(name)?.apply(settings, value);
+    applied.map_err(|InvalidValue(reason)| bad_option(name, &reason))
+}
+
+fn flag(name: &str) -> Result<&'static Flag, UsageError> {
+    flags().find(|flag| flag.name == name).ok_or_else(|| bad_option(name, "unrecognized option"))
 }
 
 const HELP: &str = "help";
 const VERSION: &str = "version";
+
+/// The only element; `None` if there are others.
+fn only<T>(mut elements: impl Iterator<Item = T>) -> Option<T> {
+    elements.next().filter(|_| elements.next().is_none())
+}
 
 fn value_for(
     name: &str,
