@@ -252,7 +252,7 @@ def test_a_start_line_of_tritons_frontend(program: Program, tmp_path: pathlib.Pa
                 default_headers={"admin-key": "admin-value"},
             )
             assert [model.id for model in client.models.list()] == ["vllm_model"]
-            message = {"role": "user", "content": "a b"}
+            message: Any = {"role": "user", "content": "a b"}
             reply = client.chat.completions.create(model="vllm_model", messages=[message])
             assert reply.choices[0].message.content == "a b"
             assert reachable(openai_port, "/metrics")
