@@ -157,7 +157,8 @@ impl<'plan> BatchOutput<'plan> {
         part: OutputPart,
         pending: &PendingRequest,
     ) -> Result<OutputPart, Status> {
-        let padding = self.longest.map_or(0, |longest| longest - state_length(self.plan, pending));
+        let Some(longest) = self.longest else { return Ok(part) };
+        let padding = longest - state_length(self.plan, pending);
         let mut dims: SmallVec<[i64; 8]> = SmallVec::from_slice(part.shape.dims());
         let (Some(length), true) = (dims.get_mut(1), padding > 0) else { return Ok(part) };
         *length -= padding;
