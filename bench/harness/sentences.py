@@ -58,6 +58,22 @@ def corpus(count: int) -> list[list[int]]:
     return mix(chosen, drawn)
 
 
+def mixed(count: int) -> list[str]:
+    """Sentences and paragraphs in the same proportion as in the corpus, in a fixed order."""
+    drawn = random.Random(SEED)
+    sentences, paragraphs = texts()
+    drawn.shuffle(sentences)
+    drawn.shuffle(paragraphs)
+    chosen: list[str] = []
+    while len(chosen) < count:
+        source = paragraphs if len(chosen) % PARAGRAPH_EVERY == 0 else sentences
+        text = source.pop()
+        if len(text.split()) >= SHORTEST:
+            chosen.append(text)
+    drawn.shuffle(chosen)
+    return chosen
+
+
 def mix(texts_: list[list[int]], drawn: random.Random) -> list[list[int]]:
     """A random order in which all parts are similar, so that loads that last a few seconds are
     similar too."""

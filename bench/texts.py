@@ -1,0 +1,215 @@
+"""Compares text models with the same network and tokenizer in Python, and with a Python tokenizer in
+an ensemble.
+
+    python bench/texts.py --galatea PROGRAM --rounds 3 --duration 8
+
+MiniLM embeds English text on one core, with one thread. ONNX Runtime is driven directly from Python,
+with all texts converted, sorted by length and pooled there. The ensemble has a Python model that
+converts texts, and the network with pooling inside. It accepts the options of run.py. See
+bench/README.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "examples")]
+
+# pylint: disable=wrong-import-position
+import numpy  # noqa: E402
+import run  # noqa: E402
+from example_models import minilm  # noqa: E402
+from harness import http_load, process, sentences, server, text_direct  # noqa: E402
+
+TEXTS = 400
+#: Name of the load, clients, and texts in each request.
+LOADS = [("64 clients, 1 text", 64, 1), ("8 clients, 1 text", 8, 1), ("4 clients, 32 texts", 4, 32)]
+WARM_SECONDS = 1.5
+ONE_THREAD = "".join(
+    f'parameters {{ key: "{key}" value {{ string_value: "1" }} }}\n'
+    for key in ("intra_op_thread_count", "inter_op_thread_count")
+)
+TOKENIZE = '''
+import json
+import pathlib
+
+import numpy
+import tokenizers
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        folder = pathlib.Path(args["model_repository"]) / args["model_version"]
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer.no_padding()
+        self.tokenizer.enable_truncation(256)
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            given = pb_utils.get_input_tensor_by_name(request, "text").as_numpy()
+            encoded = self.tokenizer.encode_batch([one.decode() for one in given.ravel()])
+            shape = (len(encoded), max(len(one.ids) for one in encoded))
+            ids, mask = numpy.zeros(shape, numpy.int64), numpy.zeros(shape, numpy.int64)
+            for row, one in enumerate(encoded):
+                ids[row, : len(one.ids)] = one.ids
+                mask[row, : len(one.ids)] = 1
+            tensors = {"ids": ids, "mask": mask, "types": numpy.zeros(shape, numpy.int64)}
+            responses.append(pb_utils.InferenceResponse(
+                [pb_utils.Tensor(name, data) for name, data in tensors.items()]
+            ))
+        return responses
+'''
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """A model that embeds texts."""
+
+    name: str
+    model: str
+    output: str
+
+
+SIDES = [
+    Side("text model", "texts", "embedding"),
+    Side("ensemble with a Python tokenizer", "ensemble", "sentence_embedding"),
+]
+
+
+def tensor(kind: str, name: str, datatype: str, dims: str) -> str:
+    """An input or output of a configuration."""
+    return f'{kind} {{ name: "{name}" data_type: TYPE_{datatype} dims: [ {dims} ] }}\n'
+
+
+def write_repository(folder: pathlib.Path) -> None:
+    """The text model, and the ensemble with its steps."""
+    published = minilm.model_directory()
+    version = folder / "texts" / "1"
+    shutil.copytree(published, version, ignore=shutil.ignore_patterns("*.safetensors"))
+    (version / "model.onnx").write_bytes(text_direct.token_network())
+    (folder / "texts" / "config.pbtxt").write_text(f'backend: "text"\n{ONE_THREAD}')
+    version = folder / "tokenize" / "1"
+    version.mkdir(parents=True)
+    shutil.copy(published / "tokenizer.json", version)
+    (version / "model.py").write_text(TOKENIZE)
+    tokens = ("ids", "mask", "types")
+    listed = "".join(tensor("output", name, "INT64", "-1") for name in tokens)
+    (folder / "tokenize" / "config.pbtxt").write_text(
+        f'backend: "python"\nmax_batch_size: 64\n{tensor("input", "text", "STRING", "1")}{listed}'
+        "dynamic_batching { }\n"
+    )
+    example = minilm.minilm()
+    version = folder / "minilm" / "1"
+    version.mkdir(parents=True)
+    (version / "model.onnx").write_bytes(example.versions[1])
+    (folder / "minilm" / "config.pbtxt").write_text(example.config + ONE_THREAD)
+    maps = "".join(f'output_map {{ key: "{name}" value: "{name}" }}\n' for name in tokens)
+    inputs = zip(("input_ids", "attention_mask", "token_type_ids"), tokens, strict=True)
+    given = "".join(f'input_map {{ key: "{key}" value: "{value}" }}\n' for key, value in inputs)
+    output = 'output_map { key: "sentence_embedding" value: "sentence_embedding" }\n'
+    (folder / "ensemble" / "1").mkdir(parents=True)
+    (folder / "ensemble" / "config.pbtxt").write_text(
+        f'platform: "ensemble"\nmax_batch_size: 32\n{tensor("input", "text", "STRING", "1")}'
+        f'{tensor("output", "sentence_embedding", "FP32", "384")}ensemble_scheduling {{\n'
+        f'step {{ model_name: "tokenize" model_version: -1 input_map {{ key: "text" value: "text" }}\n'
+        f'{maps}}}\nstep {{ model_name: "minilm" model_version: -1\n{given}{output}}}\n}}\n'
+    )
+
+
+def request(side: Side, texts: Sequence[str]) -> bytes:
+    """A request over HTTP, with a binary output."""
+    body = json.dumps({
+        "inputs": [{"name": "text", "datatype": "BYTES", "shape": [len(texts), 1],
+                    "data": list(texts)}],
+        "outputs": [{"name": side.output, "parameters": {"binary_data": True}}],
+    }).encode()
+    lines = (f"POST /v2/models/{side.model}/infer HTTP/1.1", "Host: bench",
+             f"Content-Length: {len(body)}", "", "")
+    return "\r\n".join(lines).encode() + body
+
+
+def least_cosine(done: Sequence[http_load.Done], count: int, expected: numpy.ndarray) -> float:
+    """The least cosine similarity to the reference. Request N has the texts from N on."""
+    least = 1.0
+    for one in done:
+        size = count * 384
+        found = numpy.frombuffer(one.body[-4 * size:], numpy.float32).reshape(count, 384)
+        places = [(one.number + place) % TEXTS for place in range(count)]
+        least = min(least, float((found * expected[places]).sum(axis=1).min()))
+    return least
+
+
+def main() -> None:
+    """Measures and prints."""
+    options = run.parser().parse_args()
+    os.sched_setaffinity(0, {options.load_core})
+    texts = sentences.mixed(TEXTS)
+    rates: dict[tuple[str, str], list[dict[str, float]]] = {}
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="galatea-bench-"))
+        work = pathlib.Path(place)
+        write_repository(work / "models")
+        listed, expected = work / "texts.json", work / "expected.npy"
+        listed.write_text(json.dumps(texts))
+        network = work / "models" / "texts" / "1"
+        command = ["taskset", "-c", str(options.server_core), sys.executable,
+                   str(HERE / "harness/text_direct.py"), str(network), str(listed)]
+        subprocess.run([*command, "0", str(expected)], check=True, stdout=subprocess.DEVNULL)
+        reference = numpy.load(expected)
+        program = run.programs(options, work)[0]
+        log = work / "server.log"
+        running = stack.enter_context(
+            server.running(program, work / "models", options.server_core, log)
+        )
+        for number in range(options.rounds):
+            for side in SIDES if number % 2 == 0 else SIDES[::-1]:
+                for load, clients, count in LOADS:
+                    bodies = [
+                        request(side, [texts[(first + place) % TEXTS] for place in range(count)])
+                        for first in range(TEXTS)
+                    ]
+                    cpu = functools.partial(cpu_of, running.pid)
+                    plan = http_load.Plan(running.address("http"), bodies, WARM_SECONDS,
+                                          options.duration, cpu, number + 1)
+                    window = http_load.closed(plan, clients)
+                    rates.setdefault((load, side.name), []).append({
+                        "texts/s": window.rate() * count,
+                        "CPU ms/text": window.cpu * 1e3 / len(window.finished) / count,
+                        "p99 ms": window.latency(0.99) * 1e3,
+                        "cosine": least_cosine(window.done, count, reference),
+                    })
+                    print(load, side.name, rates[load, side.name][-1], file=sys.stderr, flush=True)
+            done = subprocess.run([*command, str(options.duration)], capture_output=True, text=True,
+                                  check=True)
+            rates.setdefault(("all texts at once", "Python, sorted"), []).append(
+                json.loads(done.stdout)
+            )
+            print("Python, sorted", done.stdout, file=sys.stderr, flush=True)
+    for (load, name), rounds in rates.items():
+        values = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
+        cells = " | ".join(f"{value:.6g}" for value in values.values())
+        print(f"| {load} | {name} | {cells} |")
+
+
+def cpu_of(pid: int) -> float:
+    """The CPU time of the server and its workers so far, in seconds."""
+    used = [process.usage(one) for one in (pid, *process.descendants(pid))]
+    return sum(one.user + one.kernel for one in used)
+
+
+if __name__ == "__main__":
+    main()
