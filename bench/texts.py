@@ -1,11 +1,10 @@
-"""Compares text models with the same network and tokenizer in Python, and with a Python tokenizer in
-an ensemble.
+"""Compares text models with the same network and tokenizer in Python, and in an ensemble.
 
     python bench/texts.py --galatea PROGRAM --rounds 3 --duration 8
 
-MiniLM embeds English text on one core, with one thread. ONNX Runtime is driven directly from Python,
-with all texts converted, sorted by length and pooled there. The ensemble has a Python model that
-converts texts, and the network with pooling inside. It accepts the options of run.py. See
+MiniLM embeds English text on one core, with one thread. ONNX Runtime is driven directly from
+Python, with all texts converted, sorted by length and pooled there. The ensemble has a Python model
+that converts texts, and the network with pooling inside. It accepts the options of run.py. See
 bench/README.md.
 """
 
@@ -125,8 +124,8 @@ def write_repository(folder: pathlib.Path) -> None:
     (folder / "ensemble" / "config.pbtxt").write_text(
         f'platform: "ensemble"\nmax_batch_size: 32\n{tensor("input", "text", "STRING", "1")}'
         f'{tensor("output", "sentence_embedding", "FP32", "384")}ensemble_scheduling {{\n'
-        f'step {{ model_name: "tokenize" model_version: -1 input_map {{ key: "text" value: "text" }}\n'
-        f'{maps}}}\nstep {{ model_name: "minilm" model_version: -1\n{given}{output}}}\n}}\n'
+        'step { model_name: "tokenize" model_version: -1\n'
+        f'input_map {{ key: "text" value: "text" }}\n{maps}}}\nstep {{ model_name: "minilm" model_version: -1\n{given}{output}}}\n}}\n'
     )
 
 

@@ -44,7 +44,8 @@ def network(outputs: int) -> bytes:
         helper.make_node("Unsqueeze", ["types", "last"], ["type_column"]),
         helper.make_node("Add", ["words", "type_column"], ["last_hidden_state"]),
     ]
-    result = helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, ["b", "n", WIDTH])
+    shape = ["b", "n", WIDTH]
+    result = helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, shape)
     if outputs:
         nodes += [
             helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
