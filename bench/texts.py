@@ -125,7 +125,8 @@ def write_repository(folder: pathlib.Path) -> None:
         f'platform: "ensemble"\nmax_batch_size: 32\n{tensor("input", "text", "STRING", "1")}'
         f'{tensor("output", "sentence_embedding", "FP32", "384")}ensemble_scheduling {{\n'
         'step { model_name: "tokenize" model_version: -1\n'
-        f'input_map {{ key: "text" value: "text" }}\n{maps}}}\nstep {{ model_name: "minilm" model_version: -1\n{given}{output}}}\n}}\n'
+        f'input_map {{ key: "text" value: "text" }}\n{maps}}}\n'
+        f'step {{ model_name: "minilm" model_version: -1\n{given}{output}}}\n}}\n'
     )
 
 
