@@ -121,7 +121,7 @@ impl GlibcMallocTuner {
     /// Returns free memory to the system after a burst of requests: everything that
     /// [`release_free_memory`] returns, and the free ends of all heaps.
     ///
-    /// Starts one thread for each heap and waits for it to end.
+    /// Starts one thread for each heap and waits for it to finish.
     pub fn release_free_memory(&self) {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         {

@@ -43,7 +43,7 @@ impl RequestFailureCause {
         Self { kind: kind(error, &code, &text), code, message }
     }
 
-    /// Returns a remark to append to Triton's message.
+    /// Returns a hint to append to Triton's message.
     pub(crate) fn remark(&self) -> &'static str {
         match self.kind {
             FailedPart::Told | FailedPart::Other => "",

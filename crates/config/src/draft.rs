@@ -310,7 +310,7 @@ impl ConfigDraft {
         });
     }
 
-    /// Sets the datatype and the shape of a listed input as far as they are missing. The shape has
+    /// Sets the datatype and the shape of a listed input where they are missing. The shape has
     /// the same form as in [`ConfigDraft::add_input`].
     pub fn fill_in_input(&mut self, name: &str, datatype: DataType, dims: &[i64]) {
         let (dims, reshape) = self.client_shape(dims);

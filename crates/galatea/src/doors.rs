@@ -106,7 +106,7 @@ impl Address {
     }
 }
 
-/// The views of the server that the HTTP endpoint offers in addition to Triton's endpoints.
+/// The HTTP endpoint's views of the server, which Triton doesn't have.
 struct ServerViews {
     dashboard: Option<Dashboard>,
     recorder: Option<TrafficRecorder>,

@@ -83,7 +83,7 @@ pub fn model_path(
     inside.map_err(|status| not_found(status, name, model))
 }
 
-/// The path of a model that may be a directory as a whole. `name` is the name in the configuration;
+/// The path of a model that may be an entire directory. `name` is the name in the configuration;
 /// if it is empty, the default name is used.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! Statistics for a padded request. Cutting its response may turn it into an error after the
 //! execution has been reported as a success.
 //!
-//! A success is counted only once both the success of the execution and the outcome of cutting are
-//! known. Backends report them in either order.
+//! A success is counted only once the execution and the cutting are both known to have succeeded.
+//! Backends report the two in either order.
 
 use std::sync::Arc;
 

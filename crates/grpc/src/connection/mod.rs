@@ -268,8 +268,8 @@ impl ConnectionTask {
     /// calls start.
     fn round(&mut self) -> Result<(), ConnectionClosed> {
         self.handle_events()?;
-        // Responses notify `h2` to run, which happens below. The work that the other cleared
-        // notifications announced is also done below.
+        // Responses notify `h2` to run, which happens below. The code below also handles the other
+        // notifications that were cleared.
         self.inbox.clear_notifications();
         self.resets.0.store(false, Ordering::Release);
         self.flusher.set_read_quota(READ_BYTES_MAX);

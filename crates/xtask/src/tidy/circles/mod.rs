@@ -1,4 +1,4 @@
-//! Modules of a crate that import each other in a circle.
+//! Import cycles among the modules of a crate.
 //!
 //! A module is a file. An arrow goes from a file to the file that defines a name it uses. A name
 //! that a module only re-exports leads to its definition, and the re-export itself is not an arrow.
