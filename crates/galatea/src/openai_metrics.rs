@@ -40,5 +40,11 @@ pub(crate) fn families(meters: &OpenAiMeters) -> Vec<CustomFamilySnapshot> {
             // This is exact below 2^53 tokens.
             &|speed| SeriesValue::Number(speed.tokens as f64),
         ),
+        family(
+            "galatea_openai_prompt_tokens_total",
+            "Tokens in prompts, documents and texts to embed, for models that count them",
+            MetricKind::Counter,
+            &|speed| SeriesValue::Number(speed.prompt_tokens as f64),
+        ),
     ]
 }

@@ -130,14 +130,15 @@ impl OpenAi {
                 (kind, TextDelivery::Document)
             }
             PreparedReply::Text(completion, delivery) => {
-                let meter = TextMeter::new(self.options.meters.of(&name), arrived);
-                (ReplyKind::Text { completion, delivery, meter }, delivery)
+                (ReplyKind::Text { completion, delivery }, delivery)
             }
         };
+        let meter = TextMeter::new(self.options.meters.of(&name), arrived);
         request.model_name = name;
         let sink = CompletionSink::new(
             queue.clone(),
             kind,
+            meter,
             account,
             request.cancel.clone(),
             trace.clone(),

@@ -32,6 +32,7 @@ pub(super) struct ModelMeter {
     first: Timing,
     between: Timing,
     tokens: AtomicU64,
+    prompt_tokens: AtomicU64,
 }
 
 /// The times and their sum.
@@ -73,6 +74,8 @@ pub struct ModelSpeed {
     pub between_tokens: HistogramReading,
     /// The number of tokens.
     pub tokens: u64,
+    /// The number of tokens in the requests' prompts, documents and texts to embed.
+    pub prompt_tokens: u64,
 }
 
 impl OpenAiMeters {
@@ -86,6 +89,7 @@ impl OpenAiMeters {
             first: Timing::new(&FIRST_BOUNDS),
             between: Timing::new(&BETWEEN_BOUNDS),
             tokens: AtomicU64::new(0),
+            prompt_tokens: AtomicU64::new(0),
         });
         models.insert(model.to_owned(), meter.clone());
         meter
@@ -100,21 +104,33 @@ impl OpenAiMeters {
             first_token: meter.first.read(),
             between_tokens: meter.between.read(),
             tokens: meter.tokens.load(Ordering::Relaxed),
+            prompt_tokens: meter.prompt_tokens.load(Ordering::Relaxed),
         };
         models.iter().map(read).collect()
     }
 }
 
-/// Measures the text of one request.
+/// Measures the tokens of one request.
 pub(super) struct TextMeter {
     model: Arc<ModelMeter>,
     arrived: Instant,
     last: Option<Instant>,
+    has_prompt: bool,
 }
 
 impl TextMeter {
     pub(super) const fn new(model: Arc<ModelMeter>, arrived: Instant) -> Self {
-        Self { model, arrived, last: None }
+        Self { model, arrived, last: None, has_prompt: false }
+    }
+
+    /// Counts the prompt tokens that a response states. Each response states the same number, so
+    /// only the first counts.
+    pub(super) fn prompt(&mut self, tokens: Option<u64>) {
+        if let Some(tokens) = tokens
+            && !std::mem::replace(&mut self.has_prompt, true)
+        {
+            self.model.prompt_tokens.fetch_add(tokens, Ordering::Relaxed);
+        }
     }
 
     /// Counts the tokens in a response to a client that streams. If a response contains several
@@ -150,13 +166,16 @@ mod tests {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut text = TextMeter::new(meters.of("m"), start);
+        text.prompt(None);
+        text.prompt(Some(5));
         text.stream(0, at(1));
+        text.prompt(Some(5));
         text.stream(1, at(7));
         text.stream(4, at(15));
         TextMeter::new(meters.of("m"), start).count(3);
-        let [ModelSpeed { model, first_token, between_tokens, tokens }] =
+        let [ModelSpeed { model, first_token, between_tokens, tokens, prompt_tokens }] =
             <[_; 1]>::try_from(meters.read()).unwrap();
-        assert_eq!((model.as_str(), tokens), ("m", 8));
+        assert_eq!((model.as_str(), tokens, prompt_tokens), ("m", 8, 5));
         assert_eq!((first_token.counts[2], first_token.sum), (1, 0.007));
         // Two milliseconds for each of the four tokens.
         assert_eq!((between_tokens.counts[2], between_tokens.sum), (1, 0.002));

@@ -20,7 +20,7 @@ pub(super) enum TextDelivery {
 
 /// The replies to a request.
 pub(super) enum ReplyKind {
-    Text { completion: Box<CompletionReply>, delivery: TextDelivery, meter: TextMeter },
+    Text { completion: Box<CompletionReply>, delivery: TextDelivery },
     Numbers { reply: NumbersReply, document: Option<Vec<u8>>, responses: u64 },
 }
 
@@ -39,11 +39,27 @@ impl NumbersReply {
     }
 }
 
+impl ReplyKind {
+    /// Returns the number of prompt tokens, if the response states it.
+    fn prompt_tokens(&self, response: &InferenceResponse) -> Option<u64> {
+        match self {
+            Self::Text { completion, .. } => completion.prompt_tokens(response),
+            Self::Numbers { reply: NumbersReply::Embedding(reply), .. } => {
+                reply.prompt_tokens(response)
+            }
+            Self::Numbers { reply: NumbersReply::Rerank(reply), .. } => {
+                reply.prompt_tokens(response)
+            }
+        }
+    }
+}
+
 /// Receives the replies to a request and turns them into events, on the thread that responds. A
 /// document is a single event.
 pub(super) struct CompletionSink {
     queue: Arc<EventQueue>,
     kind: ReplyKind,
+    meter: TextMeter,
     /// The text collected so far, or the part of a stream that its parser keeps.
     collected: MemoryCharge,
     has_begun: bool,
@@ -56,12 +72,13 @@ impl CompletionSink {
     pub(super) fn new(
         queue: Arc<EventQueue>,
         kind: ReplyKind,
+        meter: TextMeter,
         account: &Arc<MemoryAccount>,
         cancel: CancelToken,
         trace: Option<Arc<dyn DoorTraceSink>>,
     ) -> Self {
         let collected = MemoryCharge::nothing(account.clone());
-        Self { queue, kind, collected, has_begun: false, cancel, trace }
+        Self { queue, kind, meter, collected, has_begun: false, cancel, trace }
     }
 
     /// Processes a response, or an end without a response.
@@ -71,8 +88,10 @@ impl CompletionSink {
         is_last: bool,
     ) -> Result<Vec<u8>, Status> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
+        self.meter.prompt(response.and_then(|response| self.kind.prompt_tokens(response)));
+        let meter = &mut self.meter;
         match &mut self.kind {
-            ReplyKind::Text { completion, delivery: TextDelivery::Stream, meter } => {
+            ReplyKind::Text { completion, delivery: TextDelivery::Stream } => {
                 let mut events = Vec::new();
                 if is_first {
                     completion.begin(&mut events);
@@ -85,7 +104,7 @@ impl CompletionSink {
                 }
                 Ok(events)
             }
-            ReplyKind::Text { completion, delivery: TextDelivery::Document, meter } => {
+            ReplyKind::Text { completion, delivery: TextDelivery::Document } => {
                 let added = completion.collect(response).map_err(status)?;
                 self.collected.set(self.collected.bytes().saturating_add(added))?;
                 if !is_last {

@@ -160,6 +160,12 @@ impl CompletionReply {
         Ok(if response.is_some() { stated.unwrap_or(1) } else { 0 })
     }
 
+    /// Returns the number of prompt tokens, if the response states it.
+    #[must_use]
+    pub fn prompt_tokens(&self, response: &InferenceResponse) -> Option<u64> {
+        u64::try_from(Usage::prompt_tokens_of(response, &self.names)?).ok()
+    }
+
     /// Returns an upper bound on the memory that a stream's text needs.
     #[must_use]
     pub fn held_bytes(&self) -> usize {

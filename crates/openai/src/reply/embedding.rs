@@ -67,6 +67,12 @@ impl Embedding {
         Ok(json)
     }
 
+    /// Returns the number of prompt tokens, if the response states it.
+    #[must_use]
+    pub fn prompt_tokens(&self, response: &InferenceResponse) -> Option<u64> {
+        u64::try_from(Usage::prompt_tokens_of(response, &self.names)?).ok()
+    }
+
     fn push_numbers(&self, numbers: &[f64], json: &mut Vec<u8>) {
         if self.is_base64 {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| single(*number)).collect();

@@ -77,6 +77,12 @@ impl Rerank {
         Ok(json)
     }
 
+    /// Returns the number of prompt tokens, if the response states it.
+    #[must_use]
+    pub fn prompt_tokens(&self, response: &InferenceResponse) -> Option<u64> {
+        u64::try_from(Usage::prompt_tokens_of(response, &self.names)?).ok()
+    }
+
     fn push_result(&self, index: usize, score: f32, json: &mut Vec<u8>) {
         let text = self.documents.as_ref().and_then(|documents| documents.get(index));
         let name = if self.form == RerankForm::Results { "relevance_score" } else { "score" };
