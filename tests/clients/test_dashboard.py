@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from conftest import StartServer
 from events import EventModel
+from openai_door import CHAT, chat, open_door
 from server import REQUEST_SECONDS_MAX, Server, wait_until
 
 pytestmark = pytest.mark.galatea_only  # Triton has no such page.
@@ -363,3 +364,16 @@ def test_a_reload_shows_the_new_version(
             return bool(ended)
 
         wait_until(is_seen, REQUEST_SECONDS_MAX, "its executions are recorded")
+
+
+def test_a_frame_has_the_tokens_of_generation(start_server: StartServer, tmp_path: pathlib.Path) -> None:
+    """Only the model that a client of OpenAI's API used has them."""
+    with open_door(start_server, tmp_path, FLAG) as door, Watcher(door.server) as watcher:
+        assert all(model["generation"] is None for model in watcher.models().values())
+        assert door.post(CHAT, chat("one two three", stream=True)).status == 200
+        while (models := watcher.models())["vllm_model"]["generation"] is None:
+            pass
+        generation = models["vllm_model"]["generation"]
+        assert generation["tokens"] >= 3 and sum(generation["first"]) == 1
+        assert len(generation["first"]) == len(generation["first_bounds_s"]) + 1
+        assert models["python_model"]["generation"] is None

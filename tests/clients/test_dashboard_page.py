@@ -16,6 +16,7 @@ import pytest
 from browser import Browser
 from conftest import StartServer
 from events import EventModel
+from openai_door import CHAT, chat, open_door
 from server import REQUEST_SECONDS_MAX, Server, free_ports, wait_until
 
 pytestmark = [
@@ -442,3 +443,19 @@ def test_numbers_are_computed_from_counters(page: Browser) -> None:
     assert found["durations"] == [f"12{thin}µs", f"1.5{thin}ms", f"2.5{thin}s", "–"]
     assert found["sizes"] == [f"512{thin}B", f"1.5{thin}KiB", f"3{thin}GiB"]
     assert found["shares"] == [f"0.0{thin}%", f"50{thin}%", f"100{thin}%"]
+
+
+def test_a_row_shows_the_speed_of_generation(
+    session: Browser, start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    """Tokens per second, and the time to the first token, of the model that generates text."""
+    with open_door(start_server, tmp_path, FLAG, QUICK_END) as door:
+        session.open(f"http://{door.server.http_url}/dashboard")
+        session.wait_for(LIVE, "the page is live")
+        shown = "return [...document.querySelectorAll('tr.model')].map((row) => row.innerText)"
+        session.wait_for(f"{shown}.length === 2", "the models have rows")
+        assert not any("tokens/s" in text for text in session.run(shown))
+        while not any("tokens/s, first after" in text for text in session.run(shown)):
+            assert door.post(CHAT, chat("one two three", stream=True)).status == 200
+        assert "tokens/s" in seen(session, "vllm_model")
+        assert "tokens/s" not in seen(session, "python_model")

@@ -32,8 +32,8 @@ mod watch;
 pub use archives::{ModelArchiveClassifier, ModelArchiveKind};
 pub use log_control::{LogControl, LogFormat, LogSettingChange, LogSettings, LogSettingsUpdate};
 pub use measurements::{
-    CounterFamily, CounterReadings, CountsByReason, HistogramReading, LatencySummaries,
-    ModelHistograms, ModelMeasurements, SummaryReading,
+    CounterFamily, CounterReadings, CountsByReason, GenerationReading, HistogramReading,
+    LatencySummaries, ModelHistograms, ModelMeasurements, SummaryReading,
 };
 pub use models::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelState, PriorityLevels,

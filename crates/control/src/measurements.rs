@@ -13,6 +13,21 @@ pub struct HistogramReading {
     pub sum: f64,
 }
 
+/// The speed at which a model generates text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerationReading {
+    /// The model's name.
+    pub model: String,
+    /// The seconds from a request's arrival to its first token.
+    pub first_token: HistogramReading,
+    /// The seconds between tokens.
+    pub between_tokens: HistogramReading,
+    /// The number of generated tokens.
+    pub tokens: u64,
+    /// The number of tokens in the requests' prompts, documents and texts to embed.
+    pub prompt_tokens: u64,
+}
+
 /// Quantiles of the last minute, and the number and sum of all observations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SummaryReading {

@@ -108,6 +108,7 @@ class ModelRow {
     this.reason = make("small", { className: "reason" });
     this.requests = make("span", { className: "number" });
     this.requestsLine = new Sparkline();
+    this.tokens = make("small", { title: "Tokens for clients of OpenAI's API, and the median time to the first token of a stream, over the last three seconds" });
     this.queue = make("span", { className: "number" });
     this.queueLine = new Sparkline();
     this.waits = make("small");
@@ -138,7 +139,7 @@ class ModelRow {
       { className: "model" },
       this.title,
       this.status,
-      cell("Requests", "", line(this.requests, this.requestsLine.svg)),
+      cell("Requests", "", line(this.requests, this.requestsLine.svg), this.tokens),
       cell("Queue", "", line(this.queue, this.queueLine.svg), this.waits),
       cell("Batch", "", this.batch, this.batchMost),
       cell("Busy", "", line(this.busy, this.busyMeter)),
@@ -190,7 +191,7 @@ class ModelRow {
   }
 
   blank() {
-    for (const one of [this.requests, this.queue, this.waits, this.batch, this.batchMost, this.busy, this.latency, this.quantiles, this.stageText, this.errors, this.kinds]) setText(one, "");
+    for (const one of [this.requests, this.tokens, this.queue, this.waits, this.batch, this.batchMost, this.busy, this.latency, this.quantiles, this.stageText, this.errors, this.kinds]) setText(one, "");
     for (const one of [this.requestsLine.svg, this.queueLine.svg, this.busyMeter, this.stack]) one.setAttribute("hidden", "");
     this.main.className = "model idle";
     // A reason has the whole row: the other columns are empty.
@@ -204,6 +205,7 @@ class ModelRow {
     const { samples, frame } = version;
     setText(this.requests, `${short(rate(samples, requests))}/s`);
     this.requestsLine.set(rates(samples, requests));
+    setText(this.tokens, generationText(samples));
     const { waiting, oldest_us: oldest, waits_for: reason } = frame.queue;
     setText(this.queue, short(waiting));
     this.queueLine.set(samples.map((sample) => sample.frame.queue.waiting));

@@ -43,11 +43,11 @@ function meanBatch(samples) {
 }
 
 /** A duration that this share of the latest requests doesn't exceed, in microseconds; NaN without any. */
-function quantile(samples, bounds, share) {
+function quantile(samples, bounds, share, read = (frame) => frame.latency) {
   const [first, last] = ends(samples);
-  const counted = last?.frame.latency;
+  const counted = last && read(last.frame);
   if (!counted || !bounds) return NaN;
-  const counts = counted.map((count, at) => count - (first.frame.latency?.[at] ?? 0));
+  const counts = counted.map((count, at) => count - (read(first.frame)?.[at] ?? 0));
   const wanted = share * sum(counts);
   if (!(wanted > 0)) return NaN;
   let [below, low] = [0, 0];
@@ -57,6 +57,18 @@ function quantile(samples, bounds, share) {
     [below, low] = [below + counts[at], bound];
   }
   return 1e6 * low;
+}
+
+/** The tokens that a version has generated for clients of OpenAI's API. */
+const tokens = (frame) => frame.generation?.tokens ?? 0;
+
+/** The speed of a version that generates text, as text; empty for other versions. */
+function generationText(samples) {
+  const generation = samples.at(-1).frame.generation;
+  if (!generation) return "";
+  const speed = `${short(rate(samples, tokens))} tokens/s`;
+  const first = quantile(samples, generation.first_bounds_s, 0.5, (frame) => frame.generation?.first);
+  return Number.isNaN(first) ? speed : `${speed}, first after ${duration(first)}`;
 }
 
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use galatea_control::{
-    ActivityReading, DurationStatistic, ExecutionInterval, InferenceStatistics, InstanceActivity,
-    ModelMeasurements, ModelStatistics, VersionActivity,
+    ActivityReading, DurationStatistic, ExecutionInterval, GenerationReading, InferenceStatistics,
+    InstanceActivity, ModelMeasurements, ModelStatistics, VersionActivity,
 };
 use galatea_gate::ledger::MemoryLedger;
 use galatea_infer::FailureReason;
@@ -42,8 +42,14 @@ pub(crate) fn lost(count: u64) -> Bytes {
     event("lost", &json!({ "events": count }))
 }
 
-/// The state of the server, and the activity of its instances since the last frame.
-pub(crate) fn encode(reading: &ActivityReading, ledger: &MemoryLedger, gpus: &Value) -> Bytes {
+/// The state of the server, and the activity of its instances since the last frame. `generation`
+/// has the models that have generated text.
+pub(crate) fn encode(
+    reading: &ActivityReading,
+    ledger: &MemoryLedger,
+    gpus: &Value,
+    generation: &[GenerationReading],
+) -> Bytes {
     let measured = reading.versions.iter().find_map(|one| distribution(&one.statistics));
     event(
         "frame",
@@ -57,7 +63,11 @@ pub(crate) fn encode(reading: &ActivityReading, ledger: &MemoryLedger, gpus: &Va
             },
             "gpus": gpus,
             "latency_bounds_s": measured.map(|latency| &latency.bounds),
-            "models": reading.versions.iter().map(version).collect::<Vec<_>>(),
+            "models": reading
+                .versions
+                .iter()
+                .map(|one| version(one, generation))
+                .collect::<Vec<_>>(),
             "omitted_models": reading.omitted,
         }),
     )
@@ -68,8 +78,9 @@ fn event(name: &str, data: &Value) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }
 
-fn version(version: &VersionActivity) -> Value {
+fn version(version: &VersionActivity, generation: &[GenerationReading]) -> Value {
     let statistics = &version.statistics;
+    let generation = generation.iter().find(|one| *one.model == *statistics.name);
     let queue = &version.queue;
     json!({
         "name": &*statistics.name,
@@ -107,6 +118,17 @@ fn version(version: &VersionActivity) -> Value {
             "backlog": sequences.backlog,
         })),
         "instances": version.instances.iter().map(instance).collect::<Vec<_>>(),
+        "generation": generation.map(tokens),
+    })
+}
+
+/// Encodes the numbers of tokens, and the times to the first token as counts by bound.
+fn tokens(generation: &GenerationReading) -> Value {
+    json!({
+        "tokens": generation.tokens,
+        "prompt_tokens": generation.prompt_tokens,
+        "first_bounds_s": generation.first_token.bounds,
+        "first": generation.first_token.counts,
     })
 }
 
@@ -165,7 +187,7 @@ fn micros(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use galatea_control::{BatchCloseReasons, QueueActivity};
+    use galatea_control::{BatchCloseReasons, HistogramReading, QueueActivity};
 
     use super::*;
 
@@ -183,7 +205,7 @@ mod tests {
             ModelStatistics { name: "a\r\n\ndata: <b>\"".into(), ..Default::default() };
         let version = VersionActivity { statistics, ..Default::default() };
         let reading = ActivityReading { versions: vec![version], ..Default::default() };
-        let frame = data(&encode(&reading, &MemoryLedger::new(None), &json!([])), "frame");
+        let frame = data(&encode(&reading, &MemoryLedger::new(None), &json!([]), &[]), "frame");
         assert_eq!(frame["models"][0]["name"], "a\r\n\ndata: <b>\"");
         assert_eq!(frame["memory"]["limit"], Value::Null);
     }
@@ -212,7 +234,7 @@ mod tests {
         };
         let version = VersionActivity { instances: vec![instance], queue, ..Default::default() };
         let reading = ActivityReading { versions: vec![version], omitted: 1, ..Default::default() };
-        let frame = data(&encode(&reading, &MemoryLedger::new(Some(10)), &json!([])), "frame");
+        let frame = data(&encode(&reading, &MemoryLedger::new(Some(10)), &json!([]), &[]), "frame");
         let shown = json!([1_000, 3_000, 2, 5, 1_500, 7, 0b1001]);
         let expected = json!({ "name": "m_0_0", "current": shown, "ended": [shown], "lost": 4 });
         let model = &frame["models"][0];
@@ -220,6 +242,32 @@ mod tests {
         let queue = json!({ "waiting": 3, "oldest_us": 2_000, "waits_for": "instance" });
         assert_eq!(model["queue"], queue);
         assert_eq!((&frame["omitted_models"], &frame["memory"]["limit"]), (&json!(1), &json!(10)));
+    }
+
+    #[test]
+    fn only_the_model_that_generates_text_has_tokens() {
+        let named = |name: &str| VersionActivity {
+            statistics: ModelStatistics { name: name.into(), ..Default::default() },
+            ..Default::default()
+        };
+        let first_token =
+            HistogramReading { bounds: vec![0.1, 0.5], counts: vec![4, 1, 0], sum: 0.6 };
+        let generation = GenerationReading {
+            model: String::from("llm"),
+            first_token,
+            between_tokens: HistogramReading::default(),
+            tokens: 70,
+            prompt_tokens: 9,
+        };
+        let versions = vec![named("mlp"), named("llm")];
+        let reading = ActivityReading { versions, ..Default::default() };
+        let event = encode(&reading, &MemoryLedger::new(None), &json!([]), &[generation]);
+        let frame = data(&event, "frame");
+        assert_eq!(frame["models"][0]["generation"], Value::Null);
+        let tokens = json!({
+            "tokens": 70, "prompt_tokens": 9, "first_bounds_s": [0.1, 0.5], "first": [4, 1, 0],
+        });
+        assert_eq!(frame["models"][1]["generation"], tokens);
     }
 
     #[test]

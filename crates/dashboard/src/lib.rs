@@ -52,7 +52,7 @@ pub use self::hosts::AllowedHosts;
 pub use self::page::Page;
 use self::sampler::Sampler;
 use self::watchers::Watchers;
-pub use self::watchers::{WATCHERS_MAX, Watcher};
+pub use self::watchers::{GenerationSource, WATCHERS_MAX, Watcher};
 
 /// The page and its watchers. Clones refer to the same dashboard.
 #[derive(Clone)]
@@ -65,15 +65,17 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Creates the dashboard of a server with these names and GPUs.
+    /// Creates the dashboard of a server with these names and GPUs. `generation` reads the speed of
+    /// the models that generate text.
     #[must_use]
     pub fn new(
         server: Arc<dyn ActivityMonitor>,
         ledger: Arc<MemoryLedger>,
         hosts: AllowedHosts,
         devices: Devices,
+        generation: GenerationSource,
     ) -> Self {
-        let watchers = Arc::new(Watchers::new(server, ledger, devices));
+        let watchers = Arc::new(Watchers::new(server, ledger, devices, generation));
         Self {
             page: Arc::new(Page::new()),
             hosts: Arc::new(hosts),

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use galatea_control::{ActivityMonitor, ActivityRecording};
+use galatea_control::{ActivityMonitor, ActivityRecording, GenerationReading};
 use galatea_devices::Devices;
 use galatea_gate::ledger::{MemoryAccount, MemoryLedger};
 use galatea_infer::{AccessPass, Status, api};
@@ -27,11 +27,15 @@ pub const WATCHERS_MAX: usize = 16;
 /// The time between two readings, which is short enough for the page to seem live.
 pub(crate) const PERIOD: Duration = Duration::from_millis(500);
 
+/// Reads the speed of each model that has generated text.
+pub type GenerationSource = Arc<dyn Fn() -> Vec<GenerationReading> + Send + Sync>;
+
 /// The watchers of a server.
 pub(crate) struct Watchers {
     server: Arc<dyn ActivityMonitor>,
     ledger: Arc<MemoryLedger>,
     devices: Devices,
+    generation: GenerationSource,
     history: Lock<History>,
     state: Lock<WatchersState>,
 }
@@ -51,9 +55,10 @@ impl Watchers {
         server: Arc<dyn ActivityMonitor>,
         ledger: Arc<MemoryLedger>,
         devices: Devices,
+        generation: GenerationSource,
     ) -> Self {
         let (history, state) = (Lock::default(), Lock::default());
-        Self { server, ledger, devices, history, state }
+        Self { server, ledger, devices, generation, history, state }
     }
 
     /// Adds the server's activity since the last sample to the history and notifies the watchers.
@@ -141,7 +146,8 @@ impl Watchers {
             let this = self.clone();
             let reading = tokio::task::spawn_blocking(move || {
                 let gpus = gpus::rows(&this.devices);
-                let event = frame::encode(&recording.read(), &this.ledger, &gpus);
+                let generation = (this.generation)();
+                let event = frame::encode(&recording.read(), &this.ledger, &gpus, &generation);
                 (recording, event)
             });
             // The reading panicked, or the runtime is ending.
@@ -261,7 +267,8 @@ mod tests {
     impl Watched {
         fn new(server: FakeWatch) -> Self {
             let watch = Arc::new(server.clone());
-            let watchers = Watchers::new(watch, Arc::default(), Devices::default());
+            let no_generation = Arc::new(Vec::new);
+            let watchers = Watchers::new(watch, Arc::default(), Devices::default(), no_generation);
             let watchers = Arc::new(watchers);
             Self { server, watchers, account: Arc::new(MemoryAccount::unlimited()) }
         }

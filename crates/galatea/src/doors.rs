@@ -138,9 +138,7 @@ impl DoorSetup<'_> {
         let settings = self.settings;
         let options = ConnectionOptions::new(&settings.connections);
         let mut certificates = Vec::new();
-        let dashboard = settings.dashboard.then(|| {
-            dashboard(settings, self.server.clone(), self.ledger.clone(), self.devices.clone())
-        });
+        let dashboard = settings.dashboard.then(|| self.dashboard());
         let recorder =
             settings.traffic_recording.then(|| TrafficRecorder::new(self.server.clone()));
         let shown = ServerViews { dashboard: dashboard.clone(), recorder: recorder.clone() };
@@ -232,6 +230,22 @@ impl DoorSetup<'_> {
             explanations: Some(galatea_verdict::text),
             ..HttpOptions::default()
         }
+    }
+
+    /// Creates the dashboard, served under this machine's names and the names in the settings. IP
+    /// addresses and the name `localhost` always work.
+    fn dashboard(&self) -> Dashboard {
+        let given = self.settings.dashboard_hosts.iter().cloned();
+        // The endpoint may listen on a name other than the machine's own host name.
+        let listens = [self.settings.http.address.clone(), host_name()];
+        let meters = self.meters.clone();
+        Dashboard::new(
+            self.server.clone(),
+            self.ledger.clone(),
+            AllowedHosts::new(given.chain(listens)),
+            self.devices.clone(),
+            Arc::new(move || meters.read()),
+        )
     }
 
     /// Renders the metrics.
@@ -407,21 +421,6 @@ async fn wait_for_connections(
         }
     }
     0
-}
-
-/// Creates the dashboard, served under this machine's names and the names in the settings. IP
-/// addresses and the name `localhost` always work.
-fn dashboard(
-    settings: &Settings,
-    server: Arc<Server>,
-    ledger: Arc<MemoryLedger>,
-    devices: Devices,
-) -> Dashboard {
-    let machine = host_name();
-    let given = settings.dashboard_hosts.iter().cloned();
-    // The endpoint may listen on a name other than the machine's own host name.
-    let listens = [settings.http.address.clone(), machine];
-    Dashboard::new(server, ledger, AllowedHosts::new(given.chain(listens)), devices)
 }
 
 /// The host name of this machine; empty if the system doesn't report one.

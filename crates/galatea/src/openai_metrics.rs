@@ -1,7 +1,7 @@
 //! Metrics of the OpenAI endpoint.
 
-use galatea_control::HistogramReading;
-use galatea_http::{ModelSpeed, OpenAiMeters};
+use galatea_control::{GenerationReading, HistogramReading};
+use galatea_http::OpenAiMeters;
 use galatea_telemetry::{CustomFamilySnapshot, MetricKind, SeriesValue};
 
 /// Returns the metrics of the endpoint.
@@ -10,15 +10,17 @@ pub(crate) fn families(meters: &OpenAiMeters) -> Vec<CustomFamilySnapshot> {
     if speeds.is_empty() {
         return Vec::new();
     }
-    let family = |name: &str, help: &str, kind, value: &dyn Fn(&ModelSpeed) -> SeriesValue| {
-        let labels = |speed: &ModelSpeed| vec![(String::from("model"), speed.model.clone())];
-        CustomFamilySnapshot {
-            name: name.to_owned(),
-            help: help.to_owned(),
-            kind,
-            series: speeds.iter().map(|speed| (labels(speed), value(speed))).collect(),
-        }
-    };
+    let family =
+        |name: &str, help: &str, kind, value: &dyn Fn(&GenerationReading) -> SeriesValue| {
+            let labels =
+                |speed: &GenerationReading| vec![(String::from("model"), speed.model.clone())];
+            CustomFamilySnapshot {
+                name: name.to_owned(),
+                help: help.to_owned(),
+                kind,
+                series: speeds.iter().map(|speed| (labels(speed), value(speed))).collect(),
+            }
+        };
     let histogram = |reading: &HistogramReading| SeriesValue::Histogram(reading.clone());
     vec![
         family(

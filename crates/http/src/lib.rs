@@ -83,7 +83,7 @@ pub use clouds::{
 pub use galatea_dashboard::{AllowedHosts, Dashboard};
 pub use galatea_door::RunningDoor;
 pub use galatea_openai::{AdapterList, ChatTemplate, RequestFormat, ToolCallFormat};
-pub use openai::{AdapterSource, ModelSpeed, OpenAiMeters, OpenAiOptions};
+pub use openai::{AdapterSource, OpenAiMeters, OpenAiOptions};
 pub use options::{HttpOptions, OrcaReportSource};
 pub use request_log::RequestLog;
 pub use server::{

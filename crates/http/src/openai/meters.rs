@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use galatea_control::HistogramReading;
+use galatea_control::{GenerationReading, HistogramReading};
 use galatea_measure::Histogram;
 use galatea_stdx::Lock;
 
@@ -63,21 +63,6 @@ impl Timing {
     }
 }
 
-/// The speed at which a model generates text.
-#[derive(Clone, Debug)]
-pub struct ModelSpeed {
-    /// The model's name.
-    pub model: String,
-    /// The seconds from a request's arrival to its first token.
-    pub first_token: HistogramReading,
-    /// The seconds between tokens.
-    pub between_tokens: HistogramReading,
-    /// The number of tokens.
-    pub tokens: u64,
-    /// The number of tokens in the requests' prompts, documents and texts to embed.
-    pub prompt_tokens: u64,
-}
-
 impl OpenAiMeters {
     /// Returns the meter of an existing model.
     pub(super) fn of(&self, model: &str) -> Arc<ModelMeter> {
@@ -97,9 +82,9 @@ impl OpenAiMeters {
 
     /// Reads all measurements.
     #[must_use]
-    pub fn read(&self) -> Vec<ModelSpeed> {
+    pub fn read(&self) -> Vec<GenerationReading> {
         let models = self.models.lock("read the meters of all models");
-        let read = |(model, meter): (&String, &Arc<ModelMeter>)| ModelSpeed {
+        let read = |(model, meter): (&String, &Arc<ModelMeter>)| GenerationReading {
             model: model.clone(),
             first_token: meter.first.read(),
             between_tokens: meter.between.read(),
@@ -173,7 +158,7 @@ mod tests {
         text.stream(1, at(7));
         text.stream(4, at(15));
         TextMeter::new(meters.of("m"), start).count(3);
-        let [ModelSpeed { model, first_token, between_tokens, tokens, prompt_tokens }] =
+        let [GenerationReading { model, first_token, between_tokens, tokens, prompt_tokens }] =
             <[_; 1]>::try_from(meters.read()).unwrap();
         assert_eq!((model.as_str(), tokens, prompt_tokens), ("m", 8, 5));
         assert_eq!((first_token.counts[2], first_token.sum), (1, 0.007));

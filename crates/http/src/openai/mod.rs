@@ -20,6 +20,6 @@ mod templates;
 
 pub(crate) use combined::CombinedEndpoint;
 pub(crate) use endpoint::OpenAi;
-pub use meters::{ModelSpeed, OpenAiMeters};
+pub use meters::OpenAiMeters;
 pub use options::{AdapterSource, OpenAiOptions};
 pub(crate) use responses::too_large;

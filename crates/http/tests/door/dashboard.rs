@@ -70,6 +70,7 @@ impl Watched {
             Arc::default(),
             AllowedHosts::default(),
             Default::default(),
+            Arc::new(Vec::new),
         );
         let mut rules = AccessRules::default();
         rule.into_iter().for_each(|rule| rules.add(rule, "").unwrap());
