@@ -37,7 +37,7 @@ COUNTER = """
 backend: "token_counter"
 max_batch_size: 4
 model_transaction_policy { decoupled: true }
-sequence_batching { iterative_sequence: true }
+sequence_batching { iterative_sequence: true max_sequence_idle_microseconds: 60000000 }
 input [ { name: "COUNT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "TOKEN" data_type: TYPE_INT32 dims: [ -1 ] } ]
 parameters { key: "DELAY_MICROSECONDS" value { string_value: "1000" } }

@@ -97,7 +97,8 @@ mod tests {
 
     /// Variables that name a library, choose random numbers, or lengthen a test that needs such a
     /// library, which this task doesn't install.
-    const NO_LENGTHS: [&str; 5] = [
+    const NO_LENGTHS: [&str; 6] = [
+        "GALATEA_TEST_GGUF",
         "GALATEA_TEST_TENSORFLOW",
         "GALATEA_TEST_TORCH",
         "GALATEA_TEST_TORCH_MODELS",

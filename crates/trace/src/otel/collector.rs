@@ -164,8 +164,9 @@ mod tests {
             CollectorClient::new(CollectorAddress::parse(&url).unwrap(), connection).unwrap();
         let collector = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Sends bytes until the peer disconnects.
-            while stream.write_all(b"H").is_ok() {
+            // Sends a head without an end, until the peer disconnects.
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nx: ");
+            while stream.write_all(b"y").is_ok() {
                 // sleep: fewer bytes arrive within the time limit than a head may have
                 std::thread::sleep(Duration::from_millis(5));
             }
