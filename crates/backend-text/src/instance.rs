@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use galatea_backend::{ExecutionPredictability, ExecutionTerminator, Instance, RefusedBatch};
 use galatea_infer::{
-    ExecutionReadings, ExecutionTimes, FailureReason, InferenceResponse, InputTensor, OutputTensor,
-    PendingRequest, Status,
+    CancelToken, Code, ExecutionReadings, ExecutionTimes, FailureReason, InferenceResponse,
+    InputTensor, OutputTensor, PendingRequest, Status,
 };
 use galatea_stdx::WakeBatch;
 use galatea_tensor::elements::BytesElements;
@@ -228,22 +228,36 @@ fn encode(
     let seconds = input(TEXT)?;
     let rows = match &text.description.task {
         TextTask::Scores { is_pair: true, .. } => {
-            let pairs = input(QUERY)?.into_iter().zip(seconds).enumerate();
-            let encode = |(row, (first, second)): (usize, (&str, &str))| {
+            let pairs = input(QUERY)?.into_iter().zip(seconds);
+            convert_rows(pairs, &request.cancel, |row, (first, second)| {
                 let encoded = text.encode_pair(first, second, options.truncates);
                 encoded.map_err(|problem| refused(row, problem))
-            };
-            pairs.map(encode).collect::<Result<_, _>>()?
+            })?
         }
         TextTask::Scores { is_pair: false, .. } | TextTask::Embedding(_) => {
-            let encode = |(row, one): (usize, &str)| {
+            convert_rows(seconds, &request.cancel, |row, one| {
                 let encoded = text.encode(one, options.prompt.as_deref(), options.truncates);
                 encoded.map_err(|problem| refused(row, problem))
-            };
-            seconds.into_iter().enumerate().map(encode).collect::<Result<_, _>>()?
+            })?
         }
     };
     Ok((options, prompt_tokens, rows))
+}
+
+/// Converts the rows of a request until one is refused or the client cancels the request.
+fn convert_rows<T>(
+    rows: impl IntoIterator<Item = T>,
+    cancel: &CancelToken,
+    convert: impl Fn(usize, T) -> Result<TokenRow, Status>,
+) -> Result<Vec<TokenRow>, Status> {
+    let convert = |(row, one)| {
+        if cancel.is_cancelled() { Err(cancelled()) } else { convert(row, one) }
+    };
+    rows.into_iter().enumerate().map(convert).collect()
+}
+
+fn cancelled() -> Status {
+    Status::cancelled("request cancelled during its execution")
 }
 
 /// The texts of an input, whose number is `count`.
@@ -294,8 +308,7 @@ fn refuse_cancelled(requests: &mut [TextRequest]) {
         if request.pending.as_ref().is_some_and(is_cancelled)
             && let Some(pending) = request.pending.take()
         {
-            let status = Status::cancelled("request cancelled during its execution");
-            pending.fail(status, FailureReason::Canceled);
+            pending.fail(cancelled(), FailureReason::Canceled);
         }
     }
 }
@@ -312,6 +325,9 @@ impl Instance for TextInstance {
             }
             match TextRequest::new(&self.served, pending) {
                 Ok(request) => accepted.push(request),
+                Err((pending, status)) if status.code() == Code::Cancelled => {
+                    pending.fail(status, FailureReason::Canceled);
+                }
                 Err((pending, status)) => {
                     let end = Instant::now();
                     let readings =
@@ -334,5 +350,25 @@ impl Instance for TextInstance {
 
     fn terminator(&self) -> Option<Arc<dyn ExecutionTerminator>> {
         self.network.terminator()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_cancellation_ends_the_conversion_of_a_requests_texts() {
+        let (cancel, converted) = (CancelToken::new(), Cell::new(0));
+        let result = convert_rows(0..5, &cancel, |row, _| {
+            converted.set(converted.get() + 1);
+            if row == 1 {
+                cancel.cancel();
+            }
+            Ok(TokenRow { ids: Vec::new(), type_ids: Vec::new() })
+        });
+        assert_eq!((result.unwrap_err(), converted.get()), (cancelled(), 2));
     }
 }

@@ -137,6 +137,8 @@ fn check_scheduling(spec: &ModelSpec) -> Result<(), Status> {
         "parameter 'batch_padding': the texts of a batch are always padded"
     } else if !spec.batch_inputs.is_empty() {
         "batch_input is not supported"
+    } else if !spec.batch_outputs.is_empty() {
+        "batch_output is not supported"
     } else {
         return Ok(());
     };

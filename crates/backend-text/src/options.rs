@@ -1,7 +1,7 @@
 //! The parameters of a request.
 
 use galatea_infer::{Parameter, ParameterValue, Status};
-use galatea_text::{TextDescription, TextTask};
+use galatea_text::{TextDescription, TextTask, check_size};
 
 /// The options of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +65,7 @@ impl RequestOptions {
             let problem = "'prompt' and 'prompt_name' exclude each other";
             return Err(refused(name, String::from(problem)));
         }
+        check_size(text).map_err(|problem| refused(name, problem))?;
         self.prompt = Some(text.to_owned());
         Ok(())
     }

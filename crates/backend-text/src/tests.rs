@@ -284,11 +284,13 @@ fn requests_have_options() {
     check(&[("prompt", text("a a ")), raw], Ok(&[5.0 / 3.0, 3.0]));
     let long = [("prompt", text("a a ")), ("truncate", no)];
     check(&long, Err("input 'text', element 0: the text has more than 3 tokens"));
+    let long = "a".repeat((1 << 20) + 1);
     for (parameter, expected) in [
         (("dimensions", ParameterValue::Int64(3)), "the value must be a number from 1 to 2"),
         (("dimensions", yes.clone()), "the value must be a number from 1 to 2"),
         (("normalize", text("x")), "the value must be a boolean"),
         (("prompt", yes.clone()), "the value must be a string"),
+        (("prompt", text(&long)), "the text has 1048577 bytes, and the limit is 1048576"),
         (("prompt_name", text("x")), "the model has no prompt 'x': it has 'query'"),
         (("raw_scores", yes), "the model has no scores"),
     ] {
@@ -371,6 +373,11 @@ fn configurations_that_contradict_the_model_are_refused() {
     check(
         "model_transaction_policy { decoupled: true }",
         "text model 'm': model_transaction_policy: a text model can't be decoupled",
+    );
+    check(
+        "batch_output { target_name: 'embedding' source_input: 'text' \
+         kind: BATCH_SCATTER_WITH_INPUT_SHAPE }",
+        "text model 'm': batch_output is not supported",
     );
     check(
         "parameters { key: 'text_pool' value: { string_value: 'x' } }",

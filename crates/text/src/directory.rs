@@ -30,11 +30,38 @@ pub(crate) fn read_tokenizer(
 
 /// Reads a JSON file; `Value::Null` if it doesn't exist.
 pub(crate) fn read_json(files: &dyn TextModelFiles, path: &str) -> Result<Value, TextModelError> {
+    Ok(read_if_any(files, path)?.unwrap_or_default())
+}
+
+/// Reads a JSON file that contains an object; `Value::Null` if it doesn't exist.
+pub(crate) fn read_object(files: &dyn TextModelFiles, path: &str) -> Result<Value, TextModelError> {
+    read_if_any(files, path)?.map_or(Ok(Value::Null), |content| object(path, content))
+}
+
+/// Reads a JSON file that contains an object and must exist.
+pub(crate) fn read_required(
+    files: &dyn TextModelFiles,
+    path: &str,
+) -> Result<Value, TextModelError> {
+    let content = read_if_any(files, path)?;
+    let content = content.ok_or_else(|| TextModelError::new(path, "the file is missing"))?;
+    object(path, content)
+}
+
+fn read_if_any(files: &dyn TextModelFiles, path: &str) -> Result<Option<Value>, TextModelError> {
     let content = files
         .read(path, DESCRIPTION_BYTES_MAX)
         .map_err(|reason| TextModelError::new(path, reason))?;
-    let Some(content) = content else { return Ok(Value::Null) };
-    serde_json::from_slice(&content).map_err(|error| TextModelError::new(path, error.to_string()))
+    let Some(content) = content else { return Ok(None) };
+    let value = serde_json::from_slice(&content);
+    value.map(Some).map_err(|error| TextModelError::new(path, error.to_string()))
+}
+
+fn object(path: &str, content: Value) -> Result<Value, TextModelError> {
+    if content.is_object() {
+        return Ok(content);
+    }
+    Err(TextModelError::new(path, "the file is not an object"))
 }
 
 /// Joins the path of a module to the name of a file in it.

@@ -35,7 +35,8 @@ pub(crate) struct TextEncoder {
     tokenizer: Tokenizer,
     tokens_max: usize,
     /// A copy with one more token, which recognizes texts with too many tokens. The library stops
-    /// at the limit, so the tokens of a truncated text don't show whether there are more.
+    /// at the limit, so the tokens of a truncated text don't show whether there are more. Models
+    /// that refuse such texts get the copy at load, and other models when a request refuses them.
     longer: OnceLock<Box<Tokenizer>>,
 }
 
@@ -74,7 +75,11 @@ impl TextEncoder {
         tokenizer
             .with_truncation(Some(truncation))
             .map_err(|error| invalid(escaped(&error.to_string())))?;
-        Ok(Self { tokenizer, tokens_max, longer: OnceLock::new() })
+        let encoder = Self { tokenizer, tokens_max, longer: OnceLock::new() };
+        if overflow == Overflow::Refuse {
+            encoder.longer();
+        }
+        Ok(encoder)
     }
 
     /// The maximum number of tokens of a text, or of a pair of texts.
@@ -104,14 +109,17 @@ impl TextEncoder {
         if row.ids.len() < self.tokens_max {
             return Ok(false);
         }
-        let longer = self.longer.get_or_init(|| {
+        Ok(encoding(self.longer(), text, second)?.len() > self.tokens_max)
+    }
+
+    fn longer(&self) -> &Tokenizer {
+        self.longer.get_or_init(|| {
             let mut longer = Box::new(self.tokenizer.clone());
             if let Some(truncation) = longer.get_truncation_mut() {
                 truncation.max_length = self.tokens_max.saturating_add(1);
             }
             longer
-        });
-        Ok(encoding(longer, text, second)?.len() > self.tokens_max)
+        })
     }
 
     /// Returns the number of tokens that a prompt puts in front of a text, including special tokens
@@ -197,6 +205,12 @@ mod tests {
         let encoder = encoder(5, Overflow::TruncateRight);
         let row = encoder.encode("a b c", None).unwrap();
         assert!(!encoder.was_truncated(&row, "a b c", None).unwrap());
+    }
+
+    #[test]
+    fn a_model_that_refuses_long_texts_has_both_tokenizers_at_load() {
+        assert!(encoder(5, Overflow::Refuse).longer.get().is_some());
+        assert!(encoder(5, Overflow::TruncateRight).longer.get().is_none());
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod activation;
 mod directory;
 mod encoder;
 mod error;
+mod json_object;
 mod model;
 #[cfg(test)]
 mod model_tests;
@@ -39,7 +40,7 @@ pub use activation::Activation;
 pub use directory::TextModelFiles;
 pub use encoder::{Overflow, TokenRow};
 pub use error::TextModelError;
-pub use model::{EmbeddingTask, TextDescription, TextModel, TextTask};
+pub use model::{EmbeddingTask, TextDescription, TextModel, TextTask, check_size};
 pub use pooling::{PoolingMode, PoolingSettings, keep_dimensions, normalize};
 pub use prompts::{Prompts, UnknownPrompt};
 pub use runs::{RunLimits, plan_runs};

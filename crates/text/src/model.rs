@@ -5,19 +5,25 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::activation::Activation;
-use crate::directory::{TextModelFiles, join, read_json, read_tokenizer};
+use crate::directory::{
+    TextModelFiles, join, read_json, read_object, read_required, read_tokenizer,
+};
 use crate::encoder::{Overflow, TextEncoder, TokenRow};
 use crate::error::TextModelError;
+use crate::json_object::JsonObject;
 use crate::pooling::PoolingSettings;
 use crate::prompts::Prompts;
 use crate::settings::{TaskKind, TextSettings};
 
 const MODULES: &str = "modules.json";
 const PROMPTS: &str = "config_sentence_transformers.json";
+const CONFIG: &str = "config.json";
+const LABELS: &str = "id2label";
+const PROMPT_PARAMETER: &str = "parameter 'text_prompt'";
 
 /// The maximum number of tokens of a model whose files don't state one.
 const TOKENS_MAX: u64 = 8192;
-/// The maximum size of a text. Converting a longer text would take many times longer than the
+/// The maximum size of a text with its prompt. Converting a longer text would take many times longer than the
 /// network, and almost all of its tokens would be cut off.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
@@ -84,27 +90,28 @@ impl TextDescription {
     ) -> Result<Self, TextModelError> {
         let modules = Modules::read(files)?;
         let root = modules.transformer.clone();
-        let config = read_json(files, &join(&root, "config.json"))?;
-        let library = read_json(files, PROMPTS)?;
-        let encoder = EncoderSettings::read(files, &root, &config, settings)?;
-        let mut prompts = Prompts::read(PROMPTS, &library)?;
+        let config = read_object(files, &join(&root, CONFIG))?;
+        let library = read_object(files, PROMPTS)?;
+        let (config, library) =
+            (JsonObject::new(CONFIG, &config), JsonObject::new(PROMPTS, &library));
+        let encoder = EncoderSettings::read(files, &root, config, settings)?;
+        let mut prompts = Prompts::read(library)?;
         if let Some(name) = &settings.prompt {
-            let unknown =
-                |error| TextModelError::new("parameter 'text_prompt'", format!("{error}"));
+            let unknown = |error| TextModelError::new(PROMPT_PARAMETER, format!("{error}"));
             prompts = prompts.with_default(name).map_err(unknown)?;
         }
-        let sources = TaskSources { modules: &modules, config: &config, library: &library };
+        let sources = TaskSources { modules: &modules, config, library };
         let task = sources.task(files, settings)?;
         let is_pair = matches!(task, TextTask::Scores { is_pair: true, .. });
         if is_pair && !prompts.default_text().is_empty() {
             let problem = "a default prompt is not supported for pairs of texts";
-            return Err(TextModelError::new(PROMPTS, problem));
+            let place = if settings.prompt.is_some() { PROMPT_PARAMETER } else { PROMPTS };
+            return Err(TextModelError::new(place, problem));
         }
         Ok(Self {
             task,
             prompts,
-            hidden_size: whole_number(&config, "hidden_size")
-                .and_then(|size| usize::try_from(size).ok()),
+            hidden_size: config.count("hidden_size")?.and_then(|size| usize::try_from(size).ok()),
             tokenizer: join(&root, "tokenizer.json"),
             network_folders: if root.is_empty() { vec![root] } else { vec![root, String::new()] },
             encoder,
@@ -152,8 +159,9 @@ impl TextModel {
         prompt: Option<&str>,
         truncates: Option<bool>,
     ) -> Result<TokenRow, String> {
-        check_size(text)?;
         let prompt = prompt.unwrap_or_else(|| self.description.prompts.default_text());
+        let what = if prompt.is_empty() { "the text" } else { "the text with its prompt" };
+        check_bytes(what, text.len().saturating_add(prompt.len()))?;
         let joined: Cow<'_, str> =
             if prompt.is_empty() { text.into() } else { format!("{prompt}{text}").into() };
         self.encode_whole(&self.cased(&joined), None, truncates)
@@ -219,10 +227,18 @@ impl TextModel {
     }
 }
 
-fn check_size(text: &str) -> Result<(), String> {
-    if text.len() > TEXT_BYTES_MAX {
-        let size = text.len();
-        return Err(format!("the text has {size} bytes, and the limit is {TEXT_BYTES_MAX}"));
+/// Compares the size of a text or a prompt with the limit.
+///
+/// # Errors
+///
+/// The size and the limit.
+pub fn check_size(text: &str) -> Result<(), String> {
+    check_bytes("the text", text.len())
+}
+
+fn check_bytes(what: &str, size: usize) -> Result<(), String> {
+    if size > TEXT_BYTES_MAX {
+        return Err(format!("{what} has {size} bytes, and the limit is {TEXT_BYTES_MAX}"));
     }
     Ok(())
 }
@@ -248,16 +264,21 @@ impl Modules {
         };
         let mut modules = Self { is_listed: true, ..Self::default() };
         for (index, module) in listed.iter().enumerate() {
-            let text = |key: &str| module.get(key).and_then(Value::as_str).unwrap_or_default();
-            let path = text("path").to_owned();
-            match text("type").rsplit('.').next().unwrap_or_default() {
+            let text = |key: &str| module.get(key).and_then(Value::as_str);
+            let missing = || {
+                let problem = format!("module {index} has no 'path' that is a string");
+                TextModelError::new(MODULES, problem)
+            };
+            let path = text("path").ok_or_else(missing)?.to_owned();
+            let kind = text("type").unwrap_or_default();
+            match kind.rsplit('.').next().unwrap_or_default() {
                 "Transformer" if index == 0 => modules.transformer = path,
                 "Pooling" if modules.pooling.is_none() && !modules.normalizes => {
                     modules.pooling = Some(path);
                 }
                 "Normalize" => modules.normalizes = true,
                 _ => {
-                    let kind = text("type").escape_debug();
+                    let kind = kind.escape_debug();
                     return Err(TextModelError::new(
                         MODULES,
                         format!("module {index} of the type '{kind}' is not supported there"),
@@ -281,42 +302,39 @@ impl EncoderSettings {
     fn read(
         files: &dyn TextModelFiles,
         root: &str,
-        config: &Value,
+        config: JsonObject<'_>,
         settings: &TextSettings,
     ) -> Result<Self, TextModelError> {
-        let tokenizer = read_json(files, &join(root, "tokenizer_config.json"))?;
-        let sentences = read_json(files, &join(root, "sentence_bert_config.json"))?;
-        let stated = whole_number(&sentences, "max_seq_length").or_else(|| {
-            let limits = [
-                whole_number(&tokenizer, "model_max_length"),
-                whole_number(config, "max_position_embeddings"),
-            ];
-            limits.into_iter().flatten().min()
-        });
+        let tokenizer_path = join(root, "tokenizer_config.json");
+        let tokenizer = read_object(files, &tokenizer_path)?;
+        let tokenizer = JsonObject::new(&tokenizer_path, &tokenizer);
+        let sentences_path = join(root, "sentence_bert_config.json");
+        let sentences = read_object(files, &sentences_path)?;
+        let sentences = JsonObject::new(&sentences_path, &sentences);
+        let limits =
+            [tokenizer.count("model_max_length")?, config.count("max_position_embeddings")?];
+        let stated = sentences.count("max_seq_length")?;
+        let stated = stated.or_else(|| limits.into_iter().flatten().min());
         let tokens_max = stated.unwrap_or(TOKENS_MAX);
         let tokens_max = usize::try_from(tokens_max).unwrap_or(usize::MAX);
-        let side = tokenizer.get("truncation_side").and_then(Value::as_str);
-        let stated =
-            if side == Some("left") { Overflow::TruncateLeft } else { Overflow::TruncateRight };
-        let lowers_case = sentences.get("do_lower_case").and_then(Value::as_bool);
+        let stated = match tokenizer.string("truncation_side")? {
+            None | Some("right") => Overflow::TruncateRight,
+            Some("left") => Overflow::TruncateLeft,
+            Some(_) => return Err(tokenizer.invalid("truncation_side", "is not right or left")),
+        };
         Ok(Self {
             tokens_max: settings.tokens_max.unwrap_or(tokens_max),
             overflow: settings.overflow.unwrap_or(stated),
-            lowers_case: lowers_case.unwrap_or(false),
+            lowers_case: sentences.boolean("do_lower_case")?.unwrap_or(false),
         })
     }
-}
-
-/// A number above 0. Tokenizers without a limit state a number that exceeds 64 bits.
-fn whole_number(config: &Value, key: &str) -> Option<u64> {
-    config.get(key).and_then(Value::as_u64).filter(|number| *number > 0)
 }
 
 /// The files that describe the outputs.
 struct TaskSources<'a> {
     modules: &'a Modules,
-    config: &'a Value,
-    library: &'a Value,
+    config: JsonObject<'a>,
+    library: JsonObject<'a>,
 }
 
 impl TaskSources<'_> {
@@ -344,22 +362,20 @@ impl TaskSources<'_> {
 
     /// Returns the kind of model that the files describe.
     fn kind(&self) -> Result<TaskKind, TextModelError> {
-        let library = self.library.get("model_type").and_then(Value::as_str);
-        match library {
+        match self.library.string("model_type")? {
             Some("CrossEncoder") => return Ok(TaskKind::CrossEncoder),
             None | Some("SentenceTransformer") => {}
             Some(other) => {
                 let other = other.escape_debug();
-                let problem = format!("'model_type' '{other}' is not supported");
-                return Err(TextModelError::new(PROMPTS, problem));
+                return Err(self.library.error(format!("'model_type' '{other}' is not supported")));
             }
         }
         if self.modules.is_listed || !self.is_classifier() {
             return Ok(TaskKind::Embedding);
         }
-        let is_cross_encoder = self.labels().len() == 1
-            || self.config.get("sentence_transformers").is_some()
-            || self.config.get("sbert_ce_default_activation_function").is_some();
+        let is_cross_encoder = self.labels()?.len() == 1
+            || self.config.contains("sentence_transformers")
+            || self.config.contains("sbert_ce_default_activation_function");
         Ok(if is_cross_encoder { TaskKind::CrossEncoder } else { TaskKind::Classification })
     }
 
@@ -377,7 +393,7 @@ impl TaskSources<'_> {
         let mut pooling = match &self.modules.pooling {
             Some(folder) => {
                 let path = join(folder, "config.json");
-                Some(PoolingSettings::read(&path, &read_json(files, &path)?)?)
+                Some(PoolingSettings::read(&path, &read_required(files, &path)?)?)
             }
             None if self.modules.is_listed => None,
             // A network without modules gets those that sentence-transformers adds by default.
@@ -393,7 +409,7 @@ impl TaskSources<'_> {
     }
 
     fn scores(&self, settings: &TextSettings, is_pair: bool) -> Result<TextTask, TextModelError> {
-        let labels = self.labels();
+        let labels = self.labels()?;
         let activation = match settings.activation {
             Some(activation) => activation,
             None => self.activation(is_pair, labels.len())?,
@@ -404,14 +420,13 @@ impl TaskSources<'_> {
     /// Returns the function that sentence-transformers applies to the outputs of a cross-encoder,
     /// or that the pipeline of transformers applies to those of a classifier.
     fn activation(&self, is_pair: bool, labels: usize) -> Result<Activation, TextModelError> {
-        let named = self
-            .config
-            .pointer("/sentence_transformers/activation_fn")
-            .or_else(|| self.config.get("sbert_ce_default_activation_function"));
-        let in_library = self.library.get("activation_fn");
-        let stated = [("config.json", named), (PROMPTS, in_library)];
-        for (file, value) in stated {
-            if let Some(path) = value.and_then(Value::as_str) {
+        let stated = [
+            (CONFIG, self.config.nested("sentence_transformers").string("activation_fn")?),
+            (CONFIG, self.config.string("sbert_ce_default_activation_function")?),
+            (PROMPTS, self.library.string("activation_fn")?),
+        ];
+        for (file, path) in stated {
+            if let Some(path) = path {
                 return Activation::from_python_path(path).ok_or_else(|| {
                     let path = path.escape_debug();
                     let problem = format!(
@@ -422,24 +437,29 @@ impl TaskSources<'_> {
                 });
             }
         }
-        let problem = self.config.get("problem_type").and_then(Value::as_str);
-        Ok(match (is_pair, labels, problem) {
-            (false, _, Some("regression")) | (true, 2.., _) => Activation::Identity,
-            (false, _, Some("multi_label_classification")) | (_, 0 | 1, _) => Activation::Sigmoid,
-            (false, 2.., _) => Activation::Softmax,
+        // Unknown labels are the two that transformers doesn't write down.
+        Ok(match (is_pair, labels, self.config.string("problem_type")?) {
+            (false, _, Some("regression")) | (true, 0 | 2.., _) => Activation::Identity,
+            (false, _, Some("multi_label_classification")) | (_, 1, _) => Activation::Sigmoid,
+            (false, 0 | 2.., _) => Activation::Softmax,
         })
     }
 
     /// The names of the classes, in the order of the outputs; empty if they are unknown.
-    fn labels(&self) -> Vec<String> {
-        let names = self.config.get("id2label").and_then(Value::as_object);
-        let Some(names) = names else {
+    fn labels(&self) -> Result<Vec<String>, TextModelError> {
+        let Some(names) = self.config.get(LABELS) else {
             // The library's own default is two classes; a single one is written down.
-            let count = whole_number(self.config, "num_labels").unwrap_or(0).min(1024);
-            return (0..count).map(|index| format!("LABEL_{index}")).collect();
+            let count = self.config.count("num_labels")?.unwrap_or(0).min(1024);
+            return Ok((0..count).map(|index| format!("LABEL_{index}")).collect());
         };
-        let name = |index: usize| names.get(&index.to_string()).and_then(Value::as_str);
-        (0..names.len()).map_while(|index| name(index).map(str::to_owned)).collect()
+        let invalid = |problem: &str| self.config.invalid(LABELS, problem);
+        let names = names.as_object().ok_or_else(|| invalid("is not an object"))?;
+        let name = |index: usize| match names.get(&index.to_string()) {
+            Some(Value::String(name)) => Ok(name.clone()),
+            Some(Value::Number(name)) => Ok(name.to_string()),
+            _ => Err(invalid(&format!("has no name for the class {index}"))),
+        };
+        (0..names.len()).map(name).collect()
     }
 }
 

@@ -84,6 +84,11 @@ fn modules_describe_embeddings() {
          there",
     );
     check_error(&[("modules.json", "{}")], &[], "modules.json: the file is not a list of modules");
+    let no_pooling = "1_Pooling/config.json: the file is missing";
+    check_error(&[("modules.json", MODULES)], &[], no_pooling);
+    let pathless = MODULES.replace("\"1_Pooling\"", "1");
+    let no_path = "modules.json: module 1 has no 'path' that is a string";
+    check_error(&[("modules.json", &pathless)], &[], no_path);
     check_error(
         &[],
         &[("text_activation", "sigmoid")],
@@ -118,6 +123,12 @@ fn configurations_describe_scores() {
     check(&stated, &[("text_activation", "sigmoid")], scores(true, Sigmoid, &["LABEL_0"]));
     check(one, &[("text_task", "classification")], scores(false, Sigmoid, &["LABEL_0"]));
     check(two, &[("text_task", "embedding")], embedding(&[PoolingMode::Mean], true, false));
+    // A file without labels is that of a model with the two default ones.
+    let unlabelled = "\"id2label\": null";
+    check(unlabelled, &[], scores(false, Softmax, &[]));
+    check(unlabelled, &[("text_task", "cross-encoder")], scores(true, Identity, &[]));
+    check("\"id2label\": {\"0\": 5}", &[], scores(true, Sigmoid, &["5"]));
+    check("\"num_labels\": 1", &[], scores(true, Sigmoid, &["LABEL_0"]));
     let unknown = classifier(&stated.replace("linear.Identity", "x.Tanh"));
     check_error(
         &[("config.json", &unknown)],
@@ -128,7 +139,33 @@ fn configurations_describe_scores() {
 }
 
 #[test]
-fn the_shortest_limit_of_the_files_applies() {
+fn files_with_members_of_the_wrong_type_are_refused() {
+    let check = |file, content: &str, expected: &str| {
+        check_error(&[(file, content)], &[], &format!("{file}: {expected}"));
+    };
+    let labels = |labels: &str| {
+        format!("{{\"architectures\": [\"XForSequenceClassification\"], \"id2label\": {labels}}}")
+    };
+    let gap = labels("{\"0\": \"no\", \"2\": \"yes\"}");
+    check("config.json", &gap, "'id2label' has no name for the class 1");
+    let list = labels("{\"0\": []}");
+    check("config.json", &list, "'id2label' has no name for the class 0");
+    check("config.json", &labels("[\"no\"]"), "'id2label' is not an object");
+    check("config.json", "[]", "the file is not an object");
+    let positions = "{\"max_position_embeddings\": \"512\"}";
+    check("config.json", positions, "'max_position_embeddings' is not a whole number");
+    let sentences = "sentence_bert_config.json";
+    let length = "'max_seq_length' is not a whole number";
+    check(sentences, "{\"max_seq_length\": \"7\"}", length);
+    check(sentences, "{\"do_lower_case\": 1}", "'do_lower_case' is not a boolean");
+    let tokenizer = "tokenizer_config.json";
+    let side = "{\"truncation_side\": \"both\"}";
+    check(tokenizer, side, "'truncation_side' is not right or left");
+    check(tokenizer, "{\"truncation_side\": 1}", "'truncation_side' is not a string");
+}
+
+#[test]
+fn max_seq_length_precedes_the_smaller_of_the_other_limits() {
     let check = |listed: &[(&'static str, &str)], parameters: &[(&str, &str)], expected: usize| {
         let base = [("tokenizer.json", TOKENIZER)];
         let all: Vec<_> = base.iter().chain(listed).copied().collect();
@@ -163,6 +200,11 @@ fn long_texts_are_refused_on_request() {
     let long = "a".repeat((1 << 20) + 1);
     let refused = read(&listed, &[]).unwrap().encode(&long, None, None).unwrap_err();
     assert_eq!(refused, "the text has 1048577 bytes, and the limit is 1048576");
+    let (model, half) = (read(&listed, &[]).unwrap(), &long[..1 << 19]);
+    assert!(model.encode(half, Some(half), None).is_ok());
+    let refused = model.encode(half, Some(&long[..=1 << 19]), None).unwrap_err();
+    let expected = "the text with its prompt has 1048577 bytes, and the limit is 1048576";
+    assert_eq!(refused, expected);
 }
 
 #[test]
@@ -189,6 +231,12 @@ fn prompts_precede_texts() {
     check_error(
         &pairs,
         &[("text_task", "cross-encoder"), ("text_prompt", "query")],
+        "parameter 'text_prompt': a default prompt is not supported for pairs of texts",
+    );
+    let default = prompts.replacen('{', "{\"default_prompt_name\": \"query\",", 1);
+    check_error(
+        &[("config_sentence_transformers.json", &default)],
+        &[("text_task", "cross-encoder")],
         "config_sentence_transformers.json: a default prompt is not supported for pairs of texts",
     );
 }

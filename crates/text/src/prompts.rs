@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::error::TextModelError;
+use crate::json_object::JsonObject;
 
 /// The prompts of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,26 +25,25 @@ pub struct UnknownPrompt {
 
 impl Prompts {
     /// Reads the prompts in `config_sentence_transformers.json`.
-    pub(crate) fn read(file: &str, config: &Value) -> Result<Self, TextModelError> {
+    pub(crate) fn read(config: JsonObject<'_>) -> Result<Self, TextModelError> {
         let mut prompts = Self::default();
         match config.get("prompts") {
-            None | Some(Value::Null) => {}
+            None => {}
             Some(Value::Object(listed)) => {
                 for (name, text) in listed {
                     let text = text.as_str().ok_or_else(|| {
-                        TextModelError::new(file, format!("the prompt '{name}' is not a string"))
+                        config.error(format!("the prompt '{name}' is not a string"))
                     })?;
                     prompts.by_name.insert(name.clone(), text.to_owned());
                 }
             }
-            Some(_) => return Err(TextModelError::new(file, "'prompts' is not an object")),
+            Some(_) => return Err(config.invalid("prompts", "is not an object")),
         }
-        match config.get("default_prompt_name") {
-            None | Some(Value::Null) => Ok(prompts),
-            Some(Value::String(name)) => prompts.with_default(name).map_err(|error| {
-                TextModelError::new(file, format!("default_prompt_name: {error}"))
-            }),
-            Some(_) => Err(TextModelError::new(file, "'default_prompt_name' is not a string")),
+        match config.string("default_prompt_name")? {
+            None => Ok(prompts),
+            Some(name) => prompts
+                .with_default(name)
+                .map_err(|error| config.error(format!("default_prompt_name: {error}"))),
         }
     }
 
@@ -90,7 +90,7 @@ mod tests {
 
     fn check(config: &str, expected: Result<&str, &str>) {
         let config = serde_json::from_str(config).unwrap();
-        let read = Prompts::read("f", &config).map_err(|error| error.to_string());
+        let read = Prompts::read(JsonObject::new("f", &config)).map_err(|error| error.to_string());
         let text = read.map(|prompts| prompts.default_text().to_owned());
         assert_eq!(text, expected.map(str::to_owned).map_err(str::to_owned));
     }
