@@ -68,25 +68,29 @@ struct OutputPart {
     elements: Range<u64>,
 }
 
-/// The location of a run's output. States stay in the memory of the instance's GPU. An output also
-/// stays there if all requests that want it accept this. Other outputs are read from host memory.
+/// The location of a run's output. Outputs of instances on a GPU can stay in its memory.
 pub(super) fn place(
     plan: &OutputPlan,
     requests: &[PendingRequest],
     copier: Copier<'_>,
 ) -> OutputPlace {
-    let stays = copier.stream().is_some()
-        && plan.datatype.byte_size().is_some()
-        && (plan.is_state || !is_wanted_on_host(plan, requests));
+    let stays = copier.stream().is_some() && can_stay_on_gpu(plan, requests);
     if stays { OutputPlace::Device } else { OutputPlace::Host }
 }
 
-/// Returns true if a request wants the output in host memory.
-fn is_wanted_on_host(plan: &OutputPlan, requests: &[PendingRequest]) -> bool {
+/// Returns true if the output can stay in a GPU's memory: it is a state, or it isn't read in host
+/// memory.
+fn can_stay_on_gpu(plan: &OutputPlan, requests: &[PendingRequest]) -> bool {
+    plan.datatype.byte_size().is_some() && (plan.is_state || !is_read_on_host(plan, requests))
+}
+
+/// Returns true if the output is read in host memory: a request wants it there, or it says whether
+/// requests are executed again.
+fn is_read_on_host(plan: &OutputPlan, requests: &[PendingRequest]) -> bool {
     let wants = |pending: &PendingRequest| {
         plan.is_wanted_by(pending) && !pending.request().device_outputs.include(&plan.name)
     };
-    requests.iter().any(wants)
+    plan.is_continuation || requests.iter().any(wants)
 }
 
 impl<'plan> BatchOutput<'plan> {
@@ -136,7 +140,7 @@ impl<'plan> BatchOutput<'plan> {
         };
         // Strings are encoded again, but only once for both the response and the state.
         let data = match &state {
-            Some(state) if !wanted => state.clone(),
+            Some(state) if !wanted && !decides => state.clone(),
             Some(_) | None => content.elements(&elements)?,
         };
         let state = is_state.then(|| NewState {
@@ -259,7 +263,7 @@ impl<'plan> OutputContent<'plan> {
     }
 
     /// The tensor's rows, if the output is a state with fixed-size elements. Elements in GPU memory
-    /// that a request wants in host memory are copied there.
+    /// that are read in host memory are copied there.
     fn rows(
         &mut self,
         plan: &OutputPlan,
@@ -284,7 +288,7 @@ impl<'plan> OutputContent<'plan> {
                 // response may live longer.
                 let grows = plan.grows_in.is_some();
                 let is_read =
-                    is_wanted_on_host(plan, requests) || (grows && wanting.next().is_some());
+                    is_read_on_host(plan, requests) || (grows && wanting.next().is_some());
                 // Memory that would be mostly unused for a long time, or that belongs to an input,
                 // is copied to the host.
                 let length = region.byte_size;
@@ -402,4 +406,34 @@ fn index(number: u64) -> Result<usize, Status> {
 
 fn too_large() -> Status {
     Status::internal("an output is too large")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_that_is_read_does_not_stay_on_a_gpu() {
+        let check = |datatype, is_state, is_continuation, expected| {
+            let plan = OutputPlan {
+                name: Arc::from("MORE"),
+                datatype,
+                index: 0,
+                scalar_shape: None,
+                is_visible: false,
+                is_state,
+                grows_in: None,
+                padded_input: None,
+                is_continuation,
+                scatter: None,
+            };
+            assert_eq!(can_stay_on_gpu(&plan, &[]), expected);
+            assert_eq!(is_read_on_host(&plan, &[]), is_continuation);
+        };
+        check(DataType::Bool, false, false, true);
+        check(DataType::Bool, false, true, false);
+        // A state stays, and is copied to be read.
+        check(DataType::Bool, true, true, true);
+        check(DataType::Bytes, true, false, false);
+    }
 }
