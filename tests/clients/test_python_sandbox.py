@@ -655,9 +655,10 @@ def test_libraries_are_no_way_out(start_server: StartServer, tmp_path: pathlib.P
 
 
 def test_backends_in_python(start_server: StartServer, tmp_path: pathlib.Path) -> None:
-    """They have the settings of the backend `python`, unless they have their own."""
+    """They have the settings of the backend `python`, unless they have their own, and precede
+    built-in backends that Triton doesn't have."""
     repository, backends = tmp_path / "models", tmp_path / "backends"
-    for name in ("held", "free"):
+    for name in ("held", "free", "text"):
         write_model(repository, name, TEXTS, None, backend=name)
         (backends / name).mkdir(parents=True)
         model = pathlib.Path(__file__).parent / "python_models" / "sandbox.py"
@@ -665,7 +666,8 @@ def test_backends_in_python(start_server: StartServer, tmp_path: pathlib.Path) -
     flags = [f"--backend-directory={backends}", SANDBOX, "--backend-config=free,sandbox=false"]
     with start_server(repository, interpreter_flag(), *flags) as server:
         server.wait_until_ready()
-        assert do(server, "socket.socket()", "held").startswith("PermissionError")
+        for name in ("held", "text"):
+            assert do(server, "socket.socket()", name).startswith("PermissionError")
         assert do(server, "socket.socket()", "free") == "done"
 
 

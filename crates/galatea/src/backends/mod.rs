@@ -84,6 +84,10 @@ const BUILT_IN: [&str; 11] = [
     TOKEN_COUNTER,
 ];
 
+/// Built-in backends that Triton doesn't have. A backend of such a name in the backend directory
+/// precedes them, whether it is a library or a script.
+const OWN: [&str; 3] = [LLAMACPP, TEXT, TOKEN_COUNTER];
+
 /// The file that implements a Python-based backend.
 const PYTHON_FILE: &str = "model.py";
 /// The packed environment of a Python-based backend.
@@ -189,9 +193,9 @@ impl Backends {
     }
 
     /// Finds the backend that a model requests, in this order: a library next to the model or named
-    /// by its configuration; a built-in backend that is not replaceable; a library in the backend
-    /// directory; a replaceable built-in backend. If none is found, every load with the returned
-    /// backend fails with the reason.
+    /// by its configuration; a built-in backend that is not replaceable; a library or, for names
+    /// that Triton doesn't have, a script in the backend directory; a replaceable built-in backend.
+    /// If none is found, every load with the returned backend fails with the reason.
     fn find(&self, request: &BackendRequest<'_>) -> Arc<dyn Backend> {
         let name = request.backend;
         if self.is_in_sandbox(request) {
@@ -215,9 +219,14 @@ impl Backends {
             return self.built_in_or(name, true, |backends| backends.python(name, Some(script)));
         }
         if name != PYTHON && request.runtime == PYTHON_FILE && self.script(request).is_none() {
-            return Arc::new(UnavailableBackend::WithoutScript(self.script_path(name)));
+            return Arc::new(UnavailableBackend::WithoutScript(script_path(
+                &self.settings.backend_directory,
+                name,
+            )));
         }
-        if beside || names_another || !is_built_in {
+        // Only Triton's library for Python executes a script that is still there.
+        let is_script = may_be_script && self.script(request).is_some();
+        if beside || names_another || is_script || !is_built_in {
             return self.plugins.backend(name, scope);
         }
         if is_replaced(name, &self.settings) {
@@ -251,11 +260,6 @@ impl Backends {
             backend: self.built_in(name),
             support: self.support.clone(),
         }))
-    }
-
-    /// The file that makes a backend Python-based.
-    fn script_path(&self, name: &str) -> PathBuf {
-        self.settings.backend_directory.join(name).join(PYTHON_FILE)
     }
 
     /// The advice for a model whose backend can't be found.
@@ -436,30 +440,10 @@ impl Backends {
         self.script(request).filter(|found| !uses_library || !is_file(found))
     }
 
-    /// Finds the script that makes a backend Python-based. If a backend is built in or has a
-    /// library, its script is used only by configurations that name the script, such as those of
-    /// Triton's `pytorch`, whose script is replaced by a supplied one. `llamacpp` consists of a
-    /// supplied script.
+    /// Finds the script that makes a backend Python-based.
     fn script(&self, request: &BackendRequest<'_>) -> Option<PythonBasedBackend> {
-        let name = request.backend;
-        let directory = self.settings.backend_directory.join(name);
-        let is_name = Path::new(name).file_name().is_some_and(|file| file == name);
-        let has_another = BUILT_IN.contains(&name) && name != LLAMACPP
-            || directory.join(format!("libtriton_{name}.so")).is_file();
-        let is_named = request.runtime == PYTHON_FILE;
-        if !is_name || name == PYTHON || has_another && !is_named {
-            return None;
-        }
-        let script = self.script_path(name);
-        let script = if script.is_file() {
-            BackendScript::File(script)
-        } else if name == PYTORCH {
-            BackendScript::Supplied(SuppliedScript::PYTORCH)
-        } else if name == LLAMACPP {
-            BackendScript::Supplied(SuppliedScript::LLAMACPP)
-        } else {
-            return None;
-        };
+        let (name, directory) = (request.backend, &self.settings.backend_directory);
+        let script = find_script(directory, name, request.runtime)?;
         Some(self.with_environment(name, script))
     }
 
@@ -468,6 +452,33 @@ impl Backends {
         let environment = Some(environment).filter(|path| path.exists());
         PythonBasedBackend { script, environment }
     }
+}
+
+/// Finds the script that makes a backend Python-based. If a backend is one of Triton's and built in,
+/// or has a library, its script is used only by configurations that name the script, such as those
+/// of Triton's `pytorch`, whose script is replaced by a supplied one. `llamacpp` consists of a
+/// supplied script.
+fn find_script(directory: &Path, name: &str, runtime: &str) -> Option<BackendScript> {
+    let library = directory.join(name).join(format!("libtriton_{name}.so"));
+    let is_name = Path::new(name).file_name().is_some_and(|file| file == name);
+    let has_another = BUILT_IN.contains(&name) && !OWN.contains(&name) || library.is_file();
+    if !is_name || name == PYTHON || has_another && runtime != PYTHON_FILE {
+        return None;
+    }
+    let script = script_path(directory, name);
+    if script.is_file() {
+        return Some(BackendScript::File(script));
+    }
+    match name {
+        PYTORCH => Some(BackendScript::Supplied(SuppliedScript::PYTORCH)),
+        LLAMACPP => Some(BackendScript::Supplied(SuppliedScript::LLAMACPP)),
+        _ => None,
+    }
+}
+
+/// The file that makes a backend Python-based.
+fn script_path(directory: &Path, name: &str) -> PathBuf {
+    directory.join(name).join(PYTHON_FILE)
 }
 
 /// The settings of plug-ins: their own, and those that Triton sets for every plug-in.
@@ -547,6 +558,11 @@ pub(crate) fn unused(settings: &Settings) -> impl Iterator<Item = &BackendSettin
         name @ (LLAMACPP | PYTORCH) if !is_replaced(name, settings) => {
             !python::is_read(&setting.key)
         }
+        name @ (TEXT | TOKEN_COUNTER)
+            if find_script(&settings.backend_directory, name, "").is_some() =>
+        {
+            !python::is_read(&setting.key)
+        }
         name @ (FIL | IDENTITY | TEXT | TOKEN_COUNTER) => !is_replaced(name, settings),
         _ => false,
     })
@@ -617,6 +633,32 @@ mod tests {
         let expected = [("a", "own"), ("b", "all")];
         let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(settings_for("onnxruntime", &settings), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn a_script_in_the_backend_directory_precedes_backends_that_triton_does_not_have() {
+        let directory =
+            std::env::temp_dir().join(format!("galatea-scripts-{}", std::process::id()));
+        for name in BUILT_IN {
+            std::fs::create_dir_all(directory.join(name)).unwrap();
+            std::fs::write(directory.join(name).join(PYTHON_FILE), "").unwrap();
+        }
+        let is_file =
+            |name| matches!(find_script(&directory, name, ""), Some(BackendScript::File(_)));
+        let scripted: Vec<&str> = BUILT_IN.into_iter().filter(|name| is_file(name)).collect();
+        let backend_settings = vec![setting("text", "execute-timeout-seconds", "1")];
+        let settings = Settings {
+            backend_settings,
+            backend_directory: directory.clone(),
+            ..Settings::default()
+        };
+        let unused = unused(&settings).count();
+        std::fs::write(directory.join("text/libtriton_text.so"), "").unwrap();
+        let beside_library = find_script(&directory, "text", "").is_some();
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(scripted, ["llamacpp", "text", "token_counter"]);
+        assert_eq!((unused, beside_library), (0, false));
+        assert!(find_script(&directory, "text", "").is_none());
     }
 
     #[test]
