@@ -449,7 +449,7 @@ def test_a_row_shows_the_speed_of_generation(
     session: Browser, start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """Tokens per second, and the time to the first token, of the model that generates text."""
-    with open_door(start_server, tmp_path, FLAG, QUICK_END) as door:
+    with open_door(start_server, tmp_path, FLAG) as door:
         session.open(f"http://{door.server.http_url}/dashboard")
         session.wait_for(LIVE, "the page is live")
         shown = "return [...document.querySelectorAll('tr.model')].map((row) => row.innerText)"
@@ -459,3 +459,4 @@ def test_a_row_shows_the_speed_of_generation(
             assert door.post(CHAT, chat("one two three", stream=True)).status == 200
         assert "tokens/s" in seen(session, "vllm_model")
         assert "tokens/s" not in seen(session, "python_model")
+        session.open("about:blank")

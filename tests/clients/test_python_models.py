@@ -90,6 +90,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         ("errors", batches + text, "errors"),
         ("repeat", tensors("IN:INT32 WAY:STRING:1", "OUT:INT32:1") + DECOUPLED, "repeat"),
         ("sender", number, "sender"),
+        ("together", tensors("IN:INT32:1", "OUT:INT32:1") + DECOUPLED, "together"),
         ("cancelled", tensors("FILE:STRING:1", "OUT:INT32:1"), "cancelled"),
         (
             "decoupled_cancelled",
