@@ -261,6 +261,11 @@ REFUSED = {
     "no_class": ("class Network:\n    pass\n", "", "Cannot find a subclass of torch.nn.Module"),
     "no_file": (None, "", "No model found in "),
     "other": (None, 'default_model_filename: "other.pt2"\n', "other.pt2' is no exported program"),
+    "outside": (
+        SCALED,
+        'default_model_filename: "../outside.pt2"\n',
+        "file name '../outside.pt2' must stay inside the model's directory",
+    ),
     "compiled": (
         None,
         'default_model_filename: "compiled.pt2"\n',

@@ -23,7 +23,7 @@ use crate::interpreter::{ENVIRONMENT, Environments, Interpreter};
 use crate::options::{BackendScript, PythonOptions};
 use crate::server::ServerAccess;
 use crate::slot::SlotInstance;
-use crate::sources::{InstanceForm, SuppliedScript};
+use crate::sources::{self, InstanceForm, SuppliedScript};
 use crate::supervisor::{Starter, SupervisedInstance, Supervisor};
 use crate::template::{Environment, TemplateImports, TemplateOptions, Templates};
 use crate::wire::to_a;
@@ -93,7 +93,8 @@ impl PythonBackend {
         });
         let model_path = match runtime.map(|runtime| &runtime.script) {
             Some(BackendScript::File(path)) => path.clone(),
-            Some(BackendScript::Supplied(_)) | None => files.version_path().join(file),
+            Some(BackendScript::Supplied(_)) => sources::model_path(files, file)?,
+            None => files.version_path().join(file),
         };
         Ok(ModelRuntime {
             interpreter,

@@ -1,5 +1,9 @@
 //! The worker's source files, which are embedded in the program.
 
+use std::path::PathBuf;
+
+use galatea_backend::ModelFiles;
+use galatea_infer::{Code, Status};
 use serde_json::{Value, json};
 
 /// The source of a module in `workers/python`.
@@ -119,6 +123,18 @@ impl SuppliedScript {
     }
 }
 
+/// The path of the file that a supplied script reads. A `model.py` may be anywhere, as in Triton,
+/// because it can open any file anyway. A client that names a file for a supplied script must not
+/// reach files of the server.
+///
+/// A missing file isn't an error here: the script looks for others, and reports which.
+pub(crate) fn model_path(files: &dyn ModelFiles, name: &str) -> Result<PathBuf, Status> {
+    match files.resolve(name) {
+        Err(status) if status.code() == Code::NotFound => Ok(files.version_path().join(name)),
+        resolved => resolved,
+    }
+}
+
 /// The modules as a JSON object.
 pub(crate) fn bundle() -> String {
     object(MODULES).to_string()
@@ -127,4 +143,47 @@ pub(crate) fn bundle() -> String {
 fn object(modules: &[(&str, &str)]) -> Value {
     let modules = modules.iter();
     modules.map(|(name, text)| ((*name).to_owned(), Value::from(*text))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Has `known`, and refuses names with a dot at the beginning.
+    struct Files;
+
+    impl ModelFiles for Files {
+        fn model_path(&self) -> &Path {
+            Path::new("/model")
+        }
+
+        fn version(&self) -> i64 {
+            1
+        }
+
+        fn version_path(&self) -> &Path {
+            Path::new("/model/1")
+        }
+
+        fn resolve(&self, name: &str) -> Result<PathBuf, Status> {
+            match name {
+                "known" => Ok(self.version_path().join(name)),
+                _ if name.starts_with('.') => Err(Status::invalid_argument("leads out")),
+                _ => Err(Status::not_found("missing")),
+            }
+        }
+    }
+
+    #[test]
+    fn the_file_of_a_supplied_script_is_in_the_models_directory() {
+        for name in ["known", "missing"] {
+            assert_eq!(model_path(&Files, name), Ok(Path::new("/model/1").join(name)));
+        }
+        assert_eq!(
+            model_path(&Files, "../x").map_err(|one| one.code()),
+            Err(Code::InvalidArgument)
+        );
+    }
 }
