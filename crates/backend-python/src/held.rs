@@ -292,13 +292,22 @@ impl HeldRequests {
     }
 
     /// Waits until these requests have received their last responses, or the worker is gone.
-    pub(crate) fn wait_for_senders(&self, keys: &[u64]) {
+    /// Returns false if the deadline passes first.
+    pub(crate) fn wait_for_senders(&self, keys: &[u64], deadline: Option<Instant>) -> bool {
         let mut held = self.held.lock("wait for the last responses of requests");
         held.waiting += 1;
-        while held.gone.is_none() && keys.iter().any(|key| held.is_open(*key)) {
-            held = self.answered.wait(held);
-        }
+        let is_in_time = loop {
+            if held.gone.is_some() || !keys.iter().any(|key| held.is_open(*key)) {
+                break true;
+            }
+            held = match deadline.map(|end| end.saturating_duration_since(Instant::now())) {
+                Some(left) if left.is_zero() => break false,
+                Some(left) => self.answered.wait_timeout(held, left),
+                None => self.answered.wait(held),
+            };
+        };
         held.waiting -= 1;
+        is_in_time
     }
 
     fn put_back(&self, key: u64, one: HeldRequest) {

@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use galatea_control::LoadParameters;
 use galatea_infer::{
@@ -18,7 +18,7 @@ use galatea_tensor::{Buffer, DataType, Shape};
 
 use crate::gpus::Gpus;
 use crate::held::ModelLabel;
-use crate::link::WorkerSockets;
+use crate::link::{WorkerEnds, WorkerSockets};
 use crate::server::{CustomMetricFamily, CustomMetricKind, ServerAccess};
 use crate::tensors::Arenas;
 use crate::wire::{FrameSplitter, INLINE_BYTES_MAX};
@@ -51,19 +51,8 @@ enum GiveUpMoment {
 
 /// Returns the number of requests that were counted as executed.
 fn serve_in(give_up: GiveUpMoment, executions: &[u8], others: &[u8], is_decoupled: bool) -> u32 {
-    let (link, mut worker_ends) = WorkerSockets::pair().expect("sockets can be made");
-    let context = ModelContext {
-        label: ModelLabel { name: Arc::from("model"), version: 1 },
-        is_decoupled,
-        host: None,
-        server: Arc::new(NoServer),
-        outputs: vec![Arc::from("OUT")],
-        gpus: Gpus::default(),
-    };
-    let arenas = Arenas::new(None, Gpus::default()).expect("memory can be made");
-    let worker = Arc::new(Worker::new(link, arenas, Arc::new(context), None, None));
-    let ends: Vec<Arc<RequestEndCounts>> = (0..REQUESTS).map(|_| Arc::default()).collect();
-    let batch = ends.iter().map(|ends| request(ends.clone())).collect();
+    let (worker, mut worker_ends) = worker(is_decoupled, None);
+    let (batch, ends) = batch();
     let waited = match worker.begin(batch) {
         Ok(waited) => waited,
         Err(refused) => panic!("the worker did not get the batch: {}", refused.status),
@@ -90,8 +79,36 @@ fn serve_in(give_up: GiveUpMoment, executions: &[u8], others: &[u8], is_decouple
         }
     }
     drop(worker);
+    succeeded(&ends)
+}
+
+/// Creates a worker, and returns its ends of the sockets.
+fn worker(is_decoupled: bool, execute_timeout: Option<Duration>) -> (Arc<Worker>, WorkerEnds) {
+    let (link, worker_ends) = WorkerSockets::pair().expect("sockets can be made");
+    let context = ModelContext {
+        label: ModelLabel { name: Arc::from("model"), version: 1 },
+        is_decoupled,
+        host: None,
+        server: Arc::new(NoServer),
+        outputs: vec![Arc::from("OUT")],
+        gpus: Gpus::default(),
+    };
+    let arenas = Arenas::new(None, Gpus::default()).expect("memory can be made");
+    let worker = Worker::new(link, arenas, Arc::new(context), None, execute_timeout);
+    (Arc::new(worker), worker_ends)
+}
+
+/// Creates a batch, and the counts of its requests.
+fn batch() -> (Vec<PendingRequest>, Vec<Arc<RequestEndCounts>>) {
+    let ends: Vec<Arc<RequestEndCounts>> = (0..REQUESTS).map(|_| Arc::default()).collect();
+    (ends.iter().map(|ends| request(ends.clone())).collect(), ends)
+}
+
+/// Returns the number of requests that were counted as executed, after checking that each request
+/// was answered and counted exactly once.
+fn succeeded(ends: &[Arc<RequestEndCounts>]) -> u32 {
     let load = |count: &AtomicU32| count.load(Ordering::Relaxed);
-    for ends in &ends {
+    for ends in ends {
         assert_eq!(load(&ends.replies), 1, "a request ends once");
         assert_eq!(load(&ends.succeeded) + load(&ends.failed), 1, "a request counts once");
     }
@@ -190,7 +207,16 @@ fn refusal() -> Status {
 
 #[cfg(test)]
 mod tests {
-    use super::{GiveUpMoment, fuzz_worker_messages, serve_in};
+    use std::io::Read;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use galatea_infer::Status;
+    use galatea_stdx::testing::LONG;
+
+    use super::{GiveUpMoment, batch, fuzz_worker_messages, say, serve_in, succeeded, worker};
+    use crate::wire::FrameSplitter;
+    use crate::worker::{WaitResult, WorkerLoss};
 
     fn frame(body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(body.len()).unwrap();
@@ -235,6 +261,38 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Executes a batch in a slot, whose senders then say `others`, unless they stay silent.
+    /// Returns the outcome, and the number of requests that were counted as executed.
+    fn execute_in_slot(others: Option<&[u8]>, limit: Duration) -> (WaitResult, u32) {
+        let (worker, mut worker_ends) = worker(true, Some(limit));
+        let (batch, ends) = batch();
+        say(&mut worker_ends.results, &result(false));
+        let (slot, (sender, outcome)) = (worker.clone(), mpsc::channel());
+        let lane = std::thread::spawn(move || sender.send(slot.execute_in_slot(batch)).unwrap());
+        // The worker has the batch once it can read it.
+        worker_ends.commands.read_exact(&mut [0; 4]).unwrap();
+        if let Some(others) = others {
+            say(&mut worker_ends.others, others);
+            let mut splitter = FrameSplitter::default();
+            while worker.read_messages(&mut splitter).is_ok() {}
+        }
+        let outcome = outcome.recv_timeout(LONG).expect("the slot is free again");
+        lane.join().unwrap();
+        worker.give_up(&Status::internal("the worker has ended"));
+        (outcome.unwrap_or_else(|refused| panic!("{}", refused.status)), succeeded(&ends))
+    }
+
+    #[test]
+    fn a_slots_time_limit_includes_the_senders() {
+        let (outcome, count) = execute_in_slot(None, Duration::ZERO);
+        assert!(matches!(outcome, WaitResult::Lost(WorkerLoss::TimedOut)));
+        assert_eq!(count, 0);
+        let answers = [sent(1, 1), sent(2, 1)].concat();
+        let (outcome, count) = execute_in_slot(Some(&answers), LONG);
+        assert!(matches!(outcome, WaitResult::Ended(_)));
+        assert_eq!(count, 2);
     }
 
     /// Senders still hold requests whose execution has ended.

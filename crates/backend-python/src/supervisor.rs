@@ -8,8 +8,9 @@
 //!
 //! 1. **A thread notices.** The lane's thread may notice in `Worker::begin` or `Worker::wait` that
 //!    the socket for executions has been closed, has delivered a malformed message, or has been
-//!    silent for `execute-timeout-seconds` ([`WorkerLoss`]). It reports this to
-//!    [`SupervisedInstance::lost`]. Or the supervisor's thread (`SupervisedInstance::listen`)
+//!    silent for `execute-timeout-seconds` ([`WorkerLoss`]). The thread of a slot may notice in
+//!    `Worker::execute_in_slot` that senders haven't answered its request within that time. It
+//!    reports this to [`SupervisedInstance::lost`]. Or the supervisor's thread (`SupervisedInstance::listen`)
 //!    notices the same on the second socket, or the process handle signals the end of the process.
 //!    Without a time limit, a model that loops forever is simply a long execution.
 //! 2. **This worker gets no more batches.** The event moves [`WorkerProcessLifecycle`] out of `Serving` under

@@ -119,7 +119,8 @@ impl Worker {
             .map(|one| u64::from(one.pending.batch_size()))
             .fold(0, u64::saturating_add);
         let batch = Batch { requests, batch_size, start, compute_start: Instant::now() };
-        // The reader is present, because an instance executes one batch at a time.
+        // The reader is present, because no other execution uses it: the worker has only one
+        // instance, or this instance has the turn.
         let Some(reader) = self.executions.lock("begin an execution").take() else {
             return Ok(batch.lose(WorkerLoss::Ended));
         };
@@ -159,7 +160,7 @@ impl Worker {
     }
 
     /// Executes a batch next to those of the other instances that share the worker. The execution
-    /// lasts until senders have answered its requests.
+    /// lasts until senders have answered its requests, and the time limit applies to all of it.
     ///
     /// # Errors
     ///
@@ -182,7 +183,10 @@ impl Worker {
         };
         *self.executions.lock("end an execution") = Some(reader);
         drop(turn);
-        self.held.wait_for_senders(&ended.keys_of_senders());
+        let deadline = self.execute_timeout.and_then(|limit| batch.start.checked_add(limit));
+        if !self.held.wait_for_senders(&ended.keys_of_senders(), deadline) {
+            return Ok(batch.lose(WorkerLoss::TimedOut));
+        }
         let took = batch.start.elapsed();
         Ok(self.finish(batch, ended).map_or_else(
             |error| WaitResult::Lost(WorkerLoss::Malformed(error)),
