@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import importlib.util
 import json
@@ -23,6 +24,9 @@ from .settings import Settings
 _PACKAGE = "xllamacpp"
 #: The maximum length of a socket's path.
 _SOCKET_PATH_MAX = 100
+#: The errors of a process that may not open sockets, as in the sandbox.
+_FORBIDDEN = (errno.EPERM, errno.EACCES, errno.ENOSYS)
+_ANOTHER_FOLDER = "set TMPDIR to another folder"
 #: The lines of llama.cpp's output that an error shows.
 _LINES_SHOWN = 4
 #: The maximum length of a line in the log.
@@ -60,6 +64,8 @@ class Engine:
 
     def __init__(self, path: str, settings: Settings, slots: int) -> None:
         library = _load()
+        #: The number of tokens in a prompt and its text.
+        self.context = settings.context
         parameters = library.CommonParams()
         _fill_in(library, parameters, settings, slots)
         parameters.model.path = path
@@ -139,12 +145,16 @@ def _set(parameters: Any, values: Dict[str, Any]) -> None:
 @contextmanager
 def _private_socket() -> Iterator[str]:
     """Gives llama.cpp's HTTP server a private address, and then removes it."""
-    folder = tempfile.mkdtemp(prefix="galatea-llamacpp-")
+    try:
+        folder = tempfile.mkdtemp(prefix="galatea-llamacpp-")
+    except OSError as error:
+        raise BackendError("llama.cpp needs a folder for temporary files, which can't be created "
+                           f"({error.strerror or error}): {_ANOTHER_FOLDER}") from None
     try:
         path = os.path.join(folder, "llama.sock")
         if len(path) > _SOCKET_PATH_MAX:
             raise BackendError(f"the path of the folder for temporary files, '{folder}', is too "
-                               "long for a socket: TMPDIR names another folder")
+                               f"long for a socket: {_ANOTHER_FOLDER}")
         _check_sockets(path)
         yield path
     finally:
@@ -152,14 +162,20 @@ def _private_socket() -> Iterator[str]:
 
 
 def _check_sockets(path: str) -> None:
-    """Raises an error if this process may not open a socket, which the sandbox forbids."""
+    """Raises an error if this process can't open a socket with this path."""
     try:
-        with socket.socket(socket.AF_UNIX) as one:
+        one = socket.socket(socket.AF_UNIX)
+    except OSError as error:
+        advice = ": the setting 'sandbox' must be false" if error.errno in _FORBIDDEN else ""
+        raise BackendError("llama.cpp needs a socket, which this process can't open "
+                           f"({error.strerror}){advice}") from None
+    try:
+        with one:
             one.bind(path)
         os.unlink(path)
     except OSError as error:
-        raise BackendError("llama.cpp needs a socket, which this process can't open "
-                           f"({error.strerror}): the setting 'sandbox' must be false") from None
+        raise BackendError("llama.cpp needs a socket, which can't be created in the folder for "
+                           f"temporary files ({error.strerror}): {_ANOTHER_FOLDER}") from None
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from galatea_worker.errors import BackendError
 _KEY_BYTES_MAX = 1 << 16
 _TEXT_BYTES_MAX = 1 << 24
 _KEPT_ITEMS_MAX = 64
+#: The maximum number of strings in all arrays together. Each is a step, even if it is empty.
+_ITEMS_MAX = 1 << 22
 #: The maximum length of a chat template, which the server compiles.
 _TEMPLATE_LENGTH_MAX = 1 << 20
 _KEYS_MAX = 1 << 16
@@ -99,6 +101,7 @@ class _Reader:
     def __init__(self, data: Any) -> None:
         self._data = data
         self._size = len(data)
+        self._items_left = _ITEMS_MAX
         self.position = 0
 
     def take(self, count: int) -> int:
@@ -140,8 +143,11 @@ class _Reader:
             return None
         if kind != _TEXT:
             raise _Damaged(f"the key {key[:100]!r} is an array of the unknown type {kind}")
+        self._items_left -= count
+        if self._items_left < 0:
+            raise _Damaged(f"the arrays of its header have more than {_ITEMS_MAX} strings")
         kept: List[str] = []
-        for index in range(count):
+        for _ in range(count):
             if count <= _KEPT_ITEMS_MAX:
                 kept.append(self.text(_TEXT_BYTES_MAX))
             else:

@@ -44,7 +44,7 @@ class TextReply:
         # llama.cpp adds the first token, which templates write too.
         if first_token and prompt.startswith(first_token):
             prompt = prompt[len(first_token):]
-        body = sampling.convert(_given(inputs, parameters))
+        body = sampling.convert(_given(inputs, parameters), engine.context)
         body.update(prompt=prompt, stream=True, return_progress=True,
                     stream_options={"include_usage": True})
         if self._sender.is_cancelled():

@@ -6,13 +6,14 @@ llama.cpp ignores a parameter with a wrong type or name, so both are checked her
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-#: The maximum length of a grammar or schema, and the depth of a schema, which llama.cpp converts
-#: recursively.
+#: The maximum length of a grammar, schema or list of choices, and the depth of a schema, which
+#: llama.cpp converts recursively.
 _GUIDE_LENGTH_MAX = 1 << 18
 _SCHEMA_DEPTH_MAX = 128
 _STOP_MAX = 1024
+_INT32_MAX = 2**31 - 1
 
 #: Other names of llama.cpp's parameters.
 _RENAMED = {"repetition_penalty": "repeat_penalty", "n_predict": "max_tokens",
@@ -21,9 +22,13 @@ _FLOATS = frozenset((
     "dry_base", "dry_multiplier", "dynatemp_exponent", "dynatemp_range", "frequency_penalty",
     "min_p", "mirostat_eta", "mirostat_tau", "presence_penalty", "repeat_penalty", "temperature",
     "top_n_sigma", "top_p", "typical_p", "xtc_probability", "xtc_threshold"))
-_INTEGERS = frozenset((
-    "dry_allowed_length", "dry_penalty_last_n", "max_tokens", "min_keep", "mirostat", "n_keep",
-    "repeat_last_n", "seed", "t_max_predict_ms", "top_k"))
+#: The smallest and the largest value of each integer. `None` stands for the slot's context:
+#: llama.cpp allocates memory for that many tokens.
+_INTEGERS: Dict[str, Tuple[int, Optional[int]]] = {
+    "dry_allowed_length": (0, _INT32_MAX), "dry_penalty_last_n": (-1, None),
+    "max_tokens": (-1, 2**64 - 1), "min_keep": (0, _INT32_MAX), "mirostat": (0, 2),
+    "n_keep": (-1, _INT32_MAX), "repeat_last_n": (-1, None), "seed": (-2**63, 2**64 - 1),
+    "t_max_predict_ms": (-1, _INT32_MAX), "top_k": (-1, _INT32_MAX)}
 _BOOLEANS = frozenset(("cache_prompt", "ignore_eos"))
 _TEXT_LISTS = frozenset(("dry_sequence_breakers", "preserved_tokens", "samplers", "stop"))
 #: Parameters that may only have the value that means nothing.
@@ -50,8 +55,8 @@ def from_json(text: str, name: str) -> Dict[str, Any]:
     return value
 
 
-def convert(given: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns the parameters for llama.cpp."""
+def convert(given: Dict[str, Any], context: int) -> Dict[str, Any]:
+    """Returns the parameters for llama.cpp, whose slots have this context."""
     converted: Dict[str, Any] = {}
     for name, value in given.items():
         if value is None:
@@ -63,19 +68,19 @@ def convert(given: Dict[str, Any]) -> Dict[str, Any]:
             _add_guide(converted, name, value)
         else:
             known = _RENAMED.get(name, name)
-            converted[known] = _checked(known, value)
+            converted[known] = _checked(known, value, context)
     if "grammar" in converted and "json_schema" in converted:
         raise Refusal("a request has either a grammar or a JSON schema")
     return converted
 
 
-def _checked(name: str, value: Any) -> Any:
+def _checked(name: str, value: Any, context: int) -> Any:
     """Returns a value of the type that the parameter has."""
+    if name in _INTEGERS:
+        return _integer(name, value, context)
     kind: Callable[[Any], bool]
     if name in _FLOATS:
         kind, words = _is_number, "a number"
-    elif name in _INTEGERS:
-        kind, words = _is_integer, "an integer"
     elif name in _BOOLEANS:
         kind, words = _is_boolean, "true or false"
     elif name in _TEXT_LISTS:
@@ -87,19 +92,27 @@ def _checked(name: str, value: Any) -> Any:
         raise Refusal(f"there is no parameter '{name[:100]}'")
     if not kind(value):
         raise Refusal(f"the parameter '{name}' must be {words}")
-    if name == "seed":
-        return value & 0xffff_ffff
-    if name == "max_tokens":
-        return max(min(value, 2**31 - 1), -1)
     return value
 
 
+def _integer(name: str, value: Any, context: int) -> int:
+    """Returns an integer within the parameter's limits, as llama.cpp reads it."""
+    least, limit = _INTEGERS[name]
+    most = context if limit is None else limit
+    if type(value) is not int or not least <= value <= most:
+        raise Refusal(f"the parameter '{name}' must be an integer from {least} to {most}")
+    if name == "seed":
+        return value & 0xffff_ffff
+    if limit is None and value == -1:
+        # The number has the same meaning in older releases of llama.cpp; newer ones refuse it.
+        return context
+    return min(value, _INT32_MAX)
+
+
 def _is_number(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and value - value == 0.0)
-
-
-def _is_integer(value: Any) -> bool:
-    return type(value) is int and -1 << 63 <= value < 1 << 64
+    if type(value) is int:
+        return -2**63 <= value < 2**64
+    return type(value) is float and value - value == 0.0
 
 
 def _is_boolean(value: Any) -> bool:
@@ -136,10 +149,19 @@ def _add_guide(converted: Dict[str, Any], name: str, value: Any) -> None:
             elif kind == "grammar":
                 converted["grammar"] = _grammar(guide)
             elif kind == "choice" and isinstance(guide, list) and guide and _is_text_list(guide):
-                converted["grammar"] = "root ::= " + " | ".join(map(_quoted, guide))
+                converted["grammar"] = _choice(guide)
             else:
                 raise Refusal(f"the structured output '{str(kind)[:100]}' isn't supported by the "
                               "backend llamacpp")
+
+
+def _choice(texts: List[str]) -> str:
+    """Returns a grammar that matches each of the texts."""
+    grammar = "root ::= " + " | ".join(map(_quoted, texts))
+    if len(grammar) > _GUIDE_LENGTH_MAX:
+        raise Refusal("the texts of the structured output 'choice' must have at most "
+                      f"{_GUIDE_LENGTH_MAX} characters together")
+    return grammar
 
 
 def _quoted(text: str) -> str:
@@ -157,18 +179,27 @@ def _grammar(value: Any) -> str:
 
 def _schema(value: Any) -> Dict[str, Any]:
     """Returns a JSON schema within the bounds."""
-    if isinstance(value, str):
-        if len(value) > _GUIDE_LENGTH_MAX:
-            raise Refusal(f"a JSON schema has at most {_GUIDE_LENGTH_MAX} characters")
-        value = from_json(value, "json_schema")
+    text = value if isinstance(value, str) else None
+    if text is not None:
+        _check_length(text)
+        value = from_json(text, "json_schema")
     if not isinstance(value, dict):
         raise Refusal("a JSON schema must be an object")
     level: List[Any] = [value]
     for _ in range(_SCHEMA_DEPTH_MAX):
         level = [child for one in level for child in _children(one)]
         if not level:
-            return value
-    raise Refusal(f"a JSON schema has at most {_SCHEMA_DEPTH_MAX} levels")
+            break
+    else:
+        raise Refusal(f"a JSON schema has at most {_SCHEMA_DEPTH_MAX} levels")
+    if text is None:
+        _check_length(json.dumps(value, ensure_ascii=False))
+    return value
+
+
+def _check_length(schema: str) -> None:
+    if len(schema) > _GUIDE_LENGTH_MAX:
+        raise Refusal(f"a JSON schema has at most {_GUIDE_LENGTH_MAX} characters")
 
 
 def _children(value: Any) -> Any:

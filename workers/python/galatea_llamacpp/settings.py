@@ -16,6 +16,8 @@ _NUMBER_MAX = 2**31 - 1
 #: The number of slots, which are the model's instances.
 _SLOTS_MAX = 256
 
+#: Parameters without a meaning for a model that embeds, which takes each prompt in one step.
+_TEXT_ONLY = ("n_batch", "n_ubatch", "max_tokens")
 #: Parameters that are numbers, with their smallest values.
 _NUMBERS = {"n_ctx": 0, "n_batch": 1, "n_ubatch": 1, "threads": 1, "threads_batch": 1,
             "max_tokens": -1, "cache_ram_mib": -1, "n_gpu_layers": -1}
@@ -40,6 +42,8 @@ class Settings:
         self.pooling = self._word("pooling")
         if self.pooling is not None and self.task != "embed":
             raise BackendError("parameter 'pooling' needs the parameter 'task' to be 'embed'")
+        if self.task == "embed":
+            self._refuse_text_parameters()
         self.flash_attn = self._word("flash_attn") or "auto"
         trained = header.context_length
         context = self._number("n_ctx")
@@ -49,6 +53,7 @@ class Settings:
             raise BackendError("parameter 'n_ctx' is 0, but the file doesn't state a length")
         #: The number of tokens in a prompt and its text.
         self.context = context or trained
+        self._check_slots(slots(config))
         self.threads = self._number("threads") or processors.threads()
         self.threads_batch = self._number("threads_batch") or self.threads
         # A client that leaves is noticed after each batch of its prompt.
@@ -62,6 +67,17 @@ class Settings:
         self.gpu_layers = self._number("n_gpu_layers")
         self.cache_prompt = self._flag("cache_prompt", True)
         self.load_mode = self._word("load_mode") or "auto"
+
+    def _refuse_text_parameters(self) -> None:
+        for name in _TEXT_ONLY:
+            if name in self._values:
+                raise BackendError(f"parameter '{name}' has no meaning for a model that embeds")
+
+    def _check_slots(self, count: int) -> None:
+        """Refuses more tokens than llama.cpp can count."""
+        if self.context * count > _NUMBER_MAX:
+            raise BackendError(f"parameter 'n_ctx' gives each of {count} slots {self.context} "
+                               f"tokens, but all slots together have at most {_NUMBER_MAX}")
 
     def _number(self, name: str) -> Optional[int]:
         text, least = self._values.get(name), _NUMBERS[name]
