@@ -5,13 +5,13 @@ tests/clients/test_llamacpp.py has the tests with the package itself.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import http.client
 import json
 import os
 import pathlib
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -124,6 +124,7 @@ def test_the_completed_configuration(door: Door) -> None:
     assert sorted(workers(door.server).values()) == ["other", "single", "vectors", "words"]
 
 
+# row: OAI-01
 def test_a_chat_without_a_tokenizer(door: Door) -> None:
     """The file's own template writes the prompt; llama.cpp adds the first token itself."""
     prompt = "<|user|>a b c <|assistant|>"
@@ -134,7 +135,8 @@ def test_a_chat_without_a_tokenizer(door: Door) -> None:
     [choice] = reply.choices
     assert choice.message.content == " <|user|>a b c <|assistant|>"
     assert choice.finish_reason == "stop"
-    assert reply.usage is None or reply.usage.completion_tokens == 4
+    assert reply.usage is not None
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (4, 4)
     body = body_of(door, prompt)
     assert body["max_tokens"] == -1
     stream = events(door.post(CHAT, chat("a b c", "words", stream=True, max_tokens=2)).body)
@@ -143,6 +145,7 @@ def test_a_chat_without_a_tokenizer(door: Door) -> None:
     assert stream[-2]["choices"][0]["finish_reason"] == "length"
 
 
+# row: OAI-01 OAI-02 OAI-03
 def test_a_completion_of_a_client_of_openai(door: Door) -> None:
     """Parameters reach llama.cpp, and the usage is right whether the client streams or not."""
     parameters = {"temperature": 0.5, "top_p": 0.25, "seed": 7, "stop": "stop", "max_tokens": 50}
@@ -198,6 +201,12 @@ def test_parameters_of_vllm_and_of_llama_cpp(door: Door) -> None:
         ({"sampling_parameters": '{"top_p": NaN}'}, "the parameter 'top_p' must be a number"),
         ({"sampling_parameters": '{"top_k": 1.5}'}, "the parameter 'top_k' must be an integer"),
         ({"sampling_parameters": '{"n": 2}'}, "the parameter 'n' isn't supported"),
+        # llama.cpp would allocate 8 GB.
+        (
+            {"sampling_parameters": '{"repeat_last_n": 2147483647, "repeat_penalty": 1.1}'},
+            "the parameter 'repeat_last_n' must be an integer from -1 to 4096",
+        ),
+        ({"max_tokens": -7}, "the parameter 'max_tokens' must be an integer from -1 to"),
         ({"sampling_parameters": '{"lora_name": "a"}'}, "the parameter 'lora_name' isn't"),
         ({"sampling_parameters": '{"logit_bias": [1]}'}, "must be an object of numbers"),
         ({"sampling_parameters": '{"stop": [1]}'}, "the parameter 'stop' must be a list"),
@@ -236,6 +245,7 @@ def test_a_stream_of_grpc(door: Door) -> None:
     assert texts == {name: f" crowded {name} crowded {name}" for name in "abc"}
 
 
+# row: OAI-07
 def test_embeddings(door: Door) -> None:
     """A model that embeds has another output, and the endpoint finds it."""
     asked = {"model": "vectors", "input": "a bb ccc", "encoding_format": "float"}
@@ -279,17 +289,15 @@ def test_clients_that_leave_free_their_slots(door: Door) -> None:
     """The engine never gets more requests than it has slots, and is idle in the end."""
     clients = [Client(door) for _ in range(CROWD)]
 
-    def stay(client: Client) -> None:
-        # The events of a client that is refused have no text.
-        assert "endless" in client.read_token()
+    def stay(client: Client) -> str:
+        token = client.read_token()
         client.leave()
+        return token
 
-    threads = [threading.Thread(target=stay, args=(client,)) for client in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(REQUEST_SECONDS_MAX)
-    assert not any(thread.is_alive() for thread in threads)
+    with concurrent.futures.ThreadPoolExecutor(CROWD) as threads:
+        tokens = list(threads.map(stay, clients, timeout=REQUEST_SECONDS_MAX))
+    # The events of a client that is refused have no text.
+    assert [token for token in tokens if "endless" not in token] == []
     wait_until_idle(door.server)
     ends = [one["end"] for one in seen(door) if one.get("body", {}).get("prompt", "").startswith("endless c")]
     assert len(ends) >= CROWD and set(ends[-CROWD:]) == {"stopped"}
@@ -413,8 +421,16 @@ WRONG = {
         'input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }',
         "the configuration has the input 'x', which models of the backend llamacpp lack",
     ),
-    "type": ('input { name: "stream" data_type: TYPE_FP32 dims: [ 1 ] }', "'stream'"),
-    "gpu": ("instance_group { kind: KIND_GPU }", "instance"),
+    "type": (
+        'input { name: "stream" data_type: TYPE_FP32 dims: [ 1 ] }',
+        "configuration expects datatype TYPE_FP32 for input 'stream', model provides TYPE_BOOL",
+    ),
+    "embed": (EMBED + parameter("n_batch", "8"), "parameter 'n_batch' has no meaning for a model"),
+    "context": (
+        parameter("n_ctx", "2147483647") + "instance_group { count: 2 }",
+        "parameter 'n_ctx' gives each of 2 slots 2147483647 tokens",
+    ),
+    "gpu": ("instance_group { kind: KIND_GPU }", "instance_group: KIND_GPU isn't supported"),
     "slots": ("instance_group { count: 300 kind: KIND_CPU }", "more than 256 slots"),
 }  # fmt: skip
 
@@ -429,6 +445,44 @@ def test_wrong_configurations(start_server: Callable[..., Any], tmp_path: pathli
             path = f"/v2/repository/models/{name}/load"
             error = door.server.request("POST", path, b"{}").error()
             assert expected in error, (name, error)
+
+
+def test_a_file_outside_of_the_model(
+    start_server: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    """A load can't name one, and doesn't reveal which files exist."""
+    repository = tmp_path / "models"
+    model = gguf_files.write(repository, "words", None)
+    (tmp_path / "known.gguf").write_bytes(gguf_files.content())
+    model.rename(model.with_name("other.gguf"))
+    with open_server(start_server, repository, "--model-control-mode=explicit") as door:
+
+        def load(name: str) -> Reply:
+            config = json.dumps({"backend": "llamacpp", "default_model_filename": name})
+            document = json.dumps({"parameters": {"config": config}}).encode()
+            return door.server.request("POST", "/v2/repository/models/words/load", document)
+
+        for file in ("known.gguf", "missing.gguf"):
+            for name in (f"../../../{file}", str(tmp_path / file)):
+                expected = f"file name '{name}' must stay inside the model's directory"
+                assert expected in load(name).error()
+        assert "can't read" in load("missing.gguf").error()
+        assert load("other.gguf").status == 200
+        assert generate(door, "a").json()["text_output"] == " a"
+
+
+def test_the_time_limit_of_an_execution(
+    start_server: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    """It includes the text: the worker of an endless one is ended, and the slots are free again."""
+    repository = tmp_path / "models"
+    gguf_files.write(repository, "words", None)
+    flag = "--backend-config=llamacpp,execute-timeout-seconds=1"
+    with open_server(start_server, repository, flag) as door:
+        door.server.wait_until_ready()
+        assert "took longer than 1 seconds" in generate(door, "endless").error()
+        serves = lambda: generate(door, "a").status == 200  # noqa: E731
+        wait_until(serves, START_SECONDS_MAX, "the model serves again")
 
 
 def test_a_missing_package(start_server: Callable[..., Any], tmp_path: pathlib.Path) -> None:
@@ -481,21 +535,6 @@ def test_settings(start_server: Callable[..., Any], tmp_path: pathlib.Path) -> N
         assert {name: loaded[name] for name in expected} == expected
         assert door.post(TEXT, {"model": "words", "prompt": "a b"}).status == 200
         assert body_of(door, "a b")["max_tokens"] == 5
-
-
-def test_the_engine_opens_no_port(door: Door) -> None:
-    """llama.cpp's own server has an address that is removed at once."""
-    for number in workers(door.server):
-        listening = [
-            line.split()
-            for line in pathlib.Path(f"/proc/{number}/net/tcp").read_text().splitlines()[1:]
-        ]
-        inodes = {line[9] for line in listening if line[3] == "0A"}
-        own = set()
-        for link in pathlib.Path(f"/proc/{number}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                own.add(os.readlink(link).removeprefix("socket:[").removesuffix("]"))
-        assert not own & inodes
 
 
 def test_generation_as_a_stream_is_refused_over_plain_http(door: Door) -> None:

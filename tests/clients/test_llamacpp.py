@@ -6,6 +6,7 @@ GALATEA_TEST_GGUF a model with a chat template.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from openai_door import CHAT, EMBEDDING, TEXT, Door, chat, events
+from python_backend import workers
 from server import REQUEST_SECONDS_MAX, START_SECONDS_MAX, Server, free_ports, wait_until
 from test_generation import EMBED, Client, generate, metric, parameter, wait_until_idle
 
@@ -119,6 +121,27 @@ def test_embeddings(door: Door) -> None:
     ]
     assert found[0] == found[1] != found[2]
     assert abs(sum(one * one for one in found[0]) - 1) < 1e-3
+
+
+def test_the_engine_opens_no_port(door: Door) -> None:
+    """llama.cpp's own server has an address that is removed at once."""
+    for number in workers(door.server):
+        process = pathlib.Path(f"/proc/{number}")
+        ports = {
+            line.split()[9]
+            for kind in ("tcp", "tcp6")
+            for line in (process / "net" / kind).read_text().splitlines()[1:]
+        }
+        own = set()
+        for link in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                own.add(os.readlink(link).removeprefix("socket:[").removesuffix("]"))
+        assert not ports & own
+        # The server exists, and no other process can connect to it.
+        lines = (process / "net" / "unix").read_text().splitlines()[1:]
+        paths = [line.split()[7] for line in lines if line.split()[6] in own and "/" in line]
+        assert [pathlib.Path(path).name for path in paths] == ["llama.sock"]
+        assert not pathlib.Path(paths[0]).exists()
 
 
 def test_damaged_models(start_server: Callable[..., Any], tmp_path: pathlib.Path) -> None:
