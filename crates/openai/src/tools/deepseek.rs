@@ -42,6 +42,11 @@ impl DeepSeekStream {
         Self { state: DeepSeekState::Text, text: TextAround::default() }
     }
 
+    /// The memory for the text that can't be sent yet.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.text.held_bytes()
+    }
+
     /// Processes the start of a text. Returns its length, or `None` if more text is needed.
     pub(super) fn step(
         &mut self,

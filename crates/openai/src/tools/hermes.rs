@@ -30,6 +30,15 @@ impl HermesStream {
         Self { state: HermesState::Text, text: TextAround::default() }
     }
 
+    /// The memory for the text that can't be sent yet.
+    pub(super) fn held_bytes(&self) -> usize {
+        let call = match &self.state {
+            HermesState::Call(call, raw) => call.held_bytes().saturating_add(raw.capacity()),
+            HermesState::Text | HermesState::Close | HermesState::Skip => 0,
+        };
+        call.saturating_add(self.text.held_bytes())
+    }
+
     /// Processes the start of a text. Returns its length, or `None` if more text is needed.
     pub(super) fn step(
         &mut self,

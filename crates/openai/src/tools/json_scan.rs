@@ -121,6 +121,11 @@ impl CallScanner {
         }
     }
 
+    /// The memory for the parts that can't be sent yet.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.captured.capacity().saturating_add(self.early.capacity())
+    }
+
     /// True if the call was sent, at least in part.
     pub(super) const fn has_begun(&self) -> bool {
         self.has_begun

@@ -33,6 +33,15 @@ impl MarkedFormat {
             Self::Harmony(_) | Self::Pythonic(_) => {}
         }
     }
+
+    /// The memory for the text that was processed and can't be sent yet.
+    fn held_bytes(&self) -> usize {
+        match self {
+            Self::Hermes(stream) => stream.held_bytes(),
+            Self::DeepSeek(stream) => stream.held_bytes(),
+            Self::Harmony(_) | Self::Pythonic(_) => 0,
+        }
+    }
 }
 
 /// A stream, with the text that its format can't process yet.
@@ -53,9 +62,9 @@ impl MarkedStream {
         self.count
     }
 
-    /// The length of the text that its format can't process yet.
-    pub(super) const fn held_bytes(&self) -> usize {
-        self.pending.len()
+    /// The memory for the text that can't be sent yet.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.pending.capacity().saturating_add(self.format.held_bytes())
     }
 
     /// Appends the events of a piece.

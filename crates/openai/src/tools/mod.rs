@@ -265,7 +265,7 @@ impl ToolCallStream {
         match &self.calls {
             // The calls are parsed again for each piece, and the last ones are kept.
             StreamedCalls::Llama(_) | StreamedCalls::Mistral(_) => {
-                self.text.len().saturating_add(parsed_size(self.text.as_bytes()))
+                self.text.capacity().saturating_add(parsed_size(self.text.as_bytes()))
             }
             StreamedCalls::Marked(stream) => stream.held_bytes(),
         }

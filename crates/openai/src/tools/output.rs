@@ -54,6 +54,11 @@ pub(super) struct TextAround {
 }
 
 impl TextAround {
+    /// The memory for the space.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.blank.capacity()
+    }
+
     pub(super) fn push(&mut self, text: &str, out: &mut EventOutput<'_>) {
         if !self.has_begun && text.trim_start().is_empty() {
             self.blank.push_str(text);

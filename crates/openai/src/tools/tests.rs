@@ -231,6 +231,31 @@ fn a_long_text_is_cut_off() {
 }
 
 #[test]
+fn all_text_that_is_not_sent_yet_is_counted() {
+    let long = "x".repeat(10_000);
+    let space = " ".repeat(10_000);
+    for (format, start, held) in [
+        // The arguments, and the text in case that it is no call.
+        ("hermes", format!("<tool_call>{{\"arguments\": \"{long}"), 20_000),
+        ("hermes", format!("<tool_call>{{\"name\": \"{long}"), 20_000),
+        ("hermes", format!("<tool_call>{space}"), 10_000),
+        ("hermes", space.clone(), 10_000),
+        ("deepseek_v3", space.clone(), 10_000),
+        ("pythonic", format!("[f(a='{long}"), 10_000),
+        ("openai", format!("<|channel|>{}", &long[..4000]), 4000),
+    ] {
+        let mut stream = parser(format, usize::MAX).stream();
+        let mut events = Vec::new();
+        for piece in start.as_bytes().chunks(100) {
+            let piece = std::str::from_utf8(piece).unwrap();
+            stream.feed(piece, false, &mut events).unwrap();
+        }
+        assert!(events.is_empty(), "{format}: {events:?}");
+        assert!(stream.held_bytes() >= held, "{format}: {}", stream.held_bytes());
+    }
+}
+
+#[test]
 fn identifiers_differ() {
     let parser = parser("mistral", 100);
     let calls =
