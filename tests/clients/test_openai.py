@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import json
 import pathlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -247,11 +249,19 @@ def test_an_explanation(door: Door) -> None:
         assert "triton-explain" in reply.headers
 
 
+def prompt_tokens(door: Door) -> collections.Counter[str]:
+    """The number of tokens in the prompts of each model."""
+    text = door.send("GET", "/metrics").body.decode()
+    counts = re.findall(r'^galatea_openai_prompt_tokens_total{model="(\w+)"} (\d+)$', text, re.M)
+    return collections.Counter({model: int(count) for model, count in counts})
+
+
 # row: OAI-01
 def test_the_other_endpoints(door: Door) -> None:
     """Health, metrics, and nonexistent paths."""
     ready = door.send("GET", "/health/ready")
     assert (ready.status, ready.body, ready.headers["Content-Type"]) == (200, b"", None)
+    before = prompt_tokens(door)
     door.post(CHAT, chat("one two three", stream=True))
     door.post(TEXT, {"model": "python_model", "prompt": "four five"})
     assert door.post(EMBEDDING, {"model": "vllm_model", "input": "x"}).status == 200
@@ -262,6 +272,8 @@ def test_the_other_endpoints(door: Door) -> None:
     for name in ("first_token_seconds", "between_tokens_seconds"):
         assert f'galatea_openai_{name}_count{{model="vllm_model"}}' in text
     assert 'galatea_openai_tokens_total{model="python_model"}' in text
+    expected = collections.Counter(vllm_model=3 + 1, python_model=2)
+    assert prompt_tokens(door) - before == expected
     for action in ("load", "unload"):
         reply = door.send("POST", f"/v1/models/vllm_model/{action}")
         assert (reply.status, reply.json()["detail"]) == (
