@@ -4,14 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use galatea_http::{AdapterList, RequestFormat};
+use galatea_repository::SymlinkPolicy;
 
 /// The maximum length of a file. Longer files count as malformed.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the adapters of a model from the directory of its newest version, as Triton's frontend
-/// does. `format` overrides the convention of the model's backend.
+/// does. As there, a model in a bucket has none. `format` overrides the convention of the model's
+/// backend.
 pub(crate) fn adapters(
     repositories: &[PathBuf],
+    symlinks: SymlinkPolicy,
     model: &str,
     format: Option<RequestFormat>,
 ) -> AdapterList {
@@ -19,11 +22,14 @@ pub(crate) fn adapters(
     if Path::new(model).components().count() != 1 || model.contains(['/', '\\']) || model == ".." {
         return AdapterList::Unknown;
     }
-    let mut folders = repositories.iter().map(|repository| repository.join(model));
-    let Some(version) = folders.find_map(|folder| newest_version(&folder)) else {
+    let is_allowed = |path: &PathBuf| symlinks != SymlinkPolicy::Forbidden || !path.is_symlink();
+    let folders = repositories.iter().map(|repository| repository.join(model));
+    let mut versions = folders.filter(is_allowed).filter_map(|folder| newest_version(&folder));
+    let Some(version) = versions.next().filter(is_allowed) else {
         return AdapterList::Unknown;
     };
-    let (model, list) = (read(&version.join("model.json")), read(&version.join("multi_lora.json")));
+    let read = |name| Some(version.join(name)).filter(is_allowed).and_then(|file| read(&file));
+    let (model, list) = (read("model.json"), read("multi_lora.json"));
     let is_vllm = match format {
         Some(format) => format == RequestFormat::Vllm,
         // The file is that of the vLLM backend.
@@ -69,13 +75,43 @@ mod tests {
         write("a/m/10/multi_lora.json", r#"{"new": "x"}"#);
         write("b/n/1/multi_lora.json", r#"{"other": "x"}"#);
         let repositories = [folder.join("a"), folder.join("b")];
-        let names = |model: &str, format| adapters(&repositories, model, format).names().to_vec();
+        let adapters =
+            |model: &str, format| adapters(&repositories, SymlinkPolicy::Followed, model, format);
+        let names = |model: &str, format| adapters(model, format).names().to_vec();
         assert_eq!(names("m", None), ["new"]);
         assert_eq!(names("m", Some(RequestFormat::TensorRtLlm)), ["new"]);
         assert_eq!(names("n", None), ["other"]);
-        assert_eq!(adapters(&repositories, "n", Some(RequestFormat::Vllm)), AdapterList::Unknown);
+        assert_eq!(adapters("n", Some(RequestFormat::Vllm)), AdapterList::Unknown);
         for model in ["o", "..", "a/m", "../a/m", ""] {
-            assert_eq!(adapters(&repositories, model, None), AdapterList::Unknown, "{model}");
+            assert_eq!(adapters(model, None), AdapterList::Unknown, "{model}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn links_are_followed_only_if_they_are_allowed() {
+        let folder = std::env::temp_dir().join(format!("galatea-links-{}", std::process::id()));
+        fs::create_dir_all(folder.join("target/1")).unwrap();
+        let file = folder.join("target/1/multi_lora.json");
+        fs::write(&file, r#"{"a": "x"}"#).unwrap();
+        let link = |target: &Path, path: &str| {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(target, path).unwrap();
+        };
+        link(&folder.join("target"), "r/model");
+        link(&folder.join("target/1"), "r/version/1");
+        link(&file, "r/file/1/multi_lora.json");
+        // Links in the path of the repository are allowed.
+        link(&folder.join("r"), "linked");
+        fs::create_dir_all(folder.join("r/plain/1")).unwrap();
+        fs::copy(&file, folder.join("r/plain/1/multi_lora.json")).unwrap();
+        let repositories = [folder.join("linked")];
+        for model in ["model", "version", "file", "plain"] {
+            let names = |symlinks| adapters(&repositories, symlinks, model, None).names().len();
+            assert_eq!(names(SymlinkPolicy::Followed), 1, "{model}");
+            let expected = usize::from(model == "plain");
+            assert_eq!(names(SymlinkPolicy::Forbidden), expected, "{model}");
         }
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -73,8 +73,9 @@ impl DoorSetup<'_> {
     fn adapters(&self) -> Option<AdapterSource> {
         let (repositories, format) =
             (self.settings.model_repositories.clone(), self.settings.openai.format);
+        let symlinks = self.settings.repository_symlinks;
         let separator = self.settings.openai.lora_separator.clone()?;
-        let read = move |model: &str| adapters(&repositories, model, format);
+        let read = move |model: &str| adapters(&repositories, symlinks, model, format);
         Some(AdapterSource { separator, read: Arc::new(read) })
     }
 }
