@@ -5,6 +5,7 @@
 
 use std::sync::LazyLock;
 
+use galatea_infer::InputTensor;
 use galatea_openai::{
     Capabilities, ChatRequest, ChatTemplate, CompletionRequest, ContentType, EmbeddingRequest,
     Failure, ModelDescription, RerankRequest, read_body,
@@ -45,6 +46,10 @@ static MODELS: LazyLock<[ModelDescription; 3]> = LazyLock::new(|| {
     })
 });
 
+fn total(inputs: &[InputTensor]) -> usize {
+    inputs.iter().map(|input| input.data.len()).sum()
+}
+
 fn serve(endpoint: u8, body: &[u8]) -> Result<(), Failure> {
     let body = read_body(body, ContentType::Json)?;
     let is_vllm = endpoint % 2 == 0;
@@ -63,13 +68,23 @@ fn serve(endpoint: u8, body: &[u8]) -> Result<(), Failure> {
             model.generation_inputs(request.prompt(), &generation, 16).map(drop)
         }
         2 => {
-            let request = EmbeddingRequest::check(&body)?;
-            MODELS[2].embedding_parameters(&request)?;
-            model.embedding_inputs(&request).map(drop)
+            let model = if endpoint < 128 { model } else { &MODELS[2] };
+            let request = EmbeddingRequest::check(&body, model.takes_lists())?;
+            model.embedding_parameters(&request)?;
+            let bytes = model.embedding_bytes(&request)?;
+            // The request may be refused later.
+            let inputs = model.embedding_inputs(&request)?;
+            assert!(bytes == 0 || bytes == total(&inputs));
+            Ok(())
         }
         _ => {
             let request = RerankRequest::check(&body)?;
-            MODELS[2].rerank_inputs(&request).map(drop)
+            let bytes = MODELS[2].rerank_bytes(&request)?;
+            // The query is copied for each document.
+            if bytes < 1 << 24 {
+                assert_eq!(bytes, total(&MODELS[2].rerank_inputs(&request)?));
+            }
+            Ok(())
         }
     }
 }

@@ -97,6 +97,11 @@ def test_refusals_of_embeddings(url: str) -> None:
     check((422, "string_type"), input=["a", 1])
     check((400, "the model has scores, and no embeddings"), model="ranker")
     check((400, "Unknown model: none"), model="none")
+    check((400, "`input` has 2049 items, but the model takes at most 2048"), input=["a"] * 2049)
+    # An unknown model accepts no list, as in Triton.
+    check((422, "string_type"), model="none", input=["a"])
+    code, detail = post(url, "embeddings", {"model": "embedder", "input": ["a"], "user": 1})
+    assert (code, [one["loc"] for one in detail]) == (422, [["body", "user"]])
 
 
 def scores(query: str) -> numpy.ndarray:
@@ -143,6 +148,9 @@ def test_refusals_of_documents(url: str) -> None:
     body = {"model": "ranker", "query": "a", "documents": ["a"]}
     assert post(url, "rerank", body | {"model": "embedder"}) == (
         400, "the model does not score documents"
+    )
+    assert post(url, "rerank", body | {"documents": [""] * 2049}) == (
+        400, "`documents` has 2049 items, but the model takes at most 2048"
     )
     for change in ({"documents": []}, {"documents": [1]}, {"query": None}, {"top_n": 0}):
         code, detail = post(url, "rerank", body | change)

@@ -76,6 +76,13 @@ impl MemoryCharge {
         let _ = self.set(bytes.min(self.bytes));
     }
 
+    /// Moves `bytes` of the charge, or all of it if it is smaller, to a charge of their own.
+    pub fn split_off(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        Self { account: self.account.clone(), bytes }
+    }
+
     /// Binds the charge to the charged memory.
     pub const fn attach_to<T>(self, memory: T) -> ChargedMemory<T> {
         ChargedMemory { memory, _charge: self }

@@ -65,8 +65,9 @@ impl OpenAi {
             kind,
             id: self.identifiers.next(now),
             created_secs: now.as_secs(),
+            account: body.account().clone(),
         };
-        let prepared = match self.prepare(pass, text, body.account()).await {
+        let prepared = match self.prepare(pass, text).await {
             Ok(prepared) => prepared,
             Err(reason) => return Ok(reason.into_response()),
         };
@@ -75,27 +76,26 @@ impl OpenAi {
         Ok(respond(events, delivery, explanation).await)
     }
 
-    /// Reads a body and finds its model. A long body or a long conversation is processed on another
-    /// thread.
+    /// Reads a body and finds its model. A long body is processed on another thread, and so is a
+    /// request that may read files.
     async fn prepare(
         &self,
         pass: AccessPass<api::Inference>,
         text: ReceivedText,
-        account: &Arc<MemoryAccount>,
     ) -> Result<Prepared, NotBegun> {
         let charge = if text.bytes.len() > MemoryAccount::SMALL_BYTES_MAX {
             let size = parsed_size(&text.bytes);
-            Some(MemoryCharge::new(account, size).map_err(Status::from)?)
+            Some(MemoryCharge::new(&text.account, size).map_err(Status::from)?)
         } else {
             None
         };
-        let is_long = is_long_request(text.bytes.len());
         let beginner = self.beginner.clone();
+        let blocks = is_long_request(text.bytes.len()) || beginner.reads_files(text.kind);
         let prepare = move || {
             let _charge = charge;
             Ok(beginner.prepare(pass, &text))
         };
-        if is_long { self.api.text_threads.elsewhere(prepare).await? } else { guarded(prepare)? }
+        if blocks { self.api.text_threads.elsewhere(prepare).await? } else { guarded(prepare)? }
     }
 
     /// Hands a request over to its model.

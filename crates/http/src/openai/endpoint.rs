@@ -13,11 +13,11 @@ use hyper::StatusCode;
 
 use super::OpenAiOptions;
 use super::identifiers::IdentifierSource;
+use super::known_models::KnownModels;
 use super::model_times::ModelTimes;
 use super::prepare::Beginner;
 use super::responses::{detail, refused, restricted, too_large, wrong_method};
 use super::route::OpenAiRoute;
-use super::templates::ChatTemplates;
 use crate::api::Api;
 use crate::endpoint::{Disconnected, Endpoint};
 use crate::guard;
@@ -74,8 +74,7 @@ impl OpenAi {
         });
         let beginner = Arc::new(Beginner {
             control: api.control.clone(),
-            templates: ChatTemplates::new(options.template.clone()),
-            format: options.format,
+            models: KnownModels::new(options.format, options.template.clone()),
             tokens_default: options.tokens_default,
             tool_parser,
             adapters: options.adapters.clone(),

@@ -5,9 +5,11 @@
 //! to the connection, the gate, the server and the clock.
 
 mod begin;
+mod charged_inputs;
 mod combined;
 mod endpoint;
 mod identifiers;
+mod known_models;
 mod meters;
 mod model_times;
 mod models;
@@ -16,7 +18,6 @@ mod prepare;
 mod responses;
 mod route;
 mod sink;
-mod templates;
 
 pub(crate) use combined::CombinedEndpoint;
 pub(crate) use endpoint::OpenAi;

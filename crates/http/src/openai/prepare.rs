@@ -4,24 +4,25 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_control::{ServedModel, ServerControl};
+use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{AccessPass, InputTensor, Parameter, Status, api};
 use galatea_openai::{
     ChatRequest, CompletionKind, CompletionReply, CompletionRequest, ContentType, Embedding,
-    EmbeddingRequest, Failure, JsonValue, ModelDescription, RequestFormat, Rerank, RerankRequest,
-    ToolCallParser, read_body, split_adapter,
+    EmbeddingRequest, Failure, JsonValue, ModelDescription, Rerank, RerankRequest, ToolCallParser,
+    read_body, split_adapter,
 };
 
+use super::charged_inputs::ChargedInputs;
+use super::known_models::{KnownModel, KnownModels};
 use super::options::AdapterSource;
 use super::responses::{failed, refused};
 use super::sink::{NumbersReply, TextDelivery};
-use super::templates::ChatTemplates;
 use crate::http_response::HttpResponse;
 
 /// Converts bodies to requests, on any thread.
 pub(super) struct Beginner {
     pub(super) control: Arc<dyn ServerControl>,
-    pub(super) templates: ChatTemplates,
-    pub(super) format: Option<RequestFormat>,
+    pub(super) models: KnownModels,
     pub(super) tokens_default: i64,
     pub(super) tool_parser: Option<ToolCallParser>,
     pub(super) adapters: Option<AdapterSource>,
@@ -30,7 +31,7 @@ pub(super) struct Beginner {
 /// The model that a client requests, perhaps with an adapter.
 struct FoundModel<'n> {
     model: Arc<dyn ServedModel>,
-    description: ModelDescription,
+    known: Arc<KnownModel>,
     name: &'n str,
     adapter: Option<&'n str>,
 }
@@ -52,6 +53,8 @@ pub(super) struct ReceivedText {
     /// The identifier of the completion, and the time of its creation.
     pub(super) id: String,
     pub(super) created_secs: u64,
+    /// The account that is charged for the inputs.
+    pub(super) account: Arc<MemoryAccount>,
 }
 
 /// A request that is about to be handed over to its model.
@@ -96,6 +99,11 @@ impl NotBegun {
 }
 
 impl Beginner {
+    /// True if a request of this kind may read files of its model.
+    pub(super) fn reads_files(&self, kind: BodyKind) -> bool {
+        self.adapters.is_some() && matches!(kind, BodyKind::Chat | BodyKind::Text)
+    }
+
     /// Reads a body and finds its model.
     pub(super) fn prepare(
         &self,
@@ -106,7 +114,7 @@ impl Beginner {
         match text.kind {
             BodyKind::Chat => self.chat(pass, text, &body),
             BodyKind::Text => self.completion(pass, text, &body),
-            BodyKind::Embedding => self.embedding(pass, &body),
+            BodyKind::Embedding => self.embedding(pass, text, &body),
             BodyKind::Rerank => self.rerank(pass, text, &body),
         }
     }
@@ -119,16 +127,19 @@ impl Beginner {
     ) -> Result<Prepared, NotBegun> {
         let request = ChatRequest::check(body)?;
         let found = self.model(pass, request.model())?;
-        let template = self.templates.of(found.name, &found.description)?;
-        let capabilities = found.description.capabilities(self.tool_parser.is_some())?;
+        let template = self.models.template(found.name, &found.known)?;
+        let capabilities = found.known.description.capabilities(self.tool_parser.is_some())?;
         let adapter = self.adapter(&found, request.model())?;
         let mut generation = request.generation(capabilities)?;
         generation.adapter = adapter;
         let prompt = template.render(&request, text.created_secs)?;
-        let FoundModel { model, description, name, .. } = found;
+        let FoundModel { model, known, name, .. } = found;
+        let description = &known.description;
+        let charged = ChargedInputs::new(&text.account, prompt.len())?;
         let inputs = description.generation_inputs(&prompt, &generation, self.tokens_default)?;
+        let inputs = charged.attach_to(inputs);
         let kind = CompletionKind::Chat(request.named_tool());
-        let mut reply = completion(&description, kind, request.model(), text)
+        let mut reply = completion(description, kind, request.model(), text)
             .with_logprobs(generation.likely_tokens.is_some())
             .with_usage(request.includes_usage());
         if let Some(parser) =
@@ -148,14 +159,16 @@ impl Beginner {
     ) -> Result<Prepared, NotBegun> {
         let request = CompletionRequest::check(body)?;
         let found = self.model(pass, request.model())?;
-        let capabilities = found.description.capabilities(false)?;
+        let capabilities = found.known.description.capabilities(false)?;
         let adapter = self.adapter(&found, request.model())?;
         let mut generation = request.generation(capabilities)?;
         generation.adapter = adapter;
-        let FoundModel { model, description, name, .. } = found;
-        let inputs =
-            description.generation_inputs(request.prompt(), &generation, self.tokens_default)?;
-        let reply = completion(&description, CompletionKind::Text, request.model(), text)
+        let FoundModel { model, known, name, .. } = found;
+        let (description, prompt) = (&known.description, request.prompt());
+        let charged = ChargedInputs::new(&text.account, prompt.len())?;
+        let inputs = description.generation_inputs(prompt, &generation, self.tokens_default)?;
+        let inputs = charged.attach_to(inputs);
+        let reply = completion(description, CompletionKind::Text, request.model(), text)
             .with_logprobs(generation.likely_tokens.is_some())
             .with_usage(request.includes_usage());
         let reply = PreparedReply::Text(Box::new(reply), delivery(generation.is_stream));
@@ -165,15 +178,24 @@ impl Beginner {
     fn embedding(
         &self,
         pass: AccessPass<api::Inference>,
+        text: &ReceivedText,
         body: &JsonValue,
     ) -> Result<Prepared, NotBegun> {
-        let request = EmbeddingRequest::check(body)?;
+        let for_list = EmbeddingRequest::model_for_list(body);
+        let for_list = for_list.and_then(|requested| self.model(pass, requested).ok());
+        let for_list = for_list.filter(|found| found.known.description.takes_lists());
+        let request = EmbeddingRequest::check(body, for_list.is_some())?;
         // As in Triton, an adapter in the name has no effect.
-        let FoundModel { model, description, name, .. } = self.model(pass, request.model())?;
+        let FoundModel { model, known, name, .. } = match for_list {
+            Some(found) => found,
+            None => self.model(pass, request.model())?,
+        };
+        let description = &known.description;
         description.capabilities(false)?;
-        let inputs = description.embedding_inputs(&request)?;
+        let charged = ChargedInputs::new(&text.account, description.embedding_bytes(&request)?)?;
+        let inputs = charged.attach_to(description.embedding_inputs(&request)?);
         let parameters = description.embedding_parameters(&request)?;
-        let reply = NumbersReply::Embedding(Box::new(Embedding::new(&description, &request)));
+        let reply = NumbersReply::Embedding(Box::new(Embedding::new(description, &request)));
         let reply = PreparedReply::Numbers(reply);
         Ok(Prepared { model, name: name.to_owned(), inputs, parameters, reply })
     }
@@ -185,10 +207,12 @@ impl Beginner {
         body: &JsonValue,
     ) -> Result<Prepared, NotBegun> {
         let request = RerankRequest::check(body)?;
-        let FoundModel { model, description, name, .. } = self.model(pass, request.model())?;
-        let inputs = description.rerank_inputs(&request)?;
+        let FoundModel { model, known, name, .. } = self.model(pass, request.model())?;
+        let description = &known.description;
+        let charged = ChargedInputs::new(&text.account, description.rerank_bytes(&request)?)?;
+        let inputs = charged.attach_to(description.rerank_inputs(&request)?);
         let parameters = description.rerank_parameters(&request);
-        let reply = Rerank::new(&description, &request, text.id.replacen("cmpl", "rerank", 1));
+        let reply = Rerank::new(description, &request, text.id.replacen("cmpl", "rerank", 1));
         let reply = PreparedReply::Numbers(NumbersReply::Rerank(Box::new(reply)));
         Ok(Prepared { model, name: name.to_owned(), inputs, parameters, reply })
     }
@@ -203,8 +227,8 @@ impl Beginner {
         let (name, adapter) = split_adapter(requested, separator);
         let unknown = |_| Failure::Client(format!("Unknown model: {requested}"));
         let model = self.control.model_for_inference(pass, name, None).map_err(unknown)?;
-        let description = ModelDescription::new(&model.config().protobuf, self.format)?;
-        Ok(FoundModel { model, description, name, adapter })
+        let known = self.models.of(name, &model.config())?;
+        Ok(FoundModel { model, known, name, adapter })
     }
 
     /// Returns the adapter that the client selects.

@@ -16,6 +16,7 @@ mod hostile;
 mod inference;
 mod memory;
 mod metrics;
+mod openai;
 mod patience;
 mod plain;
 mod scraping;

@@ -13,6 +13,38 @@ pub(super) enum InputElements<'a> {
     Int(i64),
     Float(f64),
     Texts(&'a [&'a str]),
+    /// The same text in each element.
+    Repeated {
+        text: &'a str,
+        count: usize,
+    },
+}
+
+/// The bytes that an element needs in addition to its text.
+const LENGTH_BYTES: usize = size_of::<u32>();
+
+impl InputElements<'_> {
+    /// The size of the input, if it contains texts.
+    pub(super) fn texts_bytes(&self) -> usize {
+        let element = |text: &str| text.len().saturating_add(LENGTH_BYTES);
+        match self {
+            Self::Bool(_) | Self::Int(_) | Self::Float(_) => 0,
+            Self::Texts(texts) => {
+                texts.iter().map(|text| element(text)).fold(0, usize::saturating_add)
+            }
+            Self::Repeated { text, count } => element(text).saturating_mul(*count),
+        }
+    }
+}
+
+/// Serializes texts, whose total size is known.
+fn serialized<'t>(size: usize, texts: impl Iterator<Item = &'t str>) -> Result<Vec<u8>, Failure> {
+    let mut data = Vec::with_capacity(size);
+    for text in texts {
+        push_bytes_element(&mut data, text.as_bytes())
+            .map_err(|error| Failure::server(error.to_string()))?;
+    }
+    Ok(data)
 }
 
 /// Creates the tensor for an input.
@@ -22,14 +54,14 @@ pub(super) fn tensor(
 ) -> Result<InputTensor, Failure> {
     let (data, count) = match elements {
         InputElements::Texts(texts) if declared.datatype == DataType::Bytes => {
-            let mut data = Vec::new();
-            for text in *texts {
-                push_bytes_element(&mut data, text.as_bytes())
-                    .map_err(|error| Failure::server(error.to_string()))?;
-            }
-            (data, texts.len())
+            (serialized(elements.texts_bytes(), texts.iter().copied())?, texts.len())
         }
-        InputElements::Texts(_) => return Err(mismatch(declared, "a text")),
+        InputElements::Repeated { text, count } if declared.datatype == DataType::Bytes => {
+            (serialized(elements.texts_bytes(), std::iter::repeat_n(*text, *count))?, *count)
+        }
+        InputElements::Texts(_) | InputElements::Repeated { .. } => {
+            return Err(mismatch(declared, "a text"));
+        }
         InputElements::Bool(value) => (number(declared, InputNumber::Int(i64::from(*value)))?, 1),
         InputElements::Int(value) => (number(declared, InputNumber::Int(*value))?, 1),
         InputElements::Float(value) => (number(declared, InputNumber::Float(*value))?, 1),

@@ -23,6 +23,9 @@ use crate::request::{Capabilities, EmbeddingRequest, Generation, Guide, RerankRe
 const RERANK_QUERY: &str = "query";
 const RERANK_TEXT: &str = "text";
 
+/// The input for a schema, for models with one input per parameter.
+const GUIDE: &str = "guided_decoding_guide";
+
 /// A naming convention for a model's inputs and outputs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum RequestFormat {
@@ -47,6 +50,8 @@ struct DeclaredInput {
 #[derive(Clone, Debug)]
 pub struct ModelDescription {
     backend: String,
+    /// The maximum batch size; `None` without batches.
+    batch_max: Option<usize>,
     inputs: Vec<DeclaredInput>,
     names: Names,
     /// The model's own chat template and tokens.
@@ -68,6 +73,7 @@ impl ModelDescription {
         let config = ModelConfig::decode(config)
             .map_err(|error| Failure::server(format!("unreadable model configuration: {error}")))?;
         let has_batch = config.max_batch_size > 0;
+        let batch_max = usize::try_from(config.max_batch_size).ok().filter(|_| has_batch);
         let input = |input: &galatea_protocol::inference::ModelInput| {
             let batch = has_batch.then_some(-1).into_iter();
             Some(DeclaredInput {
@@ -100,7 +106,15 @@ impl ModelDescription {
                 })
             })
             .transpose()?;
-        Ok(Self { backend, inputs, names, tokenizer_config, tokens_default, is_text_model })
+        Ok(Self {
+            backend,
+            batch_max,
+            inputs,
+            names,
+            tokenizer_config,
+            tokens_default,
+            is_text_model,
+        })
     }
 
     /// Returns the text of the model's own `tokenizer_config.json`, which replaces the server's.
@@ -140,8 +154,9 @@ impl ModelDescription {
     ///
     /// # Errors
     ///
-    /// Code 500 if the model has no input for the prompt, if an input can't represent its value, or
-    /// if the model has no input for an adapter.
+    /// Code 400 if the client specifies a schema and the model has no input for it. Code 500 if the
+    /// model has no input for the prompt, if an input can't represent its value, or if the model has
+    /// no input for an adapter.
     pub fn generation_inputs(
         &self,
         prompt: &str,
@@ -149,6 +164,11 @@ impl ModelDescription {
         tokens_default: i64,
     ) -> Result<Vec<InputTensor>, Failure> {
         let names = &self.names;
+        if matches!(generation.guide, Some(Guide::JsonSchema(_))) && !self.takes_schemas() {
+            return Err(Failure::client(
+                "`response_format` of type `json_schema` is not supported by this model",
+            ));
+        }
         let mut list = InputList::new(self);
         list.add_required(&names.prompt, &InputElements::Texts(&[prompt]))?;
         list.add(&names.stream, &InputElements::Bool(generation.is_stream))?;
@@ -185,11 +205,51 @@ impl ModelDescription {
         Ok(list.tensors)
     }
 
+    /// True if the model has an input for the schema of its text.
+    fn takes_schemas(&self) -> bool {
+        let name = self.names.parameters.as_deref().unwrap_or(GUIDE);
+        self.declared(name).is_some()
+    }
+
+    /// True if the model embeds lists of texts.
+    #[must_use]
+    pub const fn takes_lists(&self) -> bool {
+        self.is_text_model
+    }
+
+    /// Refuses more texts than a request may contain, before they are copied. `field` is the part
+    /// of the request that contains them.
+    fn check_count(&self, input: &str, field: &str, count: usize) -> Result<(), Failure> {
+        let Some(declared) = self.declared(input) else { return Ok(()) };
+        // If another dimension varies, it contains the texts.
+        let is_batch = declared.dims.iter().filter(|dim| **dim == -1).count() == 1;
+        match self.batch_max.filter(|max| is_batch && count > *max) {
+            Some(max) => Err(Failure::client(format!(
+                "`{field}` has {count} items, but the model takes at most {max}"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the size of the inputs for an embedding, which may be much larger than the request.
+    ///
+    /// # Errors
+    ///
+    /// Code 400 for more texts than the model takes.
+    pub fn embedding_bytes(&self, request: &EmbeddingRequest) -> Result<usize, Failure> {
+        let Some(name) = self.names.embedding_input.as_ref().filter(|_| self.is_text_model) else {
+            return Ok(0);
+        };
+        self.check_count(name, "input", request.count())?;
+        Ok(InputElements::Texts(&request.texts()?).texts_bytes())
+    }
+
     /// Returns the inputs for an embedding.
     ///
     /// # Errors
     ///
-    /// Code 400 for a model without embeddings, as in Triton, and for unsupported options.
+    /// Code 400 for a model without embeddings, as in Triton, for unsupported options, and for more
+    /// texts than the model takes.
     pub fn embedding_inputs(
         &self,
         request: &EmbeddingRequest,
@@ -204,10 +264,10 @@ impl ModelDescription {
             if self.declared(RERANK_QUERY).is_some() {
                 return Err(Failure::client("the model has scores, and no embeddings"));
             }
+            self.check_count(name, "input", request.count())?;
             list.add_required(name, &InputElements::Texts(&request.texts()?))?;
             return Ok(list.tensors);
         }
-        request.check_single()?;
         if self.names.embedding_output.is_some() {
             list.add_required(name, &InputElements::Texts(&[request.plain_text()?]))?;
         } else {
@@ -241,21 +301,40 @@ impl ModelDescription {
         Ok(dimensions.map(named).into_iter().collect())
     }
 
+    /// Returns the size of the inputs for the scores of documents. It may be much larger than the
+    /// request, because the query is repeated for each document.
+    ///
+    /// # Errors
+    ///
+    /// Code 400 for a model that doesn't take pairs of texts, and for more documents than it takes.
+    pub fn rerank_bytes(&self, request: &RerankRequest) -> Result<usize, Failure> {
+        self.check_rerank(request)?;
+        let documents = request.documents();
+        let queries = InputElements::Repeated { text: request.query(), count: documents.len() };
+        let documents = InputElements::Texts(&documents);
+        Ok(queries.texts_bytes().saturating_add(documents.texts_bytes()))
+    }
+
     /// Returns the inputs for the scores of documents.
     ///
     /// # Errors
     ///
-    /// Code 400 for a model that doesn't take pairs of texts.
+    /// Returns the same errors as [`Self::rerank_bytes`].
     pub fn rerank_inputs(&self, request: &RerankRequest) -> Result<Vec<InputTensor>, Failure> {
+        self.check_rerank(request)?;
+        let documents = request.documents();
+        let queries = InputElements::Repeated { text: request.query(), count: documents.len() };
+        let mut list = InputList::new(self);
+        list.add_required(RERANK_QUERY, &queries)?;
+        list.add_required(RERANK_TEXT, &InputElements::Texts(&documents))?;
+        Ok(list.tensors)
+    }
+
+    fn check_rerank(&self, request: &RerankRequest) -> Result<(), Failure> {
         if !self.is_text_model || self.declared(RERANK_QUERY).is_none() {
             return Err(Failure::client("the model does not score documents"));
         }
-        let documents = request.documents();
-        let queries = vec![request.query(); documents.len()];
-        let mut list = InputList::new(self);
-        list.add_required(RERANK_QUERY, &InputElements::Texts(&queries))?;
-        list.add_required(RERANK_TEXT, &InputElements::Texts(&documents))?;
-        Ok(list.tensors)
+        self.check_count(RERANK_QUERY, request.documents_field(), request.documents_count())
     }
 
     /// Returns the parameters for the scores of documents.
@@ -283,7 +362,9 @@ fn sampling_text(generation: &Generation, tokens_max: i64) -> String {
         let mut outputs = crate::json::Object::default();
         match guide {
             Guide::JsonObject => outputs.push("json_object", JsonValue::Bool(true)),
-            Guide::JsonSchema(schema) => outputs.push("json", JsonValue::text(schema)),
+            Guide::JsonSchema(schema) | Guide::ToolSchema(schema) => {
+                outputs.push("json", JsonValue::text(schema))
+            }
         }
         let mut text = Vec::new();
         push_spaced(&mut text, &JsonValue::Object(outputs));
@@ -342,8 +423,8 @@ impl<'d> InputList<'d> {
         let kind = match &generation.guide {
             None => return Ok(()),
             Some(Guide::JsonObject) => "json",
-            Some(Guide::JsonSchema(schema)) => {
-                self.add("guided_decoding_guide", &InputElements::Texts(&[schema]))?;
+            Some(Guide::JsonSchema(schema) | Guide::ToolSchema(schema)) => {
+                self.add(GUIDE, &InputElements::Texts(&[schema]))?;
                 "json_schema"
             }
         };

@@ -145,6 +145,98 @@ fn the_response_format_guides_the_model() {
 }
 
 #[test]
+fn a_model_without_an_input_for_schemas_refuses_them() {
+    let schema = r#"{"type":"json_schema","json_schema":{"name":"n","schema":{"a":1}}}"#;
+    let refusal = "`response_format` of type `json_schema` is not supported by this model";
+    let text = || vec![input("text_input", DataType::Bytes, &[1])];
+    for backend in ["python", "vllm"] {
+        let model = describe(&config(backend, 0, text()));
+        let inputs = |more: &str| {
+            let body =
+                format!(r#"{{"model":"m","messages":[{{"role":"user","content":"p"}}],{more}}}"#);
+            let capabilities = Capabilities { is_vllm: true, has_tool_parser: false };
+            let request = ChatRequest::check(&parse_text(&body).unwrap()).unwrap();
+            model.generation_inputs("p", &request.generation(capabilities).unwrap(), 16)
+        };
+        let error = inputs(&format!(r#""response_format":{schema}"#)).unwrap_err();
+        assert_eq!(error.into_document().0, 400);
+        let error = inputs(&format!(r#""response_format":{schema}"#)).unwrap_err();
+        assert_eq!(error.to_string(), refusal);
+        // As in Triton, this format has no effect.
+        assert!(inputs(r#""response_format":{"type":"json_object"}"#).is_ok());
+        // The tool's name is known without its schema.
+        let tool = r#"{"type":"function","function":{"name":"f","parameters":{"a":1}}}"#;
+        assert!(inputs(&format!(r#""tools":[{tool}],"tool_choice":"required""#)).is_ok());
+    }
+}
+
+fn text_model(batch: i32, dim: i64) -> ModelDescription {
+    let inputs = ["query", "text"].map(|name| input(name, DataType::Bytes, &[dim]));
+    describe(&config("text", batch, inputs.to_vec()))
+}
+
+fn rerank(query: &str, documents: &str) -> RerankRequest {
+    let body = format!(r#"{{"model":"m","query":"{query}",{documents}}}"#);
+    RerankRequest::check(&parse_text(&body).unwrap()).unwrap()
+}
+
+#[test]
+fn the_query_is_repeated_for_each_document() {
+    let request = rerank("ab", r#""documents":["c",{"text":"def"}]"#);
+    let model = text_model(2, 1);
+    let inputs = model.rerank_inputs(&request).unwrap();
+    assert_eq!(shown(&inputs), [r#"query [2, 1] ["ab", "ab"]"#, r#"text [2, 1] ["c", "def"]"#]);
+    let total: usize = inputs.iter().map(|input| input.data.len()).sum();
+    assert_eq!(model.rerank_bytes(&request).unwrap(), total);
+    // A large number is not allocated.
+    let long =
+        rerank(&"q".repeat(1 << 20), &format!(r#""texts":[{}"x"]"#, r#""","#.repeat(99_999)));
+    assert!(text_model(0, -1).rerank_bytes(&long).unwrap() > 100_000 << 20);
+    let refusal = "`texts` has 100000 items, but the model takes at most 2";
+    assert_eq!(model.rerank_bytes(&long).unwrap_err().to_string(), refusal);
+    assert_eq!(model.rerank_inputs(&long).unwrap_err().to_string(), refusal);
+    assert_eq!(model.rerank_inputs(&long).unwrap_err().into_document().0, 400);
+}
+
+#[test]
+fn lists_of_texts_have_at_most_the_batch_size() {
+    let request = |input: &str| {
+        let body = parse_text(&format!(r#"{{"model":"m","input":{input}}}"#)).unwrap();
+        EmbeddingRequest::check(&body, true).unwrap()
+    };
+    let inputs = vec![input("text", DataType::Bytes, &[1])];
+    let model = describe(&config("text", 2, inputs));
+    let two = request(r#"["a","bcd"]"#);
+    assert_eq!(shown(&model.embedding_inputs(&two).unwrap()), [r#"text [2, 1] ["a", "bcd"]"#]);
+    assert_eq!(model.embedding_bytes(&two).unwrap(), 12);
+    let three = request(r#"["a","b","c"]"#);
+    let refusal = "`input` has 3 items, but the model takes at most 2";
+    assert_eq!(model.embedding_bytes(&three).unwrap_err().to_string(), refusal);
+    assert_eq!(model.embedding_inputs(&three).unwrap_err().to_string(), refusal);
+    assert_eq!(describe(&config("vllm", 2, vllm_inputs())).embedding_bytes(&two).unwrap(), 0);
+}
+
+#[test]
+fn lists_of_texts_are_refused_as_by_triton_unless_the_model_takes_them() {
+    let body = parse_text(r#"{"model":"m","input":["a"],"dimensions":"x"}"#).unwrap();
+    assert_eq!(EmbeddingRequest::model_for_list(&body), Some("m"));
+    let document = |takes_lists| {
+        let failure = EmbeddingRequest::check(&body, takes_lists).unwrap_err();
+        let (code, document) = failure.into_document();
+        assert_eq!(code, 422);
+        String::from_utf8(document).unwrap()
+    };
+    let (single, list) = (document(false), document(true));
+    assert!(single.contains(r#"["body","input","str"]"#), "{single}");
+    assert!(single.contains(r#"["body","dimensions"]"#), "{single}");
+    assert!(!list.contains(r#"["body","input""#), "{list}");
+    assert!(list.contains(r#"["body","dimensions"]"#), "{list}");
+    for other in [r#"{"model":"m","input":"a"}"#, r#"{"model":"m","input":[1]}"#, "[]", "{}"] {
+        assert_eq!(EmbeddingRequest::model_for_list(&parse_text(other).unwrap()), None);
+    }
+}
+
+#[test]
 fn others_get_an_input_for_each_parameter_that_they_declare() {
     let inputs = vec![
         input("text_input", DataType::Bytes, &[1]),
@@ -241,7 +333,7 @@ fn a_model_without_a_prompt_is_told_so() {
 fn embeddings_are_requested_as_vllm_reads_them() {
     let body = br#"{"model":"m","input":[1,2],"dimensions":3}"#;
     let body = read_body(body, ContentType::Json).unwrap();
-    let request = EmbeddingRequest::check(&body).unwrap();
+    let request = EmbeddingRequest::check(&body, false).unwrap();
     let model = describe(&config("vllm", 0, vllm_inputs()));
     let found = shown(&model.embedding_inputs(&request).unwrap());
     let expected = "embedding_request [1] [\"{\\\"input\\\": [1, 2], \\\"pooling_params\\\": \

@@ -217,7 +217,7 @@ fn embeddings_are_numbers_or_their_bytes() {
     let check = |format: &str, expected: &str| {
         let body = format!(r#"{{"model":"m","input":"x","encoding_format":"{format}"}}"#);
         let body = read_body(body.as_bytes(), ContentType::Json).unwrap();
-        let request = EmbeddingRequest::check(&body).unwrap();
+        let request = EmbeddingRequest::check(&body, false).unwrap();
         let embedding = Embedding::new(&description(&[]), &request);
         let found = embedding.document(&response("[0.5, -1.25]", counts(4, 0))).unwrap();
         let expected = format!(

@@ -148,7 +148,7 @@ impl ChatRequest {
         let function = tool.get("function").and_then(JsonValue::as_object);
         match function.and_then(|function| function.get("parameters")) {
             Some(parameters @ JsonValue::Object(_)) => {
-                Ok(Some(Guide::JsonSchema(schema_text(parameters))))
+                Ok(Some(Guide::ToolSchema(schema_text(parameters))))
             }
             // The text of Python's error for calling a method of `None`.
             _ => Err(Failure::server("'NoneType' object has no attribute 'model_dump_json'")),

@@ -32,31 +32,33 @@ static EMBEDDING: Schema = Schema::ObjectForm(&ObjectForm {
 pub struct EmbeddingRequest {
     /// The validated fields; if the client sent a list of texts, the first one is the input.
     fields: Fields,
-    /// The texts, if the client sent a list. Triton's frontend refuses it.
+    /// The texts, if the client sent a list for a model that takes lists.
     list: Option<Vec<String>>,
 }
 
 impl EmbeddingRequest {
-    /// Validates the fields of a body.
+    /// Returns the model in a body whose input is a list. It determines whether [`Self::check`]
+    /// accepts a list of texts.
+    #[must_use]
+    pub fn model_for_list(body: &JsonValue) -> Option<&str> {
+        let members = body.as_object()?;
+        members.get("input")?.as_list()?.first()?.as_str()?;
+        members.get("model")?.as_str()
+    }
+
+    /// Validates the fields of a body. Triton's frontend refuses lists of texts; `takes_lists`
+    /// accepts them.
     ///
     /// # Errors
     ///
     /// Code 422 for invalid fields.
-    pub fn check(body: &JsonValue) -> Result<Self, Failure> {
-        let Some((list, first)) = texts_of(body) else {
-            return Ok(Self { fields: Fields::check(body, &EMBEDDING)?, list: None });
-        };
-        Ok(Self { fields: Fields::check(&first, &EMBEDDING)?, list: Some(list) })
-    }
-
-    /// Refuses a list of texts, as Triton's frontend does.
-    pub(crate) fn check_single(&self) -> Result<(), Failure> {
-        let Some(list) = &self.list else { return Ok(()) };
-        let list = JsonValue::List(list.iter().map(|text| JsonValue::text(text)).collect());
-        let mut body = Object::default();
-        body.push("input", list);
-        body.push("model", JsonValue::text(self.model()));
-        Fields::check(&JsonValue::Object(body), &EMBEDDING).map(drop)
+    pub fn check(body: &JsonValue, takes_lists: bool) -> Result<Self, Failure> {
+        match takes_lists.then(|| texts_of(body)).flatten() {
+            Some((list, first)) => {
+                Ok(Self { fields: Fields::check(&first, &EMBEDDING)?, list: Some(list) })
+            }
+            None => Ok(Self { fields: Fields::check(body, &EMBEDDING)?, list: None }),
+        }
     }
 
     /// Returns the texts, for a model that accepts several.

@@ -127,8 +127,10 @@ pub struct Generation {
 pub(crate) enum Guide {
     /// Any object.
     JsonObject,
-    /// A value that matches this JSON schema.
+    /// A value that matches the JSON schema of the response format.
     JsonSchema(String),
+    /// The arguments of a tool, which match this JSON schema.
+    ToolSchema(String),
 }
 
 /// The tool that a client requests by name.

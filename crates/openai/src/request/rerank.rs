@@ -93,11 +93,26 @@ impl RerankRequest {
         self.fields.text("query").unwrap_or_default()
     }
 
+    /// The name of the field that contains the documents.
+    pub(crate) const fn documents_field(&self) -> &'static str {
+        match self.form {
+            RerankForm::Results => "documents",
+            RerankForm::List => "texts",
+        }
+    }
+
+    fn listed(&self) -> &[JsonValue] {
+        let documents = self.fields.get(self.documents_field());
+        documents.and_then(JsonValue::as_list).unwrap_or_default()
+    }
+
+    pub(crate) fn documents_count(&self) -> usize {
+        self.listed().len()
+    }
+
     /// The texts of the documents.
     pub(crate) fn documents(&self) -> Vec<&str> {
-        let name = if self.form == RerankForm::List { "texts" } else { "documents" };
-        let listed = self.fields.get(name).and_then(JsonValue::as_list).unwrap_or_default();
-        listed.iter().map(|document| text_of(document).unwrap_or_default()).collect()
+        self.listed().iter().map(|document| text_of(document).unwrap_or_default()).collect()
     }
 
     /// The number of results.
