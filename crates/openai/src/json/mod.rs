@@ -4,6 +4,6 @@ mod parse;
 mod value;
 mod write;
 
-pub(crate) use parse::{Bounds, JsonError, parse, parse_first, parse_text, values_max};
+pub(crate) use parse::{Bounds, JsonError, openers, parse, parse_first, parse_text, values_max};
 pub use value::{JsonValue, Object};
 pub(crate) use write::{push_compact, push_indented, push_spaced, push_string, python_float};

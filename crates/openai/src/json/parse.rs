@@ -58,8 +58,12 @@ impl std::error::Error for JsonError {}
 /// except the first follows one of these characters.
 #[must_use]
 pub(crate) fn values_max(document: &[u8]) -> usize {
-    let openers = document.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{' | b':'));
-    openers.count().saturating_add(1)
+    openers(document).saturating_add(1)
+}
+
+/// Returns the number of characters that precede values, and of the same characters in strings.
+pub(crate) fn openers(document: &[u8]) -> usize {
+    document.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{' | b':')).count()
 }
 
 /// Parses a document.

@@ -34,9 +34,13 @@ impl ContentType {
 /// values, once as they were sent and once as they were validated.
 #[must_use]
 pub fn parsed_size(body: &[u8]) -> usize {
-    let values = values_max(body).min(VALUES_MAX);
+    values_size(values_max(body).min(VALUES_MAX), body.len())
+}
+
+/// Returns an upper bound on the memory for this many values, twice, from JSON of this length.
+pub(crate) const fn values_size(values: usize, length: usize) -> usize {
     let names = size_of::<(Box<str>, JsonValue)>();
-    values.saturating_mul(names).saturating_add(body.len()).saturating_mul(2)
+    values.saturating_mul(names).saturating_add(length).saturating_mul(2)
 }
 
 /// Reads a body.

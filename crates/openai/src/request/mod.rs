@@ -8,6 +8,7 @@ mod embedding;
 mod fields;
 mod rerank;
 
+pub(crate) use body::values_size;
 pub use body::{ContentType, parsed_size, read_body};
 pub use chat::ChatRequest;
 pub use completion::CompletionRequest;

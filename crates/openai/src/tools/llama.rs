@@ -1,5 +1,6 @@
 //! Calls in the form of Llama 3: JSON objects with semicolons between them, as the whole text.
 
+use super::open_string::{OpenString, PROBE};
 use super::partial::{PartialStrings, first_value_so_far};
 use super::python::{Charset, after_chars, common_prefix, dumps};
 use super::triton::{NoSuchCall, SentCalls, StreamStep, arguments, unsent};
@@ -46,15 +47,70 @@ pub(super) fn parse(text: &str, is_vllm: bool, ids: &CallIds) -> Option<Vec<Tool
 #[derive(Debug, Default)]
 pub(super) struct LlamaStream {
     calls: SentCalls,
+    open: Option<OpenString>,
 }
 
 impl LlamaStream {
+    /// The memory for the arguments so far.
+    pub(super) fn held_bytes(&self) -> usize {
+        let open = self.open.as_ref().map_or(0, OpenString::held_bytes);
+        self.calls.held_bytes().saturating_add(open)
+    }
+
     pub(super) const fn calls(&self) -> &SentCalls {
         &self.calls
     }
 
     /// Returns the event for the piece at the end of a text.
-    pub(super) fn feed(&mut self, text: &str, piece: &str, ids: &CallIds) -> Option<ToolEvent> {
+    pub(super) fn feed(
+        &mut self,
+        text: &str,
+        piece: &str,
+        is_last: bool,
+        ids: &CallIds,
+    ) -> Option<ToolEvent> {
+        let is_plain = !is_last && OpenString::is_extended_by(piece);
+        if is_plain && let Some(event) = self.extend(piece) {
+            return Some(event);
+        }
+        if self.open.take().is_some()
+            && let Some(before) = text.strip_suffix(piece).and_then(calls_text)
+            && let Some(found) = FoundCalls::of(before, PartialStrings::Keep)
+        {
+            self.calls.see(found.calls);
+        }
+        let event = self.read(text, piece, ids);
+        if is_plain && matches!(event, Some(ToolEvent::Arguments { .. })) {
+            self.open = self.open_string(text);
+        }
+        event
+    }
+
+    /// Extends the string at the end of the last call's arguments.
+    fn extend(&mut self, piece: &str) -> Option<ToolEvent> {
+        let (open, index) = (self.open.as_mut()?, self.calls.current()?);
+        // The arguments are in ASCII. Those up to the piece are the same as before, so they are
+        // sent.
+        let sent = self.calls.sent(index).ok()?.len();
+        let text = open.arguments().get(sent..).unwrap_or_default().to_owned();
+        let event = self.calls.send(index, &text).ok()?;
+        let escaped = open.escaped(piece);
+        open.push(&escaped);
+        Some(event)
+    }
+
+    /// Returns the string at the end of a text, if the last call's arguments end inside one.
+    fn open_string(&self, text: &str) -> Option<OpenString> {
+        let now = self.calls.last_arguments()?;
+        let probed = format!("{text}{PROBE}");
+        let found = FoundCalls::of(calls_text(&probed)?, PartialStrings::Keep)?;
+        let last = found.calls.get(self.calls.current()?)?;
+        let probed = dumps(arguments(last.as_object()?)?, Charset::Ascii);
+        OpenString::new(&dumps(now, Charset::Ascii), &probed, Charset::Ascii)
+    }
+
+    /// Returns the event for the piece at the end of a text, which is read from the start.
+    pub(super) fn read(&mut self, text: &str, piece: &str, ids: &CallIds) -> Option<ToolEvent> {
         let Some(calls) = calls_text(text) else {
             return Some(ToolEvent::Content(piece.to_owned()));
         };

@@ -1,7 +1,8 @@
 //! Calls in the form of Mistral: a JSON array after `[TOOL_CALLS]`.
 
+use super::open_string::{OpenEnds, OpenString, PROBE};
 use super::partial::{PartialStrings, value_so_far};
-use super::python::{Charset, difference, dumps, strip, without_last_chars};
+use super::python::{Charset, common_suffix, difference, dumps, strip, without_last_chars};
 use super::triton::{NoSuchCall, SentCalls, StreamStep, arguments};
 use super::{CallIds, ToolCall, ToolEvent};
 use crate::json::{JsonError, JsonValue, Object, parse_text};
@@ -44,15 +45,81 @@ pub(super) fn parse(text: &str, ids: &CallIds) -> Option<Vec<ToolCall>> {
 #[derive(Debug, Default)]
 pub(super) struct MistralStream {
     calls: SentCalls,
+    open: Option<OpenString>,
+}
+
+/// The bytes of the arguments before a piece that are compared with it, in addition to its length.
+const COMPARED_BYTES: usize = 64;
+
+/// Returns the part of a text behind the last tag.
+fn calls_text(text: &str) -> &str {
+    text.rsplit(TAG).next().unwrap_or(text)
 }
 
 impl MistralStream {
+    /// The memory for the arguments so far.
+    pub(super) fn held_bytes(&self) -> usize {
+        let open = self.open.as_ref().map_or(0, OpenString::held_bytes);
+        self.calls.held_bytes().saturating_add(open)
+    }
+
     pub(super) const fn calls(&self) -> &SentCalls {
         &self.calls
     }
 
     /// Returns the event for the piece at the end of a text.
-    pub(super) fn feed(&mut self, text: &str, piece: &str, ids: &CallIds) -> Option<ToolEvent> {
+    pub(super) fn feed(
+        &mut self,
+        text: &str,
+        piece: &str,
+        is_last: bool,
+        ids: &CallIds,
+    ) -> Option<ToolEvent> {
+        let is_plain = !is_last && OpenString::is_extended_by(piece);
+        if is_plain && let Some(event) = self.extend(piece) {
+            return Some(event);
+        }
+        if self.open.take().is_some()
+            && let Some(before) = text.strip_suffix(piece)
+            && let Some(JsonValue::List(calls)) =
+                value_so_far(calls_text(before), PartialStrings::Keep)
+        {
+            self.calls.see(calls);
+        }
+        let event = self.read(text, piece, ids);
+        if is_plain && matches!(event, Some(ToolEvent::Arguments { .. })) {
+            self.open = self.open_string(text);
+        }
+        event
+    }
+
+    /// Extends the string at the end of the last call's arguments.
+    fn extend(&mut self, piece: &str) -> Option<ToolEvent> {
+        let (open, index) = (self.open.as_mut()?, self.calls.current()?);
+        let escaped = open.escaped(piece);
+        let compared = escaped.len().saturating_add(COMPARED_BYTES);
+        let OpenEnds { now, earlier, is_whole } = open.ends(&escaped, compared);
+        // The difference may extend beyond the ends.
+        if !is_whole && common_suffix(&now, &earlier).len() == earlier.len() {
+            return None;
+        }
+        let event = self.calls.send(index, difference(&now, &earlier)).ok()?;
+        open.push(&escaped);
+        Some(event)
+    }
+
+    /// Returns the string at the end of a text, if the last call's arguments end inside one.
+    fn open_string(&self, text: &str) -> Option<OpenString> {
+        let now = self.calls.last_arguments()?;
+        let probed = format!("{text}{PROBE}");
+        let found = value_so_far(calls_text(&probed), PartialStrings::Keep)?;
+        let last = found.as_list()?.get(self.calls.current()?)?;
+        let probed = dumps(arguments(last.as_object()?)?, Charset::Unicode);
+        OpenString::new(&dumps(now, Charset::Unicode), &probed, Charset::Unicode)
+    }
+
+    /// Returns the event for the piece at the end of a text, which is read from the start.
+    pub(super) fn read(&mut self, text: &str, piece: &str, ids: &CallIds) -> Option<ToolEvent> {
         if !text.contains('[') {
             return Some(ToolEvent::Content(piece.to_owned()));
         }
@@ -61,7 +128,7 @@ impl MistralStream {
         }
         let strings =
             if self.calls.is_name_sent() { PartialStrings::Keep } else { PartialStrings::Omit };
-        let value = value_so_far(text.rsplit(TAG).next().unwrap_or(text), strings)?;
+        let value = value_so_far(calls_text(text), strings)?;
         let calls = match value {
             JsonValue::List(calls) => calls,
             JsonValue::Text(letters) => {

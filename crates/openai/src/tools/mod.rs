@@ -11,6 +11,7 @@ mod llama;
 mod marked;
 mod markers;
 mod mistral;
+mod open_string;
 mod output;
 mod partial;
 mod python;
@@ -29,7 +30,9 @@ use self::llama::LlamaStream;
 use self::marked::{MarkedFormat, MarkedStream};
 use self::mistral::MistralStream;
 use self::pythonic::PythonicStream;
-use crate::{Failure, parsed_size};
+use crate::Failure;
+use crate::json::openers;
+use crate::request::values_size;
 
 /// The form in which a family of models writes calls.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -206,7 +209,7 @@ impl ToolCallParser {
     #[must_use]
     pub fn stream(&self) -> ToolCallStream {
         let (ids, text, calls) = (self.ids.clone(), String::new(), self.streamed_calls());
-        ToolCallStream { ids, chars_left: self.chars_max, text, calls }
+        ToolCallStream { ids, chars_left: self.chars_max, text, values_max: 1, calls }
     }
 
     fn streamed_calls(&self) -> StreamedCalls {
@@ -238,6 +241,8 @@ pub struct ToolCallStream {
     chars_left: usize,
     /// The text so far, for the formats of Triton's frontend.
     text: String,
+    /// An upper bound on the number of JSON values in the text.
+    values_max: usize,
     calls: StreamedCalls,
 }
 
@@ -263,12 +268,17 @@ impl ToolCallStream {
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         match &self.calls {
-            // The calls are parsed again for each piece, and the last ones are kept.
-            StreamedCalls::Llama(_) | StreamedCalls::Mistral(_) => {
-                self.text.capacity().saturating_add(parsed_size(self.text.as_bytes()))
-            }
+            StreamedCalls::Llama(stream) => self.held_with(stream.held_bytes()),
+            StreamedCalls::Mistral(stream) => self.held_with(stream.held_bytes()),
             StreamedCalls::Marked(stream) => stream.held_bytes(),
         }
+    }
+
+    /// Adds the memory for the text and for the calls in it, which are parsed again for each piece
+    /// and kept.
+    fn held_with(&self, more: usize) -> usize {
+        let calls = values_size(self.values_max, self.text.len());
+        self.text.capacity().saturating_add(calls).saturating_add(more)
     }
 
     /// Appends the events of a piece.
@@ -286,14 +296,15 @@ impl ToolCallStream {
             return Ok(PieceOutcome::TooLong);
         };
         self.chars_left = left;
+        self.values_max = self.values_max.saturating_add(openers(piece.as_bytes()));
         let (event, calls) = match &mut self.calls {
             StreamedCalls::Llama(stream) => {
                 self.text.push_str(piece);
-                (stream.feed(&self.text, piece, &self.ids), stream.calls())
+                (stream.feed(&self.text, piece, is_last, &self.ids), stream.calls())
             }
             StreamedCalls::Mistral(stream) => {
                 self.text.push_str(piece);
-                (stream.feed(&self.text, piece, &self.ids), stream.calls())
+                (stream.feed(&self.text, piece, is_last, &self.ids), stream.calls())
             }
             StreamedCalls::Marked(stream) => {
                 stream.feed(piece, is_last, &self.ids, events);

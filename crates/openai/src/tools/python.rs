@@ -66,7 +66,7 @@ pub(super) fn common_prefix<'t>(text: &'t str, other: &str) -> &'t str {
 }
 
 /// Returns the end that two texts share, up to the last letter or digit in it.
-fn common_suffix<'t>(text: &'t str, other: &str) -> &'t str {
+pub(super) fn common_suffix<'t>(text: &'t str, other: &str) -> &'t str {
     let pairs = text.char_indices().rev().zip(other.chars().rev());
     let shared = pairs.take_while(|((_, one), two)| one == two && !one.is_alphanumeric());
     let start = shared.last().map_or(text.len(), |((index, _), _)| index);

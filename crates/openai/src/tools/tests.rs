@@ -230,6 +230,123 @@ fn a_long_text_is_cut_off() {
     }
 }
 
+/// Returns the events of each piece. `is_read_again` reads the whole text for each piece.
+fn events_of(format: &str, pieces: &[&str], is_read_again: bool) -> Vec<String> {
+    let mut stream = parser(format, usize::MAX).stream();
+    let mut found = Vec::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        let is_last = index + 1 == pieces.len();
+        let mut events = Vec::new();
+        if !is_read_again {
+            let fed = stream.feed(piece, is_last, &mut events).map(drop);
+            found.push(format!("{fed:?} {events:?}"));
+            continue;
+        }
+        let ToolCallStream { ids, text, calls, .. } = &mut stream;
+        text.push_str(piece);
+        let (event, calls) = match calls {
+            StreamedCalls::Llama(stream) => (stream.read(text, piece, ids), stream.calls()),
+            StreamedCalls::Mistral(stream) => (stream.read(text, piece, ids), stream.calls()),
+            StreamedCalls::Marked(_) => unreachable!(),
+        };
+        let event = if is_last { calls.last_event(event) } else { Ok(event) };
+        let fed = event.map(|event| events.extend(event));
+        found.push(format!("{fed:?} {events:?}"));
+    }
+    found
+}
+
+#[test]
+fn an_open_string_is_extended_as_if_the_text_were_read_again() {
+    const STARTS: [(&str, &str); 4] = [
+        ("llama3", r#"{"name": "f", "parameters": {"a": "#),
+        ("llama3", r#"<|python_tag|>{"name": "f", "arguments": {}}; {"name": "g", "arguments": "#),
+        ("mistral", r#"[TOOL_CALLS][{"name": "f", "arguments": {"a": "#),
+        ("mistral", r#"[{"name": "f", "arguments": {"b": 1}}, {"name": "g", "arguments": "#),
+    ];
+    const PARTS: [&str; 24] = [
+        "word",
+        " word",
+        "x",
+        "é",
+        "…",
+        "!!",
+        ".",
+        " ",
+        "\\n",
+        "\\",
+        "\\u",
+        "00e9",
+        "\\\\u",
+        "\"",
+        "\"",
+        "\"}",
+        "\", \"k\": \"",
+        "[",
+        "]",
+        "{",
+        "}",
+        "12",
+        ",",
+        "[TOOL_CALLS]",
+    ];
+    let mut state = 7_u64;
+    let mut random = move |below: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % below
+    };
+    for round in 0..4000 {
+        let (format, start) = STARTS[round % STARTS.len()];
+        let mut pieces: Vec<&str> = start.split_inclusive(' ').collect();
+        pieces.extend(["\"", "a"]);
+        // Most strings are long.
+        let most = if round % 3 == 0 { PARTS.len() } else { 8 };
+        pieces.extend((0..random(30)).map(|_| PARTS[random(most)]));
+        pieces.extend([r#""}}"#, "]"].iter().take(random(3)));
+        assert_eq!(
+            events_of(format, &pieces, false),
+            events_of(format, &pieces, true),
+            "{pieces:?}"
+        );
+    }
+}
+
+#[test]
+fn a_difference_may_begin_long_before_the_piece() {
+    let run = "?!".repeat(100);
+    for run in [&run[..], &run[1..]] {
+        let start = r#"[TOOL_CALLS][{"name": "f", "arguments": {"a": "a"#;
+        let mut pieces: Vec<&str> = start.split_inclusive(' ').collect();
+        pieces.extend(["b", run, "?!", "?!", "c", "\"}}]"]);
+        assert_eq!(events_of("mistral", &pieces, false), events_of("mistral", &pieces, true));
+    }
+}
+
+#[test]
+fn long_strings_are_extended() {
+    for (format, start) in [
+        ("llama3", r#"{"name": "f", "parameters": {"a": "b"#),
+        ("mistral", r#"[TOOL_CALLS][{"name": "f", "arguments": {"a": "b"#),
+    ] {
+        let mut stream = parser(format, usize::MAX).stream();
+        let mut events = Vec::new();
+        for letter in start.split_inclusive(' ').chain(["c", "d"]) {
+            stream.feed(letter, false, &mut events).unwrap();
+        }
+        for _ in 0..10 {
+            // If the text were read again, the event would be missing.
+            stream.text.clear();
+            stream.feed(" word", false, &mut events).unwrap();
+        }
+        let words = events.iter().filter(|event| match event {
+            ToolEvent::Arguments { text, .. } => text == " word",
+            ToolEvent::Content(_) | ToolEvent::Begin { .. } => false,
+        });
+        assert!(words.count() >= 9, "{format}: {events:?}");
+    }
+}
+
 #[test]
 fn all_text_that_is_not_sent_yet_is_counted() {
     let long = "x".repeat(10_000);

@@ -44,6 +44,17 @@ impl SentCalls {
         self.current
     }
 
+    /// The memory for the arguments that were sent.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.sent.iter().map(String::capacity).fold(0, usize::saturating_add)
+    }
+
+    /// The arguments of the current call when the last event was chosen, if the call was the last.
+    pub(super) fn last_arguments(&self) -> Option<&JsonValue> {
+        let index = self.current.filter(|index| index.checked_add(1) == Some(self.seen.len()))?;
+        arguments(self.seen.get(index)?.as_object()?).filter(|_| self.is_name_sent)
+    }
+
     pub(super) fn see(&mut self, calls: Vec<JsonValue>) {
         self.seen = calls;
     }
