@@ -28,18 +28,8 @@ def token_network() -> bytes:
     from example_models import minilm
     from onnx import TensorProto
 
-    directory = minilm.model_directory()
-    sizes = minilm.EncoderSizes.read(directory / "config.json")
-    encoder = minilm.EncoderGraph(minilm.read_safetensors(directory / "model.safetensors"), sizes)
+    encoder, value, _ = minilm.encoded()
     graph = encoder.graph
-    tokens, mask, token_types = (
-        graph.input(name, TensorProto.INT64, ["batch", "length"])
-        for name in ("input_ids", "attention_mask", "token_type_ids")
-    )
-    value = encoder.embed(tokens, token_types)
-    bias = encoder.padding_bias(mask)
-    for index in range(sizes.layer_count):
-        value = encoder.layer(index, value, bias)
     value = graph.node("Identity", value, output="last_hidden_state")
     graph.output(value, TensorProto.FLOAT, ["batch", "length", minilm.EMBEDDING_SIZE])
     return graph.bytes()

@@ -211,24 +211,29 @@ instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 """
 
 
-def minilm() -> Example:
-    """The inputs are token IDs and a mask; the outputs are sentence embeddings with a length of
-    one."""
+def encoded() -> tuple[EncoderGraph, str, str]:
+    """A graph without outputs, the name of its vectors of tokens, and that of its mask."""
     directory = model_directory()
     sizes = EncoderSizes.read(directory / "config.json")
     encoder = EncoderGraph(read_safetensors(directory / "model.safetensors"), sizes)
-    graph = encoder.graph
     tokens, mask, token_types = (
-        graph.input(name, TensorProto.INT64, ["batch", "length"])
+        encoder.graph.input(name, TensorProto.INT64, ["batch", "length"])
         for name in ("input_ids", "attention_mask", "token_type_ids")
     )
     value = encoder.embed(tokens, token_types)
     bias = encoder.padding_bias(mask)
     for index in range(sizes.layer_count):
         value = encoder.layer(index, value, bias)
+    return encoder, value, mask
+
+
+def minilm() -> Example:
+    """The inputs are token IDs and a mask; the outputs are sentence embeddings with a length of
+    one."""
+    encoder, value, mask = encoded()
     encoder.pool(value, mask, output="sentence_embedding")
-    graph.output("sentence_embedding", TensorProto.FLOAT, ["batch", EMBEDDING_SIZE])
-    return Example(CONFIG, {1: graph.bytes()})
+    encoder.graph.output("sentence_embedding", TensorProto.FLOAT, ["batch", EMBEDDING_SIZE])
+    return Example(CONFIG, {1: encoder.graph.bytes()})
 
 
 MODELS = {"minilm": minilm}

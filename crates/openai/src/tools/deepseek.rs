@@ -4,7 +4,7 @@
 //! block. V3.1 writes the name before the separator and the arguments behind it.
 
 use super::json_scan::ValueScanner;
-use super::markers::{MarkerSearch, search};
+use super::markers::{MarkerSearch, search, skip_past};
 use super::output::{EventOutput, TextAround};
 
 const CALLS_BEGIN: &str = "<｜tool▁calls▁begin｜>";
@@ -69,19 +69,10 @@ impl DeepSeekStream {
                 (is_done || length > 0).then_some(length)
             }
             DeepSeekState::Skip => {
-                let end = match search(rest, &[(CALL_END, ())]) {
-                    MarkerSearch::Found { end, .. } => {
-                        self.state = DeepSeekState::Text;
-                        end
-                    }
-                    MarkerSearch::Missing { clear } => {
-                        if is_last {
-                            rest.len()
-                        } else {
-                            clear
-                        }
-                    }
-                };
+                let (end, is_found) = skip_past(rest, CALL_END, is_last);
+                if is_found {
+                    self.state = DeepSeekState::Text;
+                }
                 (end > 0).then_some(end)
             }
         }

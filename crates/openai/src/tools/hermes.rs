@@ -1,7 +1,7 @@
 //! Calls in the form of Hermes and Qwen: a JSON object between `<tool_call>` and `</tool_call>`.
 
 use super::json_scan::CallScanner;
-use super::markers::{MarkerSearch, search};
+use super::markers::{MarkerSearch, search, skip_past};
 use super::output::{EventOutput, TextAround};
 
 const OPEN: &str = "<tool_call>";
@@ -68,19 +68,10 @@ impl HermesStream {
             }
             HermesState::Close => self.close(rest, is_last),
             HermesState::Skip => {
-                let end = match search(rest, &[(CLOSE, ())]) {
-                    MarkerSearch::Found { end, .. } => {
-                        self.state = HermesState::Text;
-                        end
-                    }
-                    MarkerSearch::Missing { clear } => {
-                        if is_last {
-                            rest.len()
-                        } else {
-                            clear
-                        }
-                    }
-                };
+                let (end, is_found) = skip_past(rest, CLOSE, is_last);
+                if is_found {
+                    self.state = HermesState::Text;
+                }
                 (end > 0).then_some(end)
             }
         }

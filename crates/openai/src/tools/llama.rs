@@ -3,9 +3,9 @@
 use super::open_string::{OpenString, PROBE};
 use super::partial::{PartialStrings, first_value_so_far};
 use super::python::{Charset, after_chars, common_prefix, dumps};
-use super::triton::{NoSuchCall, SentCalls, StreamStep, arguments, unsent};
+use super::triton::{NoSuchCall, SentCalls, StreamStep, arguments, object, unsent};
 use super::{CallIds, ToolCall, ToolEvent};
-use crate::json::{JsonValue, Object, parse_first, parse_text};
+use crate::json::{JsonValue, parse_first, parse_text};
 
 const TAG: &str = "<|python_tag|>";
 /// The number of characters between two calls, `; `.
@@ -167,10 +167,6 @@ impl LlamaStream {
         let text = text.map(str::to_owned);
         text.map(|text| sent.send(index, &text)).transpose().map(StreamStep::Seen)
     }
-}
-
-fn object(call: &JsonValue) -> Result<&Object, NoSuchCall> {
-    call.as_object().ok_or(NoSuchCall)
 }
 
 /// The calls in a text that may end anywhere.

@@ -27,6 +27,16 @@ pub(super) fn search<M: Copy>(text: &str, markers: &[(&str, M)]) -> MarkerSearch
     MarkerSearch::Missing { clear: text.len() }
 }
 
+/// Returns the number of bytes up to the end of the marker, or of the text that can't belong to it,
+/// and true if the marker was found.
+pub(super) fn skip_past(text: &str, marker: &str, is_last: bool) -> (usize, bool) {
+    match search(text, &[(marker, ())]) {
+        MarkerSearch::Found { end, .. } => (end, true),
+        MarkerSearch::Missing { .. } if is_last => (text.len(), false),
+        MarkerSearch::Missing { clear } => (clear, false),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,9 +3,9 @@
 use super::open_string::{OpenEnds, OpenString, PROBE};
 use super::partial::{PartialStrings, value_so_far};
 use super::python::{Charset, common_suffix, difference, dumps, strip, without_last_chars};
-use super::triton::{NoSuchCall, SentCalls, StreamStep, arguments};
+use super::triton::{NoSuchCall, SentCalls, StreamStep, arguments, object};
 use super::{CallIds, ToolCall, ToolEvent};
-use crate::json::{JsonError, JsonValue, Object, parse_text};
+use crate::json::{JsonError, JsonValue, parse_text};
 
 const TAG: &str = "[TOOL_CALLS]";
 
@@ -201,8 +201,4 @@ fn first_part(arguments: &str, piece: &str) -> Option<String> {
     let shown = without_last_chars(arguments, 2);
     let end = shown.rfind(new)?.saturating_add(new.len());
     shown.get(..end).map(str::to_owned)
-}
-
-fn object(call: &JsonValue) -> Result<&Object, NoSuchCall> {
-    call.as_object().ok_or(NoSuchCall)
 }

@@ -134,3 +134,8 @@ pub(super) fn arguments(call: &Object) -> Option<&JsonValue> {
 pub(super) fn unsent<'t>(arguments: &'t str, sent: &str) -> &'t str {
     after_chars(arguments, sent.chars().count())
 }
+
+/// Returns a call that must be an object. Python's parser fails for other values.
+pub(super) fn object(call: &JsonValue) -> Result<&Object, NoSuchCall> {
+    call.as_object().ok_or(NoSuchCall)
+}
