@@ -3,6 +3,7 @@
 
 #![no_main]
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use galatea_infer::InputTensor;
@@ -13,6 +14,7 @@ use galatea_openai::{
 use galatea_protocol::inference::{ModelConfig, ModelInput};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
+use serde::de::IgnoredAny;
 
 const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}{{ m.content }}{{ m.tool_calls | tojson }}\
     {% endfor %}{{ tools | tojson(indent=2) }}";
@@ -96,8 +98,10 @@ fuzz_target!(|data: &[u8]| {
         assert!(matches!(code, 400 | 422 | 500));
         // Numbers that JSON lacks are repeated as they were sent.
         if !document.windows(3).any(|part| part == b"NaN" || part == b"Inf") {
-            let read: serde_json::Value = serde_json::from_slice(&document).expect("JSON");
-            assert!(read.get("detail").is_some());
+            // The numbers stay text: one may be larger than each `f64`.
+            let members: BTreeMap<String, IgnoredAny> =
+                serde_json::from_slice(&document).expect("JSON");
+            assert!(members.contains_key("detail"));
         }
     }
 });

@@ -20,6 +20,9 @@ const CARGO_FUZZ: &str = "0.13.2";
 /// The time that a target runs unless `--seconds` is specified.
 const SECONDS: &str = "1800";
 
+/// The seed of the short runs. A regression test repeats its mutations; the long runs explore.
+const SEED: &str = "1";
+
 /// The maximum number of seconds for an input; a slower input is a finding.
 const INPUT_SECONDS_MAX: &str = "10";
 
@@ -38,14 +41,14 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     } else {
         names.iter().map(|name| (*name).to_owned()).collect()
     };
-    let Count { passed, failed } = Fuzzer::new(None)?.run(&chosen, seconds)?;
+    let Count { passed, failed } = Fuzzer::new(None, None)?.run(&chosen, seconds)?;
     println!("\n{passed} passed, {failed} failed");
     if failed == 0 { Ok(()) } else { Err(String::from("a target failed: see fuzz/artifacts")) }
 }
 
-/// Runs every target for some seconds. Compilers are searched for in `path`.
+/// Runs every target for some seconds with [`SEED`]. Compilers are searched for in `path`.
 pub(crate) fn run_all(seconds: &str, path: OsString) -> Result<Count, String> {
-    Fuzzer::new(Some(path))?.run(&targets()?, seconds)
+    Fuzzer::new(Some(path), Some(SEED))?.run(&targets()?, seconds)
 }
 
 /// The number of targets.
@@ -73,11 +76,13 @@ struct Fuzzer {
     program: PathBuf,
     /// The replacement for `PATH`.
     path: Option<OsString>,
+    /// The seed of the mutations; random if it is `None`.
+    seed: Option<&'static str>,
 }
 
 impl Fuzzer {
     /// Installs `cargo fuzz` into the cache if it is missing.
-    fn new(path: Option<OsString>) -> Result<Self, String> {
+    fn new(path: Option<OsString>, seed: Option<&'static str>) -> Result<Self, String> {
         let root = workspace::cache().join(format!("cargo-fuzz-{CARGO_FUZZ}"));
         let program = root.join("bin/cargo-fuzz");
         if !program.exists() {
@@ -85,7 +90,7 @@ impl Fuzzer {
             install.args(["install", "cargo-fuzz", "--locked", "--version", CARGO_FUZZ]);
             run_command(install.arg("--root").arg(&root))?;
         }
-        Ok(Self { program, path })
+        Ok(Self { program, path, seed })
     }
 
     /// Runs the targets one after the other, even if one fails.
@@ -115,6 +120,9 @@ impl Fuzzer {
         target.arg(format!("-max_total_time={seconds}"));
         target.arg(format!("-timeout={INPUT_SECONDS_MAX}"));
         target.arg(format!("-rss_limit_mb={MEMORY_MIB_MAX}"));
+        if let Some(seed) = self.seed {
+            target.arg(format!("-seed={seed}"));
+        }
         target.args(["-verbosity=0", "-print_final_stats=1"]);
         run_command(&mut target)
     }
