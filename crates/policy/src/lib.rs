@@ -8,6 +8,7 @@
 //! | [`EnsembleRun`], [`StepConcurrencyLimiter`] | which steps of an ensemble's request start |
 //! | [`ReplyReorderBuffer`] | when a reply may be sent, if replies keep the order of requests |
 //! | [`LifecyclePlanner`] | which models are loaded and unloaded |
+//! | [`Residency`] | which models are in memory, if it can't hold all, and which requests wait for one |
 //! | [`CancellationWatch`] | which executions are ended because no client waits for them |
 //! | [`WorkerProcessLifecycle`] | when a worker process is started anew, given up and ended |
 //! | [`ForkTemplateLifecycle`] | whether workers are forked by a template, and when another one is tried |
@@ -97,6 +98,7 @@ mod permit_requests;
 mod queue;
 mod rate_limiter;
 mod reply_order;
+mod residency;
 mod scheduler;
 mod scheduler_state;
 #[cfg(test)]
@@ -131,6 +133,11 @@ pub use lifecycle::{
 };
 pub use rate_limiter::{PermitEvent, PermitHolder, PermitUse, RateLimiter, ResourceId};
 pub use reply_order::{ArrivalNumber, ReplyFinality, ReplyReorderBuffer};
+pub use residency::{
+    LoadMeasurement, MemoryBudget, MemoryByPool, MemoryPoolId, ModelEstimate, RefusalReason,
+    RequestOrigin, Residency, ResidencyAction, ResidencyEvent, ResidencyRefusal, ResidencyRequest,
+    ResidencySettings, ResidencyState, ResidencyStatus,
+};
 pub use scheduler::Scheduler;
 pub use spec::{
     DeadlineBatcherSpec, DynamicBatcherSpec, PaddingSpec, QueuePolicy, SchedulingMode,
