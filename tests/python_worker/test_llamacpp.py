@@ -92,6 +92,26 @@ def test_a_header_has_a_maximum_number_of_strings(tmp_path, monkeypatch):
             read(tmp_path, strings(*counts))
 
 
+def test_a_header_has_a_maximum_size_of_text(tmp_path, monkeypatch):
+    """Keys, strings and the names of tensors are copied, so they count; arrays are skipped."""
+    data = gguf_files.content()
+    texts = [one for pair in gguf_files.METADATA.items() for one in pair if isinstance(one, str)]
+    tokens = len("<s>") + len("</s>")
+    size = sum(map(len, texts)) + tokens
+    monkeypatch.setattr(gguf, "_TEXTS_BYTES_MAX", size)
+    read(tmp_path, data)
+    monkeypatch.setattr(gguf, "_TEXTS_BYTES_MAX", size - 1)
+    with pytest.raises(BackendError, match=f"its header have more than {size - 1} bytes"):
+        read(tmp_path, data)
+    tensor = gguf_files.text("name of a tensor") + struct.pack("<IIQ", 0, 0, 0)
+    data = gguf_files.content(dict.fromkeys(gguf_files.METADATA), tensors=1) + tensor + bytes(32)
+    monkeypatch.setattr(gguf, "_TEXTS_BYTES_MAX", 16)
+    read(tmp_path, data)
+    monkeypatch.setattr(gguf, "_TEXTS_BYTES_MAX", 15)
+    with pytest.raises(BackendError, match="its header have more than 15 bytes"):
+        read(tmp_path, data)
+
+
 @pytest.mark.parametrize("cores, quota, expected", [
     (1, None, 1), (2, None, 1), (4, None, 3), (64, None, 63), (64, 8.0, 7), (64, 1.5, 1),
     (64, 0.5, 1), (8, 16.0, 7)])

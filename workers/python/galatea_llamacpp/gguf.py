@@ -8,14 +8,14 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from galatea_worker.errors import BackendError
 
-#: The maximum lengths of a key, of a string that is kept, and of an array that is kept.
+#: The maximum lengths of a key, of a string, and of all keys, strings and names together.
 _KEY_BYTES_MAX = 1 << 16
 _TEXT_BYTES_MAX = 1 << 24
-_KEPT_ITEMS_MAX = 64
+_TEXTS_BYTES_MAX = 1 << 25
 #: The maximum number of strings in all arrays together. Each is a step, even if it is empty.
 _ITEMS_MAX = 1 << 22
 #: The maximum length of a chat template, which the server compiles.
@@ -102,6 +102,7 @@ class _Reader:
         self._data = data
         self._size = len(data)
         self._items_left = _ITEMS_MAX
+        self._text_bytes_left = _TEXTS_BYTES_MAX
         self.position = 0
 
     def take(self, count: int) -> int:
@@ -120,12 +121,16 @@ class _Reader:
         """Reads a string; a longer one is an error."""
         length = self.number("<Q")
         if length > bytes_max:
-            raise _Damaged(f"a string of its header has {length} bytes")
+            raise _Damaged(f"a string of its header has {length} bytes, and {bytes_max} are the "
+                           "maximum")
+        self._text_bytes_left -= length
+        if self._text_bytes_left < 0:
+            raise _Damaged(f"the strings of its header have more than {_TEXTS_BYTES_MAX} bytes")
         begin = self.take(length)
         return bytes(self._data[begin:begin + length]).decode("utf-8", "replace")
 
     def value(self, key: str, kind: int) -> Any:
-        """Reads a value. Long arrays are skipped; for the tokens, returns their position."""
+        """Reads a value. Arrays are skipped; for the tokens, returns their position."""
         if kind in _NUMBERS:
             number = self.number(_NUMBERS[kind])
             return bool(number) if kind == _BOOLEAN else number
@@ -146,13 +151,9 @@ class _Reader:
         self._items_left -= count
         if self._items_left < 0:
             raise _Damaged(f"the arrays of its header have more than {_ITEMS_MAX} strings")
-        kept: List[str] = []
         for _ in range(count):
-            if count <= _KEPT_ITEMS_MAX:
-                kept.append(self.text(_TEXT_BYTES_MAX))
-            else:
-                self.take(self.number("<Q"))
-        return (begin, count) if key == _TOKENS else kept
+            self.take(self.number("<Q"))
+        return (begin, count) if key == _TOKENS else None
 
     def items(self, place: Tuple[int, int], wanted: Any) -> Dict[int, str]:
         """Returns the strings of an array that have the wanted numbers."""
