@@ -88,7 +88,7 @@ impl OnnxRuntimeBackend {
         names: &[String],
         files: &dyn ModelFiles,
     ) -> Result<Arc<ModelLibraries>, Status> {
-        let runtime_directory = self.environment.library().path().parent();
+        let runtime_directory = self.environment.library().file().path().parent();
         self.op_libraries.open(names, files, runtime_directory)
     }
 }
@@ -97,7 +97,7 @@ fn fingerprint(
     library: &OrtLibrary,
     settings: BTreeMap<String, String>,
 ) -> Option<BackendFingerprint> {
-    let files = vec![library.file_fingerprint()?.clone()];
+    let files = vec![library.file().fingerprint()?.clone()];
     Some(BackendFingerprint { version: library.version().to_owned(), settings, files })
 }
 

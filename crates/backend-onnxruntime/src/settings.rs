@@ -8,12 +8,12 @@ use std::ffi::{CStr, CString};
 
 use galatea_config::{InstanceKind, ModelSpec};
 use galatea_infer::Status;
-use galatea_runtime::OnOff;
 use galatea_runtime::parameters::{bool_parameter, integer_parameter, invalid_value_error};
 use galatea_runtime::threads::{ThreadDemand, ThreadPoolChoice};
+use galatea_runtime::{OnOff, c_string};
 use galatea_tensor::DataType;
 
-use crate::api::{ExecutionMode, GraphLevel, OrtEnvironment, RunOptions, SessionOptions, c_string};
+use crate::api::{ExecutionMode, GraphLevel, OrtEnvironment, RunOptions, SessionOptions};
 
 const ARENA_SHRINKAGE: &str = "memory.enable_memory_arena_shrinkage";
 const DEVICE_ALLOCATOR: &str = "session.use_device_allocator_for_initializers";

@@ -119,12 +119,12 @@ impl Backend for OpenVinoBackend {
         Comparison(&spec).instances()?;
         let parameters = ModelParameters::parse(&spec.parameters)?;
         let library = self.library(spec.parameters.get(LIBRARY).map(String::as_str))?;
-        if library.is_replaced() {
+        if library.file().is_replaced() {
             let line = format!(
                 "model '{}': the library '{}' has changed since it was opened, and the process keeps \
                  the old one until it is started again",
                 spec.name,
-                library.path().display()
+                library.file().path().display()
             );
             host.log(LogLevel::Warning, &line);
         }
@@ -141,7 +141,7 @@ impl Backend for OpenVinoBackend {
     fn fingerprint(&self, loaded: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
         let path = loaded.spec.parameters.get(LIBRARY);
         let library = self.open_library(path.map(String::as_str))?;
-        let files = vec![library.file_fingerprint()?.clone()];
+        let files = vec![library.file().fingerprint()?.clone()];
         let (version, settings) = (library.version().to_owned(), self.settings.clone());
         Some(BackendFingerprint { version, settings, files })
     }

@@ -76,7 +76,7 @@ impl SessionSource for ImportedSource {
 
     fn underlying(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         let library = &self.source.library;
-        let (version, file) = (library.version().to_owned(), library.file_fingerprint().cloned());
+        let (version, file) = (library.version().to_owned(), library.file().fingerprint().cloned());
         Some(Arc::new(ImportingLibrary { version, file }))
     }
 }

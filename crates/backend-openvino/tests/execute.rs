@@ -344,7 +344,7 @@ fn a_library_that_is_replaced_is_logged_and_none_is_opened_for_a_fingerprint() {
     let folder = Files::new("other.so", "");
     let path = |name: &str| {
         let path = folder.version_path().join(name);
-        std::fs::copy(library.path(), &path).unwrap();
+        std::fs::copy(library.file().path(), &path).unwrap();
         std::fs::canonicalize(path).unwrap()
     };
     let own = path("own.so");
@@ -465,7 +465,7 @@ fn a_model_may_name_its_library_and_precision() {
     // A copy is another library for the process.
     let copy = Files::new("libopenvino_c.so", "");
     let own = copy.version_path().join("libopenvino_c.so");
-    std::fs::copy(library.path(), &own).unwrap();
+    std::fs::copy(library.file().path(), &own).unwrap();
     let own = std::fs::canonicalize(own).unwrap().display().to_string();
     let is_open = || std::fs::read_to_string("/proc/self/maps").unwrap().contains(&own);
     assert!(!is_open());

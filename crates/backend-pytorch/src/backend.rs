@@ -258,7 +258,7 @@ impl Backend for PyTorchBackend {
     }
 
     fn fingerprint(&self, _: &LoadedVersion<'_>) -> Option<BackendFingerprint> {
-        let files = vec![self.library.file_fingerprint()?.clone()];
+        let files = vec![self.library.file().fingerprint()?.clone()];
         let version = self.library.version().to_owned();
         Some(BackendFingerprint { version, files, ..BackendFingerprint::from_version("") })
     }

@@ -201,7 +201,7 @@ impl Backend for TensorFlowBackend {
             Some(ImportingLibrary { version, file }) => (version.clone(), file.clone()?),
             None => {
                 let library = self.runtimes.tensorflow.opened()?;
-                (library.version().to_owned(), library.file_fingerprint()?.clone())
+                (library.version().to_owned(), library.file().fingerprint()?.clone())
             }
         };
         let settings = self.settings_text.clone();

@@ -19,11 +19,12 @@
 //! - [`RuntimeModel`] loads a model once for all of its CPU instances, and once for each GPU
 //!   instance.
 //! - [`ModelImporter`] is implemented by a runtime that executes models of other frameworks.
-//! - [`LibrarySearchSpec`] finds the library by flag, environment variable and Python package, and
-//!   [`RuntimeOnDemand`] opens it when a model needs it. [`auto_complete`] completes a
-//!   configuration, [`configured`] describes a configuration's tensors as the model sees them,
-//!   [`ModelFilesByProcessor`] finds a model's files, [`parameters`] reads settings as Triton does,
-//!   and [`threads`] divides the processors among sessions.
+//! - [`LibrarySearchSpec`] finds the library by flag, environment variable and Python package,
+//!   [`RuntimeOnDemand`] opens it when a model needs it, and [`LibraryFile`] is the file that was
+//!   opened. [`auto_complete`] completes a configuration, [`configured`] describes a
+//!   configuration's tensors as the model sees them, [`ModelFilesByProcessor`] finds a model's
+//!   files, [`parameters`] reads settings as Triton does, and [`threads`] divides the processors
+//!   among sessions.
 //!
 //! The session is a type parameter, so executing a batch involves no virtual calls, and the
 //! compiler optimizes a backend as if this crate were part of it.
@@ -73,10 +74,12 @@
 mod arena;
 pub mod auto_complete;
 mod batch_input;
+mod c_string;
 pub mod configured;
 mod import;
 mod instance;
 mod interface;
+mod library_file;
 mod library_search;
 mod machine;
 mod model;
@@ -90,9 +93,11 @@ mod source;
 mod switch;
 pub mod threads;
 
+pub use c_string::{c_string, path_string};
 pub use import::{ImportedModel, ImportedTensor, ImportingLibrary, ModelImporter};
 pub use instance::copy_failed_error;
 pub use interface::{BatchingSupport, ElementKind, SessionInterface, TensorInfo};
+pub use library_file::{LibraryFile, with_causes};
 pub use library_search::{LibraryPathOverrides, LibrarySearchPaths, LibrarySearchSpec};
 pub use machine::MachineResources;
 pub use model::RuntimeModel;

@@ -162,7 +162,7 @@ fn require(library: &OrtLibrary, provider: &str, what: &str) -> Result<(), Statu
         "{what} needs {provider}, which ONNX Runtime {} at '{}' does not have; it has {}. A \
          library with it is in the Python package {remedy} (pip install {remedy})",
         library.version(),
-        library.path().display(),
+        library.file().path().display(),
         library.providers().join(", ")
     )))
 }

@@ -1,6 +1,6 @@
 //! Errors of the library.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fmt;
 
 use galatea_infer::Status;
@@ -56,9 +56,4 @@ pub(super) unsafe fn text(text: *const std::ffi::c_char) -> String {
     }
     // SAFETY: required by this function's own contract.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// Creates a string for the library. `what` describes the string in the error.
-pub(crate) fn c_string(text: &str, what: &str) -> Result<CString, Status> {
-    CString::new(text).map_err(|_| Status::invalid_argument(format!("{what} has a NUL byte")))
 }

@@ -1,12 +1,11 @@
 //! The shared library itself.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use galatea_backend::{FileFingerprint, is_library_truncated};
 use galatea_infer::Status;
-use galatea_runtime::LibrarySearchSpec;
+use galatea_runtime::{LibraryFile, LibrarySearchSpec, with_causes};
 use ort_sys::{ORT_API_VERSION, OrtApiBase};
 
 use super::error::{OrtError, text};
@@ -18,8 +17,7 @@ use super::table::ApiTable;
 pub struct OrtLibrary {
     api: ApiTable,
     version: String,
-    path: PathBuf,
-    fingerprint: Option<FileFingerprint>,
+    file: LibraryFile,
     providers: Vec<String>,
 }
 
@@ -44,42 +42,10 @@ impl OrtLibrary {
     /// The reason why the library can't be used: it doesn't exist, it isn't ONNX Runtime, or it is
     /// older than 1.17.
     pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
-        let unusable = |reason: String| {
-            Status::unavailable(format!(
-                "can't use '{}' as ONNX Runtime's library: {reason}",
-                path.display()
-            ))
-        };
-        if is_library_truncated(path) {
-            return Err(unusable(String::from("the file is cut short")));
-        }
-        let fingerprint = FileFingerprint::of(path);
-        // SAFETY: the operator specified this file as ONNX Runtime's library, whose initializers
-        // are meant to run.
-        let library = unsafe { libloading::Library::new(path) }
-            .map_err(|error| unusable(with_causes(&error)))?;
-        type GetApiBase = unsafe extern "system" fn() -> *const OrtApiBase;
-        // SAFETY: this is the signature of the library's entry point.
-        let entry = unsafe { library.get::<GetApiBase>(c"OrtGetApiBase") }
-            .map_err(|error| unusable(with_causes(&error)))?;
-        // SAFETY: the entry point takes no arguments and returns a static.
-        let base =
-            unsafe { entry().as_ref() }.ok_or_else(|| unusable(String::from("it has no API")))?;
-        // SAFETY: the version is a static string; the table is a static, or null if the library is
-        // older than the API version.
-        let (version, table) =
-            unsafe { (text((base.GetVersionString)()), (base.GetApi)(ORT_API_VERSION).as_ref()) };
-        let table = table.ok_or_else(|| {
-            unusable(format!(
-                "its version is {version}, and at least 1.{ORT_API_VERSION} is needed"
-            ))
-        })?;
-        // `table` refers to the library, so the library must stay open.
-        std::mem::forget(library);
+        let ((version, api), file) = Self::NAME.open(path, || open(path))?;
         disable_telemetry();
-        let api = ApiTable::new(table);
         let providers = providers(api)?;
-        Ok(Arc::new(Self { api, version, path: path.to_path_buf(), fingerprint, providers }))
+        Ok(Arc::new(Self { api, version, file, providers }))
     }
 
     /// The library's version, such as `1.31.1`.
@@ -88,16 +54,10 @@ impl OrtLibrary {
         &self.version
     }
 
-    /// The path from which the library was opened.
+    /// The file that was opened.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The fingerprint that the file had before it was opened; `None` if it is unknown.
-    #[must_use]
-    pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
-        self.fingerprint.as_ref()
+    pub const fn file(&self) -> &LibraryFile {
+        &self.file
     }
 
     /// The execution providers that the library includes, in order of preference.
@@ -113,7 +73,7 @@ impl OrtLibrary {
 
 impl std::fmt::Debug for OrtLibrary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Library(ONNX Runtime {} at '{}')", self.version, self.path.display())
+        write!(f, "Library(ONNX Runtime {} at '{}')", self.version, self.file.path().display())
     }
 }
 
@@ -127,16 +87,27 @@ fn disable_telemetry() {
     unsafe { std::env::set_var("ORT_DISABLE_TELEMETRY", "1") };
 }
 
-/// The error's message, followed by its causes' messages, which include the loader's message.
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+/// Opens the library at `path`, and returns its version and its functions.
+fn open(path: &Path) -> Result<(String, ApiTable), String> {
+    // SAFETY: the operator specified this file as ONNX Runtime's library, whose initializers are
+    // meant to run.
+    let library = unsafe { libloading::Library::new(path) }.map_err(|error| with_causes(&error))?;
+    type GetApiBase = unsafe extern "system" fn() -> *const OrtApiBase;
+    // SAFETY: this is the signature of the library's entry point.
+    let entry = unsafe { library.get::<GetApiBase>(c"OrtGetApiBase") }
+        .map_err(|error| with_causes(&error))?;
+    // SAFETY: the entry point takes no arguments and returns a static.
+    let base = unsafe { entry().as_ref() }.ok_or("it has no API")?;
+    // SAFETY: the version is a static string; the table is a static, or null if the library is
+    // older than the API version.
+    let (version, table) =
+        unsafe { (text((base.GetVersionString)()), (base.GetApi)(ORT_API_VERSION).as_ref()) };
+    let table = table.ok_or_else(|| {
+        format!("its version is {version}, and at least 1.{ORT_API_VERSION} is needed")
+    })?;
+    // `table` refers to the library, so the library must stay open.
+    std::mem::forget(library);
+    Ok((version, ApiTable::new(table)))
 }
 
 fn providers(api: ApiTable) -> Result<Vec<String>, OrtError> {

@@ -29,7 +29,6 @@ mod value;
 pub(crate) use device::DeviceSession;
 pub use environment::LogFunction;
 pub(crate) use environment::{GlobalThreads, OrtEnvironment};
-pub(crate) use error::c_string;
 pub use library::OrtLibrary;
 pub(crate) use op_library::{EntryPoint, open_op_library};
 pub(crate) use options::{ExecutionMode, GraphLevel, RunOptions, SessionOptions};

@@ -4,11 +4,11 @@ use std::ffi::c_void;
 use std::path::Path;
 
 use galatea_infer::Status;
+use galatea_runtime::{path_string, with_causes};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::environment::OrtEnvironment;
-use super::library::with_causes;
-use super::options::{SessionOptions, path_string};
+use super::options::SessionOptions;
 
 /// The presence of the function that registers a library's operators.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

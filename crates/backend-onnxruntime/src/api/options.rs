@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::path::Path;
 
 use galatea_devices::CudaStream;
 use galatea_infer::Status;
-use galatea_runtime::OnOff;
+use galatea_runtime::{OnOff, c_string};
 use ort_sys::{GraphOptimizationLevel, OrtRunOptions, OrtSessionOptions, OrtStatusPtr};
 
 use super::environment::OrtEnvironment;
-use super::error::{OrtError, c_string};
+use super::error::OrtError;
 use super::handle::OrtHandle;
 use super::table::ApiTable;
 
@@ -353,12 +352,4 @@ impl RunOptions {
     pub(super) const fn as_ptr(&self) -> *const OrtRunOptions {
         self.raw.as_ptr()
     }
-}
-
-/// A path in the form that the library expects.
-pub(super) fn path_string(path: &Path) -> Result<CString, Status> {
-    use std::os::unix::ffi::OsStrExt as _;
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| {
-        Status::invalid_argument(format!("the path '{}' has a NUL byte", path.display()))
-    })
 }

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use galatea_infer::Status;
-use galatea_runtime::{ElementKind, OutputPlace, SessionInterface, TensorInfo};
+use galatea_runtime::{ElementKind, OutputPlace, SessionInterface, TensorInfo, path_string};
 use ort_sys::{
     ONNXType, OrtAllocator, OrtSession, OrtStatusPtr, OrtTensorTypeAndShapeInfo, OrtTypeInfo,
     OrtValue,
@@ -17,7 +17,7 @@ use super::element::{element_and_dims, not_a_tensor};
 use super::environment::OrtEnvironment;
 use super::error::OrtError;
 use super::handle::OrtHandle;
-use super::options::{RunOptions, SessionOptions, path_string};
+use super::options::{RunOptions, SessionOptions};
 use super::table::ApiTable;
 use super::value::{OrtTensor, RunOutputs};
 

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use galatea_infer::Status;
+use galatea_runtime::{c_string, path_string};
 
 use super::functions::{RawCompiledModel, RawCore};
 use super::handle::Handle;
-use super::library::{Library, c_string, path_string, text};
+use super::library::{Library, text};
 use super::model::Model;
 use crate::variables_index;
 

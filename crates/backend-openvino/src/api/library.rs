@@ -1,14 +1,13 @@
 //! The shared library itself.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, c_char};
 use std::mem::ManuallyDrop;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use galatea_backend::{FileFingerprint, is_library_truncated};
 use galatea_infer::Status;
-use galatea_runtime::LibrarySearchSpec;
+use galatea_runtime::{LibraryFile, LibrarySearchSpec, with_causes};
 
 use super::functions::{Functions, OvStatus, OvVersion};
 
@@ -22,8 +21,7 @@ const VERSION_MIN: (u32, u32) = (2025, 2);
 pub struct Library {
     api: Api,
     version: String,
-    path: PathBuf,
-    fingerprint: Option<FileFingerprint>,
+    file: LibraryFile,
 }
 
 /// The library's functions, and the conversion of their errors.
@@ -65,35 +63,9 @@ impl Library {
     /// The reason why the library can't be used: it doesn't exist, it isn't OpenVINO, or it is
     /// older than 2025.2.
     pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
-        let unusable = |reason: String| {
-            Status::unavailable(format!(
-                "can't use '{}' as OpenVINO's library: {reason}",
-                path.display()
-            ))
-        };
-        if is_library_truncated(path) {
-            return Err(unusable(String::from("the file is cut short")));
-        }
-        let fingerprint = FileFingerprint::of(path);
-        // SAFETY: the operator named this file as OpenVINO's library, whose initialisers are meant
-        // to run.
-        let library = unsafe { libloading::Library::new(path) }
-            .map_err(|error| unusable(with_causes(&error)))?;
-        // A library that is refused below is not closed either: its initialisers have run, and
-        // threads that they started would lose their code.
-        let library = ManuallyDrop::new(library);
-        let version = version(&library).map_err(|error| unusable(with_causes(&error)))?;
-        if year_and_number(&version).is_none_or(|found| found < VERSION_MIN) {
-            let (year, number) = VERSION_MIN;
-            return Err(unusable(format!(
-                "its version is {version}, and at least {year}.{number} is needed"
-            )));
-        }
-        // SAFETY: the library is OpenVINO's, as it has a version. It is never closed.
-        let functions = unsafe { Functions::of(&library) };
-        let functions = functions.map_err(|error| unusable(with_causes(&error)))?;
+        let ((version, functions), file) = Self::NAME.open(path, || open(path))?;
         let api = Api { functions, loads: LoadCalls::default() };
-        Ok(Arc::new(Self { api, version, path: path.to_path_buf(), fingerprint }))
+        Ok(Arc::new(Self { api, version, file }))
     }
 
     /// The library's version, such as `2026.4.1-22982-…`.
@@ -102,21 +74,10 @@ impl Library {
         &self.version
     }
 
-    /// The path from which the library was opened.
+    /// The file that was opened.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The fingerprint that the file had before it was opened; `None` if it is unknown.
-    #[must_use]
-    pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
-        self.fingerprint.as_ref()
-    }
-
-    /// Returns true if the opened file has since been replaced by another.
-    pub(crate) fn is_replaced(&self) -> bool {
-        self.fingerprint.is_some() && FileFingerprint::of(&self.path) != self.fingerprint
+    pub const fn file(&self) -> &LibraryFile {
+        &self.file
     }
 
     pub(super) const fn api(&self) -> &Api {
@@ -126,7 +87,7 @@ impl Library {
 
 impl std::fmt::Debug for Library {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Library(OpenVINO {} at '{}')", self.version, self.path.display())
+        write!(f, "Library(OpenVINO {} at '{}')", self.version, self.file.path().display())
     }
 }
 
@@ -207,6 +168,24 @@ fn reason(status: OvStatus, description: String, message: String, origin: Origin
     }
 }
 
+/// Opens the library at `path`, and returns its version and its functions.
+fn open(path: &Path) -> Result<(String, Functions), String> {
+    // SAFETY: the operator named this file as OpenVINO's library, whose initialisers are meant to
+    // run.
+    let library = unsafe { libloading::Library::new(path) }.map_err(|error| with_causes(&error))?;
+    // A library that is refused below is not closed either: its initialisers have run, and threads
+    // that they started would lose their code.
+    let library = ManuallyDrop::new(library);
+    let version = version(&library).map_err(|error| with_causes(&error))?;
+    if year_and_number(&version).is_none_or(|found| found < VERSION_MIN) {
+        let (year, number) = VERSION_MIN;
+        return Err(format!("its version is {version}, and at least {year}.{number} is needed"));
+    }
+    // SAFETY: the library is OpenVINO's, as it has a version. It is never closed.
+    let functions = unsafe { Functions::of(&library) }.map_err(|error| with_causes(&error))?;
+    Ok((version, functions))
+}
+
 /// The version of a library that may lack some functions.
 fn version(library: &libloading::Library) -> Result<String, libloading::Error> {
     let mut version = OvVersion { build_number: std::ptr::null(), description: std::ptr::null() };
@@ -242,31 +221,6 @@ pub(super) unsafe fn text(text: *const c_char) -> String {
     }
     // SAFETY: as this function's own contract.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// Creates a string for the library; `what` describes the string in the error.
-pub(super) fn c_string(text: &str, what: &str) -> Result<CString, Status> {
-    CString::new(text).map_err(|_| Status::invalid_argument(format!("{what} has a NUL byte")))
-}
-
-/// Creates a path for the library.
-pub(super) fn path_string(path: &Path) -> Result<CString, Status> {
-    use std::os::unix::ffi::OsStrExt as _;
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| {
-        Status::invalid_argument(format!("the path '{}' has a NUL byte", path.display()))
-    })
-}
-
-/// The error's message, followed by its causes' messages, which include the loader's message.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

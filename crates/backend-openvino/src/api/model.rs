@@ -5,13 +5,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use galatea_infer::Status;
-use galatea_runtime::{ElementKind, SessionInterface, TensorInfo};
+use galatea_runtime::{ElementKind, SessionInterface, TensorInfo, c_string};
 use galatea_tensor::DataType;
 
 use super::element;
 use super::functions::{OvStatus, PortByName, RawModel, RawPort};
 use super::handle::Handle;
-use super::library::{Library, c_string, text};
+use super::library::{Library, text};
 use super::preprocess::{self, Conversion};
 use super::shape::{OvDimension, OvPartialShape};
 

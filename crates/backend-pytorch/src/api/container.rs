@@ -6,12 +6,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use galatea_infer::Status;
+use galatea_runtime::with_causes;
 use smallvec::SmallVec;
 
 use super::functions::{
     LastError, ModelFunctions, RawContainer, RawTensor, TorchStatus, WeightFunctions,
 };
-use super::library::{Library, open_local, text, with_causes};
+use super::library::{Library, open_local, text};
 use super::tensor::{BorrowedTensor, TensorHandle};
 use super::weights::AlignedBytes;
 

@@ -1,16 +1,15 @@
 //! The shared library itself.
 
-use std::error::Error;
 use std::ffi::{CStr, c_char};
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::IntoRawFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use galatea_backend::{FileFingerprint, empty_library, is_library_truncated};
+use galatea_backend::empty_library;
 use galatea_infer::Status;
-use galatea_runtime::LibrarySearchSpec;
+use galatea_runtime::{LibraryFile, LibrarySearchSpec, with_causes};
 use libloading::os::unix::{Library as UnixLibrary, RTLD_LOCAL, RTLD_NOW};
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -32,8 +31,7 @@ const FOR_GPUS: [&str; 4] = ["libcu", "libnv", "libnccl", "librocm"];
 pub struct Library {
     functions: TorchFunctions,
     version: String,
-    path: PathBuf,
-    fingerprint: Option<FileFingerprint>,
+    file: LibraryFile,
     /// The number of threads per operation, if a model's configuration has set it.
     intra_op_threads: OnceLock<i32>,
 }
@@ -59,28 +57,9 @@ impl Library {
     /// The reason why the library can't be used: it doesn't exist, it isn't PyTorch's, or it lacks
     /// a function.
     pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
-        let unusable = |reason: String| {
-            Status::unavailable(format!(
-                "can't use '{}' as PyTorch's library: {reason}",
-                path.display()
-            ))
-        };
-        if is_library_truncated(path) {
-            return Err(unusable(String::from("the file is cut short")));
-        }
-        let fingerprint = FileFingerprint::of(path);
-        let library = open_without_gpus(path).map_err(unusable)?;
-        // A model's library depends on it but uses nothing from it.
-        provide("libtorch.so").map_err(unusable)?;
-        // SAFETY: the library is PyTorch's if it has these functions. It is never closed.
-        let functions = unsafe { TorchFunctions::of(&library) };
-        let functions = functions.map_err(|error| {
-            unusable(format!("{OLDEST_RELEASE} or later is needed ({})", with_causes(&error)))
-        })?;
-        std::mem::forget(library);
+        let (functions, file) = Self::NAME.open(path, || open(path))?;
         let version = installed_version(path).unwrap_or_default();
-        let (path, intra_op_threads) = (path.to_path_buf(), OnceLock::new());
-        Ok(Arc::new(Self { functions, version, path, fingerprint, intra_op_threads }))
+        Ok(Arc::new(Self { functions, version, file, intra_op_threads: OnceLock::new() }))
     }
 
     /// The library's version, such as `2.15.0+cu130`; empty if it is unknown.
@@ -89,16 +68,10 @@ impl Library {
         &self.version
     }
 
-    /// The path from which the library was opened.
+    /// The file that was opened.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The fingerprint that the file had before it was opened; `None` if it is unknown.
-    #[must_use]
-    pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
-        self.fingerprint.as_ref()
+    pub const fn file(&self) -> &LibraryFile {
+        &self.file
     }
 
     /// The number of threads per operation, for all models. As in Triton, the first model with the
@@ -124,7 +97,7 @@ impl Library {
 
 impl std::fmt::Debug for Library {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Library(PyTorch {} at '{}')", self.version, self.path.display())
+        write!(f, "Library(PyTorch {} at '{}')", self.version, self.file.path().display())
     }
 }
 
@@ -136,6 +109,20 @@ impl std::fmt::Debug for Library {
 pub(super) unsafe fn open_local(path: &Path) -> Result<libloading::Library, libloading::Error> {
     // SAFETY: by this function's own contract.
     unsafe { UnixLibrary::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Into::into)
+}
+
+/// Opens the library at `path`, and returns its functions.
+fn open(path: &Path) -> Result<TorchFunctions, String> {
+    let library = open_without_gpus(path)?;
+    // A model's library depends on it but uses nothing from it.
+    provide("libtorch.so")?;
+    // SAFETY: the library is PyTorch's if it has these functions. It is never closed.
+    let functions = unsafe { TorchFunctions::of(&library) };
+    let functions = functions.map_err(|error| {
+        format!("{OLDEST_RELEASE} or later is needed ({})", with_causes(&error))
+    })?;
+    std::mem::forget(library);
+    Ok(functions)
 }
 
 /// Opens PyTorch's library, with empty libraries in place of missing GPU libraries.
@@ -205,18 +192,6 @@ pub(super) unsafe fn text(text: *const c_char) -> String {
     }
     // SAFETY: as this function's own contract.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// The error's message, followed by its causes' messages, which include the loader's message.
-pub(super) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

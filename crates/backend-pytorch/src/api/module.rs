@@ -7,11 +7,11 @@ use std::ptr;
 use std::sync::Arc;
 
 use galatea_infer::Status;
-use galatea_runtime::PackedStrings;
+use galatea_runtime::{PackedStrings, with_causes};
 use smallvec::SmallVec;
 
 use super::functions::{RawInput, RawModule, RawOptions, RawResults, RawTensor, ShimFunctions};
-use super::library::{Library, open_local, text, with_causes};
+use super::library::{Library, open_local, text};
 use super::outputs::{OutputValue, TorchOutputs};
 use super::tensor::{BorrowedTensor, TensorHandle};
 use crate::parameters::ModelParameters;

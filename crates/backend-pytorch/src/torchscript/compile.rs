@@ -108,7 +108,7 @@ fn compiled_shim(library: &Library, folder: &Path) -> Result<PathBuf, ShimError>
         failed(format!("the directory '{}' can't be used: {error}", folder.display()))
     };
     make_private(folder).map_err(unusable)?;
-    let path = folder.join(file_name(library.version(), library.path()));
+    let path = folder.join(file_name(library.version(), library.file().path()));
     if let Ok(found) = std::fs::symlink_metadata(&path) {
         if found.is_file() && is_private(&found) {
             return Ok(path);
@@ -120,7 +120,9 @@ fn compiled_shim(library: &Library, folder: &Path) -> Result<PathBuf, ShimError>
     let (source, output) = (private.join("shim.cpp"), private.join("shim.so"));
     let compiled = std::fs::write(&source, SOURCE)
         .map_err(|error| failed(error.to_string()))
-        .and_then(|()| compile(library.path(), &source, &output).map_err(ShimError::NotCompiled))
+        .and_then(|()| {
+            compile(library.file().path(), &source, &output).map_err(ShimError::NotCompiled)
+        })
         .and_then(|()| publish(&output, &path).map_err(|error| failed(error.to_string())));
     let _ = std::fs::remove_dir_all(&private);
     compiled.map(|()| path)

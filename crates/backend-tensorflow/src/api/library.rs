@@ -1,17 +1,17 @@
 //! The shared library itself.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use galatea_backend::{FileFingerprint, is_library_truncated};
+use galatea_backend::FileFingerprint;
 use galatea_infer::Status;
-use galatea_runtime::LibrarySearchSpec;
+use galatea_runtime::{LibraryFile, LibrarySearchSpec, c_string, with_causes};
 use galatea_stdx::Lock;
 
 use super::functions::Functions;
-use super::status::{CallStatus, c_string, missing, text};
+use super::status::{CallStatus, missing, text};
 
 /// The alignment of memory that a tensor can refer to without a copy. Older versions, such as 2.16,
 /// have no function that returns it. For a library that needs a larger alignment, the elements are
@@ -24,8 +24,7 @@ pub(super) const ALIGNMENT: usize = 64;
 pub struct Library {
     functions: Functions,
     version: String,
-    path: PathBuf,
-    fingerprint: Option<FileFingerprint>,
+    file: LibraryFile,
     /// True once an operator library may have been opened.
     has_operator_libraries: AtomicBool,
     /// The operator libraries that have been opened.
@@ -53,32 +52,13 @@ impl Library {
     /// The reason why the library can't be used: it doesn't exist, it isn't TensorFlow, or it lacks
     /// a function.
     pub fn open(path: &Path) -> Result<Arc<Self>, Status> {
-        let unusable = |reason: String| {
-            Status::unavailable(format!(
-                "can't use '{}' as TensorFlow's library: {reason}",
-                path.display()
-            ))
-        };
-        if is_library_truncated(path) {
-            return Err(unusable(String::from("the file is cut short")));
-        }
-        let fingerprint = FileFingerprint::of(path);
-        // SAFETY: the operator specified this file as TensorFlow's library, whose initializers are
-        // meant to run.
-        let library = unsafe { libloading::Library::new(path) }
-            .map_err(|error| unusable(with_causes(&error)))?;
-        // SAFETY: the library is TensorFlow's if it has these functions. It is never closed.
-        let functions = unsafe { Functions::of(&library) };
-        let functions = functions.map_err(|error| unusable(with_causes(&error)))?;
-        std::mem::forget(library);
+        let (functions, file) = Self::NAME.open(path, || open(path))?;
         // SAFETY: the version is a static string, and the function takes no arguments.
         let version = unsafe { text((functions.TF_Version)()) };
-        let path = path.to_path_buf();
         Ok(Arc::new(Self {
             functions,
             version,
-            path,
-            fingerprint,
+            file,
             has_operator_libraries: AtomicBool::new(false),
             operator_libraries: Lock::default(),
         }))
@@ -90,16 +70,10 @@ impl Library {
         &self.version
     }
 
-    /// The path from which the library was opened.
+    /// The file that was opened.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The fingerprint that the file had before it was opened; `None` if it is unknown.
-    #[must_use]
-    pub const fn file_fingerprint(&self) -> Option<&FileFingerprint> {
-        self.fingerprint.as_ref()
+    pub const fn file(&self) -> &LibraryFile {
+        &self.file
     }
 
     pub(super) const fn functions(&self) -> &Functions {
@@ -143,18 +117,17 @@ impl Library {
 
 impl std::fmt::Debug for Library {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Library(TensorFlow {} at '{}')", self.version, self.path.display())
+        write!(f, "Library(TensorFlow {} at '{}')", self.version, self.file.path().display())
     }
 }
 
-/// The error's message, followed by its causes' messages, which include the loader's message.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+/// Opens the library at `path`, and returns its functions.
+fn open(path: &Path) -> Result<Functions, String> {
+    // SAFETY: the operator specified this file as TensorFlow's library, whose initializers are
+    // meant to run.
+    let library = unsafe { libloading::Library::new(path) }.map_err(|error| with_causes(&error))?;
+    // SAFETY: the library is TensorFlow's if it has these functions. It is never closed.
+    let functions = unsafe { Functions::of(&library) }.map_err(|error| with_causes(&error))?;
+    std::mem::forget(library);
+    Ok(functions)
 }

@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use galatea_infer::Status;
+use galatea_runtime::{c_string, path_string};
 use smallvec::SmallVec;
 
 use super::buffer::Buffer;
@@ -14,7 +15,7 @@ use super::functions::{
 };
 use super::library::Library;
 use super::outputs::TfOutputs;
-use super::status::{CallStatus, c_string, missing, path_string};
+use super::status::{CallStatus, missing};
 use super::tensor::TfTensor;
 use crate::graph::OutputStability;
 

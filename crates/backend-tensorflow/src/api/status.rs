@@ -1,7 +1,6 @@
 //! The result of a call.
 
-use std::ffi::{CStr, CString, c_char};
-use std::path::Path;
+use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
 
 use galatea_infer::Status;
@@ -62,17 +61,4 @@ pub(super) unsafe fn text(text: *const c_char) -> String {
     }
     // SAFETY: required by this function's own contract.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// Creates a string for the library. `what` describes the string in the error.
-pub(super) fn c_string(text: &str, what: &str) -> Result<CString, Status> {
-    CString::new(text).map_err(|_| Status::invalid_argument(format!("{what} has a NUL byte")))
-}
-
-/// Creates a path for the library.
-pub(super) fn path_string(path: &Path) -> Result<CString, Status> {
-    use std::os::unix::ffi::OsStrExt as _;
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| {
-        Status::invalid_argument(format!("the path '{}' has a NUL byte", path.display()))
-    })
 }

@@ -91,7 +91,7 @@ pub(crate) struct TestModel {
 
 /// Loads a model of the suite with a completed configuration.
 pub(crate) fn load(library: &Arc<Library>, name: &str) -> TestModel {
-    let (opened, path) = (library.clone(), library.path().to_path_buf());
+    let (opened, path) = (library.clone(), library.file().path().to_path_buf());
     let runtimes = GraphRuntimes {
         tensorflow: Arc::new(RuntimeOnDemand::new(
             move || Ok(path.clone()),
