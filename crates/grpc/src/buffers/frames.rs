@@ -175,26 +175,36 @@ impl FrameScanner {
 
     fn scan(&mut self, mut bytes: &[u8], mut found: impl FnMut(FrameHead)) {
         loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip = self.skip.saturating_sub(skipped);
-            bytes = bytes.get(skipped..).unwrap_or_default();
-            if bytes.is_empty() {
+            let Some(next) = bytes.get(self.skip..).filter(|next| !next.is_empty()) else {
+                self.skip = self.skip.saturating_sub(bytes.len());
                 return;
-            }
-            let missing = self.head.iter_mut().skip(self.filled);
-            let copied = missing.zip(bytes).map(|(to, from)| *to = *from).count();
-            self.filled = self.filled.saturating_add(copied);
-            bytes = bytes.get(copied..).unwrap_or_default();
-            if self.filled == HEAD_BYTES {
-                let [a, b, c, kind, flags, stream @ ..] = self.head;
-                self.filled = 0;
-                let length =
-                    usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
-                self.skip = length;
-                // The first bit of a stream number has no meaning.
-                let stream = u32::from_be_bytes(stream) & !(1 << 31);
-                found(FrameHead { length, kind, flags, stream });
-            }
+            };
+            bytes = next;
+            self.skip = 0;
+            let head = match bytes.split_first_chunk() {
+                // Nearly every header arrives in one piece.
+                Some((head, rest)) if self.filled == 0 => {
+                    bytes = rest;
+                    *head
+                }
+                _ => {
+                    let missing = self.head.iter_mut().skip(self.filled);
+                    let copied = missing.zip(bytes).map(|(to, from)| *to = *from).count();
+                    self.filled = self.filled.saturating_add(copied);
+                    if self.filled < HEAD_BYTES {
+                        return;
+                    }
+                    self.filled = 0;
+                    bytes = bytes.get(copied..).unwrap_or_default();
+                    self.head
+                }
+            };
+            let [a, b, c, kind, flags, stream @ ..] = head;
+            let length = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
+            self.skip = length;
+            // The first bit of a stream number has no meaning.
+            let stream = u32::from_be_bytes(stream) & !(1 << 31);
+            found(FrameHead { length, kind, flags, stream });
         }
     }
 }
