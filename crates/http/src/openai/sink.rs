@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 use galatea_infer::{CancelToken, Finality, InferenceResponse, Reply, ResponseSink, Status};
@@ -10,6 +11,9 @@ use galatea_openai::{CompletionReply, Embedding, Failure, Rerank, error_document
 
 use super::meters::TextMeter;
 use crate::event_queue::{EVENT_BYTES, Event, EventQueue};
+
+/// The maximum length of events that are copied, so that their buffer can be used again.
+const COPIED_BYTES_MAX: usize = 4096;
 
 /// The form in which a text is delivered to a client.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -60,6 +64,8 @@ pub(super) struct CompletionSink {
     queue: Arc<EventQueue>,
     kind: ReplyKind,
     meter: TextMeter,
+    /// The events that a reply yields, or the document. The buffer is used again for each reply.
+    events: Vec<u8>,
     /// The text collected so far, or the part of a stream that its parser keeps.
     collected: MemoryCharge,
     has_begun: bool,
@@ -78,43 +84,38 @@ impl CompletionSink {
         trace: Option<Arc<dyn DoorTraceSink>>,
     ) -> Self {
         let collected = MemoryCharge::nothing(account.clone());
-        Self { queue, kind, meter, collected, has_begun: false, cancel, trace }
+        let events = Vec::new();
+        Self { queue, kind, meter, events, collected, has_begun: false, cancel, trace }
     }
 
-    /// Processes a response, or an end without a response.
-    fn take(
-        &mut self,
-        response: Option<&InferenceResponse>,
-        is_last: bool,
-    ) -> Result<Vec<u8>, Status> {
+    /// Processes a response, or an end without a response, and appends its events.
+    fn take(&mut self, response: Option<&InferenceResponse>, is_last: bool) -> Result<(), Status> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         self.meter.prompt(response.and_then(|response| self.kind.prompt_tokens(response)));
         let meter = &mut self.meter;
         match &mut self.kind {
             ReplyKind::Text { completion, delivery: TextDelivery::Stream } => {
-                let mut events = Vec::new();
+                let events = &mut self.events;
                 if is_first {
-                    completion.begin(&mut events);
+                    completion.begin(events);
                 }
-                let tokens = completion.continue_stream(response, is_last, &mut events);
+                let tokens = completion.continue_stream(response, is_last, events);
                 meter.stream(tokens.map_err(status)?, Instant::now());
                 self.collected.set(completion.held_bytes())?;
                 if is_last || completion.is_cut_off() {
-                    completion.end_stream(&mut events);
+                    completion.end_stream(events);
                 }
-                Ok(events)
             }
             ReplyKind::Text { completion, delivery: TextDelivery::Document } => {
                 let added = completion.collect(response).map_err(status)?;
                 self.collected.set(self.collected.bytes().saturating_add(added))?;
                 if !is_last {
-                    return Ok(Vec::new());
+                    return Ok(());
                 }
                 let usage = completion.collected_usage();
                 let stated = usage.and_then(|usage| u64::try_from(usage.completion_tokens).ok());
-                let document = completion.document().map_err(status)?;
+                self.events = completion.document().map_err(status)?;
                 meter.count(stated.unwrap_or(1));
-                Ok(document)
             }
             ReplyKind::Numbers { reply, document, responses } => {
                 *responses = responses.saturating_add(1);
@@ -122,15 +123,16 @@ impl CompletionSink {
                     *document = Some(reply.document(response).map_err(status)?);
                 }
                 if !is_last {
-                    return Ok(Vec::new());
+                    return Ok(());
                 }
-                document.take().filter(|_| *responses <= 2).ok_or_else(|| {
+                self.events = document.take().filter(|_| *responses <= 2).ok_or_else(|| {
                     Status::internal(format!(
                         "Unexpected number of responses: {responses}, expected 1 or 2."
                     ))
-                })
+                })?;
             }
         }
+        Ok(())
     }
 
     /// True if the stream ended before the model did.
@@ -142,14 +144,21 @@ impl CompletionSink {
     }
 
     /// Adds the events of a reply.
-    fn add(&mut self, bytes: Vec<u8>, is_last: bool) {
-        if bytes.is_empty() {
+    fn add(&mut self, is_last: bool) {
+        if self.events.is_empty() {
             return;
         }
+        let bytes = if self.events.len() > COPIED_BYTES_MAX {
+            Bytes::from(std::mem::take(&mut self.events))
+        } else {
+            let bytes = Bytes::copy_from_slice(&self.events);
+            self.events.clear();
+            bytes
+        };
         let size = bytes.len().saturating_add(EVENT_BYTES);
         match MemoryCharge::new(self.collected.account(), size) {
             Ok(charge) => {
-                let event = Event { bytes: bytes.into(), _charge: Some(charge) };
+                let event = Event { bytes, _charge: Some(charge) };
                 self.queue.add(Some((Some(event), false)), is_last);
             }
             Err(exhausted) => self.fail(&exhausted.into()),
@@ -185,26 +194,26 @@ impl ResponseSink for CompletionSink {
             trace.record(DoorTracePoint::ResponseComplete, Instant::now());
         }
         let taken = match reply {
-            Reply::Finished => self.take(None, true).map(|events| (events, true)),
+            Reply::Finished => self.take(None, true).map(|()| true),
             Reply::Response { result, finality } => result.and_then(|response| match finality {
-                Finality::More => Ok((self.take(Some(&response), false)?, false)),
-                Finality::Final => Ok((self.take(Some(&response), true)?, true)),
+                Finality::More => self.take(Some(&response), false).map(|()| false),
+                Finality::Final => self.take(Some(&response), true).map(|()| true),
                 // Triton's frontend receives this end separately.
                 Finality::EndApart => {
-                    let mut events = self.take(Some(&response), false)?;
+                    self.take(Some(&response), false)?;
                     if !self.is_cut_off() {
-                        events.append(&mut self.take(None, true)?);
+                        self.take(None, true)?;
                     }
-                    Ok((events, true))
+                    Ok(true)
                 }
             }),
         };
         match taken {
-            Ok((events, _)) if self.is_cut_off() => {
-                self.add(events, true);
+            Ok(_) if self.is_cut_off() => {
+                self.add(true);
                 self.cancel.cancel();
             }
-            Ok((events, is_last)) => self.add(events, is_last),
+            Ok(is_last) => self.add(is_last),
             Err(status) => self.fail(&status),
         }
     }

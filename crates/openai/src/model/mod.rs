@@ -8,6 +8,8 @@
 mod inputs;
 mod names;
 
+use std::sync::Arc;
+
 use galatea_infer::{InputTensor, Parameter, ParameterValue};
 use galatea_protocol::inference::ModelConfig;
 use galatea_tensor::DataType;
@@ -53,7 +55,7 @@ pub struct ModelDescription {
     /// The maximum batch size; `None` without batches.
     batch_max: Option<usize>,
     inputs: Vec<DeclaredInput>,
-    names: Names,
+    names: Arc<Names>,
     /// The model's own chat template and tokens.
     tokenizer_config: Option<String>,
     /// The maximum number of tokens for a client that doesn't state one.
@@ -94,7 +96,7 @@ impl ModelDescription {
             |name: &str| config.parameters.get(name).map(|value| value.string_value.clone());
         let declares = |name: &str| inputs.iter().any(|input| input.name == name);
         let is_text_model = backend == "text";
-        let names = Names::new(format, is_text_model, parameter, declares);
+        let names = Arc::new(Names::new(format, is_text_model, parameter, declares));
         let tokenizer_config = parameter("openai_tokenizer_config");
         let tokens_default = parameter("openai_default_max_tokens")
             .map(|text| {
@@ -136,7 +138,7 @@ impl ModelDescription {
         Ok(Capabilities { is_vllm: self.backend == "vllm", has_tool_parser })
     }
 
-    pub(crate) const fn names(&self) -> &Names {
+    pub(crate) const fn names(&self) -> &Arc<Names> {
         &self.names
     }
 

@@ -1,5 +1,9 @@
 //! Chat and text completions.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::sync::Arc;
+
 use galatea_infer::InferenceResponse;
 
 use super::calls::{push_tool_calls, push_tool_event};
@@ -26,7 +30,9 @@ pub struct CompletionReply {
     created_secs: u64,
     model: String,
     kind: CompletionKind,
-    names: Names,
+    names: Arc<Names>,
+    /// The constant parts of a chunk, which are formatted for the first one.
+    chunk: OnceCell<ChunkParts>,
     wants_logprobs: bool,
     includes_usage: bool,
     concatenates: bool,
@@ -39,6 +45,14 @@ pub struct CompletionReply {
     tools: Option<ParsedTools>,
     /// True if the text became longer than its parser's limit.
     is_cut_off: bool,
+}
+
+/// The parts of an event that are the same for all chunks of a stream without token counts.
+struct ChunkParts {
+    /// The part before the choices.
+    head: Vec<u8>,
+    /// The part after them.
+    tail: Vec<u8>,
 }
 
 /// The search for tool calls in the text.
@@ -64,6 +78,7 @@ impl CompletionReply {
             model: model.to_owned(),
             kind,
             names: description.names().clone(),
+            chunk: OnceCell::new(),
             wants_logprobs: false,
             includes_usage: false,
             concatenates: !description.is_told_to_stream(),
@@ -103,16 +118,12 @@ impl CompletionReply {
         if self.kind == CompletionKind::Text {
             return;
         }
-        self.push_event(
-            events,
-            |json| {
-                json.extend_from_slice(
+        self.push_chunk(events, |json| {
+            json.extend_from_slice(
                 b"[{\"delta\":{\"content\":\"\",\"function_call\":null,\"role\":\"assistant\"},\
                   \"logprobs\":null,\"finish_reason\":null,\"index\":0}]",
             );
-            },
-            None,
-        );
+        });
     }
 
     /// Appends the event for a response, or for an end without a response. Returns the number of
@@ -127,7 +138,7 @@ impl CompletionReply {
         is_last: bool,
         events: &mut Vec<u8>,
     ) -> Result<u64, Failure> {
-        let text = response.map_or_else(|| Ok(String::new()), |one| text(one, &self.names.text))?;
+        let text = response.map_or(Ok(Cow::Borrowed("")), |one| text(one, &self.names.text))?;
         self.note_reason(response)?;
         let usage = response.and_then(|response| Usage::of(response, &self.names));
         if let Some(Usage { prompt_tokens, completion_tokens }) = usage {
@@ -139,7 +150,7 @@ impl CompletionReply {
             None => {
                 let choice =
                     |json: &mut Vec<u8>| self.push_choice(json, &text, logprobs.as_ref(), is_last);
-                self.push_event(events, choice, None);
+                self.push_chunk(events, choice);
             }
             Some(tools) => {
                 let mut found = Vec::new();
@@ -177,7 +188,7 @@ impl CompletionReply {
         if let (Some(name), Some(response)) = (&self.names.finish_reason, response) {
             let stated = text(response, name)?;
             if !stated.is_empty() {
-                self.reason = Some(stated);
+                self.reason = Some(stated.into_owned());
             }
         }
         Ok(())
@@ -212,31 +223,43 @@ impl CompletionReply {
             let is_last = index.saturating_add(1) == found.len();
             let (logprobs, reason) = (logprobs.filter(|_| index == 0), reason.filter(|_| is_last));
             let delta = |json: &mut Vec<u8>| push_tool_event(json, event);
-            self.push_event(events, |json| push_chat(json, delta, logprobs, reason), None);
+            self.push_chunk(events, |json| push_chat(json, delta, logprobs, reason));
         }
     }
 
     /// Appends the events that follow the last response.
     pub fn end_stream(&self, events: &mut Vec<u8>) {
         if let Some(usage) = self.usage.filter(|_| self.includes_usage) {
-            self.push_event(events, |json| json.extend_from_slice(b"[]"), Some(usage));
+            let none = |json: &mut Vec<u8>| json.extend_from_slice(b"[]");
+            events.extend_from_slice(EVENT);
+            self.push_document(events, none, self.chunk_object(), Some(usage));
+            events.extend_from_slice(EVENT_END);
         }
         events.extend_from_slice(b"data: [DONE]\n\n");
     }
 
-    fn push_event(
-        &self,
-        events: &mut Vec<u8>,
-        choices: impl FnOnce(&mut Vec<u8>),
-        usage: Option<Usage>,
-    ) {
-        events.extend_from_slice(b"data: ");
-        let object = match self.kind {
+    const fn chunk_object(&self) -> &'static str {
+        match self.kind {
             CompletionKind::Chat(_) => "chat.completion.chunk",
             CompletionKind::Text => "text_completion",
-        };
-        self.push_document(events, choices, object, usage);
-        events.extend_from_slice(b"\n\n");
+        }
+    }
+
+    /// Appends the event of a chunk.
+    fn push_chunk(&self, events: &mut Vec<u8>, choices: impl FnOnce(&mut Vec<u8>)) {
+        let parts = self.chunk.get_or_init(|| self.chunk_parts());
+        events.extend_from_slice(&parts.head);
+        choices(events);
+        events.extend_from_slice(&parts.tail);
+    }
+
+    fn chunk_parts(&self) -> ChunkParts {
+        let mut head = EVENT.to_vec();
+        let mut split = 0;
+        self.push_document(&mut head, |json| split = json.len(), self.chunk_object(), None);
+        head.extend_from_slice(EVENT_END);
+        let tail = head.split_off(split);
+        ChunkParts { head, tail }
     }
 
     fn push_document(
@@ -389,6 +412,10 @@ impl CompletionReply {
         json.extend_from_slice(b"}}]");
     }
 }
+
+/// The beginning and the end of an event.
+const EVENT: &[u8] = b"data: ";
+const EVENT_END: &[u8] = b"\n\n";
 
 /// Appends the choice of a chat's chunk.
 fn push_chat(

@@ -1,5 +1,7 @@
 //! Embeddings.
 
+use std::sync::Arc;
+
 use galatea_infer::InferenceResponse;
 use galatea_tensor::DataType;
 
@@ -11,7 +13,7 @@ use crate::{EmbeddingRequest, Failure};
 /// An embedding whose response is still arriving.
 pub struct Embedding {
     model: String,
-    names: Names,
+    names: Arc<Names>,
     is_base64: bool,
     /// The number of embeddings.
     count: usize,

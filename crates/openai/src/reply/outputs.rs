@@ -1,5 +1,7 @@
 //! Reads the outputs of a response.
 
+use std::borrow::Cow;
+
 use galatea_infer::{InferenceResponse, OutputTensor};
 use galatea_tensor::DataType;
 use galatea_tensor::elements::BytesElements;
@@ -65,8 +67,11 @@ fn count(output: &OutputTensor) -> Option<i64> {
 }
 
 /// Reads the text of a response. As in Triton, a response without this output has no text.
-pub(super) fn text(response: &InferenceResponse, name: &str) -> Result<String, Failure> {
-    let Some(output) = output(response, name) else { return Ok(String::new()) };
+pub(super) fn text<'r>(
+    response: &'r InferenceResponse,
+    name: &str,
+) -> Result<Cow<'r, str>, Failure> {
+    let Some(output) = output(response, name) else { return Ok(Cow::Borrowed("")) };
     let count = output.shape.element_count();
     if count != 1 {
         return Err(Failure::server(format!(
@@ -77,5 +82,5 @@ pub(super) fn text(response: &InferenceResponse, name: &str) -> Result<String, F
     let element = data.and_then(|data| BytesElements::new(data).next()?.ok());
     let element =
         element.ok_or_else(|| Failure::server(format!("output '{}' is no text", output.name)))?;
-    Ok(String::from_utf8_lossy(element).into_owned())
+    Ok(String::from_utf8_lossy(element))
 }

@@ -1,5 +1,7 @@
 //! Scores of documents.
 
+use std::sync::Arc;
+
 use galatea_infer::InferenceResponse;
 use galatea_tensor::DataType;
 
@@ -16,7 +18,7 @@ const SCORES: &str = "scores";
 pub struct Rerank {
     id: String,
     model: String,
-    names: Names,
+    names: Arc<Names>,
     form: RerankForm,
     results_max: usize,
     count: usize,
