@@ -219,11 +219,6 @@ impl HeldRequests {
         all.and_then(|all| all.into_iter().max()).map_or(Deadline::None, Deadline::At)
     }
 
-    /// The backpressure of the request's sender.
-    pub(crate) fn flow_of(&self, key: u64) -> Option<Backpressure> {
-        self.held.lock("find a flow").by_key.get(&key).map(|one| one.flow.clone())
-    }
-
     /// Records that a request's sender was told to pause. Returns false if the session already had
     /// this instruction, or if the request has ended.
     pub(crate) fn begin_pause(&self, key: u64) -> bool {
@@ -243,14 +238,15 @@ impl HeldRequests {
         self.held.lock("read an identifier").by_key.get(&key).map(|one| one.id.clone())
     }
 
-    /// Delivers a response from a sender in the worker. Returns false if the request is unknown or
-    /// has already received its last response.
-    pub(crate) fn respond(&self, key: u64, sent: SentResponse) -> bool {
+    /// Delivers a response from a sender in the worker, unless the request is unknown or has
+    /// already received its last response. Returns the backpressure of a request whose sender
+    /// should pause.
+    pub(crate) fn respond(&self, key: u64, sent: SentResponse) -> Option<Backpressure> {
         let SentResponse { result, is_final, is_decoupled } = sent;
         // The request is taken out so that no lock is held while the reply is delivered. Only one
         // thread calls this function, so responses stay in order.
         let mut held = self.held.lock("take a request to respond");
-        let Some(mut one) = held.by_key.remove(&key) else { return false };
+        let mut one = held.by_key.remove(&key)?;
         held.passing.push(key);
         drop(held);
         match (result, is_final) {
@@ -259,25 +255,23 @@ impl HeldRequests {
                 Some(result) => one.responder.complete_separate_end_unrecorded(result),
                 None => one.responder.finish_unrecorded(),
             },
-            (Some(result), false) => {
-                if is_decoupled {
-                    one.responder.respond_nonfinal(result);
-                } else {
-                    one.provisional = Some(result);
+            (result, false) => {
+                match result {
+                    Some(result) if is_decoupled => one.responder.respond_nonfinal(result),
+                    Some(result) => one.provisional = Some(result),
+                    None => {}
                 }
-                self.put_back(key, one);
+                let congested = one.flow.is_congested().then(|| one.flow.clone());
+                match self.put_back(key, one) {
+                    Ok(()) => return congested,
+                    Err((one, reason)) => one.fail(reason),
+                }
             }
-            (None, false) => self.put_back(key, one),
         }
-        let mut held = self.held.lock("a response was passed on");
+        let mut held = self.held.lock("a last response was passed on");
         held.passing.retain(|one| *one != key);
-        let is_last = is_final || held.gone.is_some();
-        if is_last {
-            self.tell(held)
-        } else {
-            drop(held)
-        }
-        true
+        self.tell(held);
+        None
     }
 
     /// Waits until each request has received its last response, its client has disconnected, or the
@@ -310,17 +304,16 @@ impl HeldRequests {
         is_in_time
     }
 
-    fn put_back(&self, key: u64, one: HeldRequest) {
+    /// Holds a request again whose response was delivered. Returns the request, and the reason, if
+    /// the worker is gone.
+    fn put_back(&self, key: u64, one: HeldRequest) -> Result<(), (Box<HeldRequest>, Status)> {
         let mut held = self.held.lock("go on holding a request");
-        match held.gone.clone() {
-            None => {
-                held.by_key.insert(key, one);
-            }
-            Some(reason) => {
-                drop(held);
-                one.fail(reason);
-            }
+        if let Some(reason) = &held.gone {
+            return Err((Box::new(one), reason.clone()));
         }
+        held.by_key.insert(key, one);
+        held.passing.retain(|one| *one != key);
+        Ok(())
     }
 
     /// Records that the worker is gone: no more requests are accepted, and the held ones are

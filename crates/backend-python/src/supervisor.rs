@@ -94,7 +94,7 @@ use galatea_policy::{
     Time, WorkerProcessAction, WorkerProcessAwaits, WorkerProcessEvent, WorkerProcessLifecycle,
     WorkerProcessStatus,
 };
-use galatea_stdx::{Condvar, Lock};
+use galatea_stdx::{Condvar, Guard, Lock};
 
 use crate::process::Process;
 use crate::wire::{Frame, FrameSplitter, to_a};
@@ -135,6 +135,9 @@ struct SupervisorState {
     loss: Option<String>,
     /// The error for requests while no worker is serving.
     reason: Status,
+    /// The number of threads that wait for a change. A notification is a system call, so it is
+    /// skipped while no thread is waiting.
+    waiting: usize,
 }
 
 /// A worker process, as the supervisor's thread sees it.
@@ -169,6 +172,7 @@ impl Supervisor {
             worker: started.worker.clone(),
             loss: None,
             reason: unhealthy(starter.instance(), "has ended"),
+            waiting: 0,
         };
         let (changed, origin) = (Condvar::default(), Instant::now());
         let shared =
@@ -209,7 +213,11 @@ impl SupervisedInstance {
         loop {
             match state.life.status() {
                 WorkerProcessStatus::Serving => return Ok(state.worker.clone()),
-                WorkerProcessStatus::Starting => state = self.changed.wait(state),
+                WorkerProcessStatus::Starting => {
+                    state.waiting += 1;
+                    state = self.changed.wait(state);
+                    state.waiting -= 1;
+                }
                 WorkerProcessStatus::Broken => return Err(state.reason.clone()),
                 WorkerProcessStatus::Stopped => {
                     return Err(Status::unavailable("the model is being unloaded"));
@@ -230,8 +238,7 @@ impl SupervisedInstance {
         if Arc::ptr_eq(&state.worker, worker) {
             self.lose(&mut state, lost);
         }
-        drop(state);
-        self.changed.notify_all();
+        self.notify(state);
         worker.link.wake();
     }
 
@@ -264,9 +271,17 @@ impl SupervisedInstance {
         let state = &mut *guard;
         state.life.step(self.now(), event, &mut state.actions);
         let worker = state.worker.clone();
-        drop(guard);
-        self.changed.notify_all();
+        self.notify(guard);
         worker
+    }
+
+    /// Wakes the threads that wait for a change.
+    fn notify(&self, state: Guard<'_, SupervisorState>) {
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.changed.notify_all();
+        }
     }
 
     fn now(&self) -> Time {
@@ -335,8 +350,9 @@ impl SupervisedInstance {
             && let Err(lost) = worker.read_messages(others)
         {
             running.is_drained = true;
-            self.lose(&mut self.state.lock("lose the worker"), &lost);
-            self.changed.notify_all();
+            let mut state = self.state.lock("lose the worker");
+            self.lose(&mut state, &lost);
+            self.notify(state);
         }
         // Messages that the worker sent before it ended are read first.
         running.has_exited = events.has_exited && !events.b;
@@ -399,9 +415,11 @@ impl SupervisedInstance {
 
     /// Pauses, unless the instance is ending.
     fn pause(&self, pause: Duration) {
-        let state = self.state.lock("wait before another start");
+        let mut state = self.state.lock("wait before another start");
         if state.life.awaited_events() == WorkerProcessAwaits::Pause {
-            drop(self.changed.wait_timeout(state, pause));
+            state.waiting += 1;
+            state = self.changed.wait_timeout(state, pause);
+            state.waiting -= 1;
         }
     }
 }

@@ -12,7 +12,7 @@ use galatea_infer::{
 use galatea_stdx::InlineBudget;
 
 use super::calls::CallSocket;
-use super::{Worker, WorkerLoss};
+use super::{PROGRESS_PATIENCE, Worker, WorkerLoss};
 use crate::held::{ResponseResult, StatisticsEntry};
 use crate::wire::{
     BatchResult, ExecutionFrame, Frame, FrameSplitter, MalformedFrame, WireResponse, WireResult,
@@ -322,7 +322,7 @@ impl Worker {
         let Batch { requests, batch_size, start, compute_start } = batch;
         let compute_end = Instant::now();
         // Frames that the model's senders sent earlier are handled first.
-        self.progress.wait_for(sent);
+        self.progress.wait_for(sent, PROGRESS_PATIENCE);
         let answers = self.answers(&requests, batch_result).inspect_err(|_| {
             requests.iter().for_each(|one| one.count_failure(FailureReason::Backend));
         })?;

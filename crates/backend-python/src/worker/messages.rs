@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use galatea_infer::{Backpressure, LogLevel, Status};
+use galatea_stdx::WakeBatch;
 
 use super::calls::CallSocket;
 use super::{Worker, WorkerLoss};
@@ -16,6 +17,8 @@ impl Worker {
         reader: &mut FrameSplitter,
     ) -> Result<(), WorkerLoss> {
         self.link.b.read(reader).map_err(|_| WorkerLoss::Ended)?;
+        // Responses that arrive together wake each receiver once.
+        let _wake_batch = WakeBatch::begin();
         while let Some(body) = reader.next().map_err(WorkerLoss::Malformed)? {
             let message = SecondSocketFrame::decode(body).map_err(WorkerLoss::Malformed)?;
             self.serve(message).map_err(WorkerLoss::Malformed)?;
@@ -62,9 +65,8 @@ impl Worker {
         let result = self.response(&id, response);
         self.free_outputs(&blocks);
         let is_decoupled = self.model.is_decoupled;
-        let flow = self.held.flow_of(key);
-        self.held.respond(key, SentResponse { result, is_final, is_decoupled });
-        if let Some(flow) = flow.filter(|flow| !is_final && flow.is_congested()) {
+        let congested = self.held.respond(key, SentResponse { result, is_final, is_decoupled });
+        if let Some(flow) = congested {
             self.pause(key, flow);
         }
     }

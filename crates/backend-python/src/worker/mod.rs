@@ -71,22 +71,22 @@ pub(crate) struct Worker {
     readiness: ReadinessCheck,
 }
 
-/// The number of frames from the second socket that have been handled, and the thread that waits
-/// for this number.
+/// The number of frames from the second socket that have been handled.
 #[derive(Default)]
 struct FrameProgress {
     served: AtomicU64,
-    /// True while a thread waits.
-    is_awaited: Lock<bool>,
+    /// The numbers that threads wait for.
+    awaited: Lock<Vec<u64>>,
     changed: Condvar,
 }
 
 impl FrameProgress {
     fn served_one(&self) {
-        self.served.fetch_add(1, Ordering::SeqCst);
-        // Usually no thread waits, and even a notification that wakes no thread costs a system
-        // call.
-        if *self.is_awaited.lock("see whether a frame is awaited") {
+        let served = self.served.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        // A notification costs a system call, and wakes a thread for nothing if the thread waits
+        // for more frames.
+        let awaited = self.awaited.lock("see whether a frame is awaited");
+        if awaited.iter().any(|count| *count <= served) {
             self.changed.notify_all();
         }
     }
@@ -96,19 +96,21 @@ impl FrameProgress {
         self.served.load(Ordering::SeqCst) >= count
     }
 
-    /// Waits until this many frames have been handled, which takes only moments unless the worker
-    /// is gone.
-    fn wait_for(&self, count: u64) {
+    /// Waits until this many frames have been handled, but at most for `patience`. It takes only
+    /// moments unless the worker is gone.
+    fn wait_for(&self, count: u64, patience: Duration) {
         if self.has_reached(count) {
             return;
         }
-        let deadline = Instant::now().checked_add(PROGRESS_PATIENCE);
-        let mut is_awaited = self.is_awaited.lock("wait for frames");
-        *is_awaited = true;
+        let deadline = Instant::now().checked_add(patience);
+        let mut awaited = self.awaited.lock("wait for frames");
+        awaited.push(count);
         while !self.has_reached(count) && deadline.is_some_and(|end| Instant::now() < end) {
-            is_awaited = self.changed.wait_timeout(is_awaited, PROGRESS_PATIENCE);
+            awaited = self.changed.wait_timeout(awaited, patience);
         }
-        *is_awaited = false;
+        if let Some(index) = awaited.iter().position(|one| *one == count) {
+            awaited.swap_remove(index);
+        }
     }
 }
 
@@ -226,5 +228,33 @@ impl WorkerLoss {
             Self::Malformed(malformed) => format!("sent a {malformed}"),
             Self::TimedOut => format!("took longer than {} seconds", patience.as_secs()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without notifications, both threads would give up at the same time.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn threads_wait_for_different_numbers_of_frames() {
+        let progress = Arc::new(FrameProgress::default());
+        let waiting = [3, 2].map(|count| {
+            let progress = progress.clone();
+            std::thread::spawn(move || progress.wait_for(count, PATIENCE))
+        });
+        while progress.awaited.lock("count the threads").len() < 2 {
+            std::thread::yield_now();
+        }
+        let [three, two] = waiting;
+        progress.served_one();
+        progress.served_one();
+        two.join().unwrap();
+        assert_eq!(*progress.awaited.lock("see who waits"), [3]);
+        progress.served_one();
+        three.join().unwrap();
+        assert!(progress.awaited.lock("see who waits").is_empty());
     }
 }
