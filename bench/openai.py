@@ -10,7 +10,8 @@
 Triton's frontend is a Python program over the bindings of a server. Here, the bindings are those of
 this repository (docs/python_api.md), so that both serve the same models by the same code, and only
 the frontend differs. The model is `words` of examples/backends, a C backend that repeats the
-prompt's words and costs next to nothing.
+prompt's words and costs next to nothing. Without `--library`, it is a Python model that does the same
+in a worker process, whose processor time isn't counted.
 
 Each server has one core, and the clients have the other. The table shows ours / Triton's = ratio,
 each the median over the rounds: processor time of the server's process per token and per request, and
@@ -56,6 +57,23 @@ INPUTS = {
     "return_num_input_tokens": "BOOL",
     "return_num_output_tokens": "BOOL",
 }
+#: A model that repeats the words of its prompt.
+PYTHON_MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            inputs = {tensor.name(): tensor.as_numpy().item() for tensor in request.inputs()}
+            words = inputs["text_input"].split()
+            sender = request.get_response_sender()
+            for number in range(inputs["max_tokens"]):
+                text = np.array([[words[number % len(words)]]], dtype=object)
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("text_output", text)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
 CONFIG = "".join(
     f'input {{ name: "{name}" data_type: TYPE_{kind} dims: [ 1 ] optional: true }}\n'
     for name, kind in INPUTS.items()
@@ -216,8 +234,13 @@ def rounds(
     """The figures of both servers for each length and number of streams."""
     version = folder / "models" / "words" / "1"
     version.mkdir(parents=True)
-    (version.parent / "config.pbtxt").write_text(CONFIG)
-    shutil.copy(options.library, version.parent)
+    config = CONFIG
+    if options.library is None:
+        config = config.replace('"words"', '"python"')
+        (version / "model.py").write_text(PYTHON_MODEL)
+    else:
+        shutil.copy(options.library, version.parent)
+    (version.parent / "config.pbtxt").write_text(config)
     results: dict[tuple[int, int], list[tuple[Figures, Figures]]] = {}
     server_core, client_core = options.cores
     os.sched_setaffinity(0, {client_core})
@@ -248,7 +271,7 @@ def cell(pairs: list[tuple[Figures, Figures]], figure: str, digits: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--galatea", type=pathlib.Path, required=True)
-    parser.add_argument("--library", type=pathlib.Path, required=True)
+    parser.add_argument("--library", type=pathlib.Path)
     parser.add_argument("--frontend", type=pathlib.Path, required=True)
     parser.add_argument("--frontend-python", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
