@@ -7,7 +7,9 @@
 //! server performs them.
 //!
 //! The source is generated, with one statement per line, and the statements have been the same
-//! since PyTorch 2.6. An input whose types or sizes this module doesn't understand is refused.
+//! since PyTorch 2.6. Only releases after 2.9 list the sizes of each input by symbols. In the source
+//! of older ones, a symbol is defined by the first size that has it, and nothing shows which other
+//! sizes depend on it. An input whose types or sizes this module doesn't understand is refused.
 
 use galatea_tensor::DataType;
 
@@ -74,6 +76,7 @@ pub(crate) fn compiled_inputs(source: &str) -> Vec<CompiledInput> {
         } else if let Some(input) = current.and_then(|index| inputs.get_mut(index)) {
             input.read_check(line);
         } else if current.is_none() && !inputs.is_empty() {
+            add_symbol(line, &mut inputs);
             let names = || InputAliases::new(inputs.iter().map(|input| input.name.as_str()));
             let written = aliases.get_or_insert_with(names).written_by(line);
             if let Some(input) = written.and_then(|index| inputs.get_mut(index)) {
@@ -162,10 +165,18 @@ impl CompiledInput {
 
     /// The reason why requests can't be compared with the input, if there is one.
     pub(crate) fn problem(&self) -> Option<&str> {
+        let unknown = "has variable dimensions, and the package doesn't list how its sizes depend on \
+                       others: compile the model with a later release of PyTorch";
+        self.problem.as_deref().or((!self.has_sizes && self.may_depend()).then_some(unknown))
+    }
+
+    /// Returns true if a size may depend on another one, as far as the statements without a list of
+    /// sizes tell. A variable dimension is independent if it defines a symbol. Every dimension has a
+    /// stride, so the strides show that none is missing.
+    fn may_depend(&self) -> bool {
+        let is_known = |dim: &CompiledDim| dim.fixed.is_some() || dim.formula.is_some();
         let is_variable = self.dims.iter().any(|dim| dim.fixed.is_none());
-        let unknown = "has variable dimensions, and the package doesn't list its sizes: compile the \
-                       model with a later release of PyTorch";
-        self.problem.as_deref().or((is_variable && !self.has_sizes).then_some(unknown))
+        !self.dims.iter().all(is_known) || (is_variable && self.strides.len() != self.dims.len())
     }
 
     /// The sizes, where -1 means variable.
@@ -218,6 +229,23 @@ impl CompiledDim {
 fn indexed(text: &str, name: &str) -> Option<usize> {
     let index = text.strip_prefix(name)?.strip_prefix('[')?.strip_suffix(']')?;
     index.parse().ok().filter(|&index| index < COUNT_MAX)
+}
+
+/// Parses the definition of a symbol by the size that has it first, `int64_t s17 = arg0_1_size[0];`.
+fn add_symbol(line: &str, inputs: &mut [CompiledInput]) {
+    let Some((symbol, rest)) = line.strip_prefix("int64_t ").and_then(|it| it.split_once(" = "))
+    else {
+        return;
+    };
+    let Some(tensor) = rest.strip_suffix(';') else { return };
+    for input in inputs {
+        let index = indexed(tensor, &format!("{}_size", input.name));
+        if let Some(dim) = index.and_then(|index| input.dim(index))
+            && dim.formula.is_none()
+        {
+            dim.formula = SizeFormula::parse(symbol);
+        }
+    }
 }
 
 /// Parses the sizes in `assert_size_stride(arg0_1, {s17, 3L}, {3L, 1L}, "input");`.
@@ -367,10 +395,34 @@ mod tests {
         };
         assert_eq!(problem("", ""), "");
         assert!(problem("arg3_1, {s17}", "arg3_1, {s17*s27}").contains("can't check (s17*s27)"));
-        assert!(problem("(arg3_1, {s17}", "(arg9_1, {s17}").contains("doesn't list its sizes"));
+        assert!(problem("(arg3_1, {s17}", "(arg9_1, {s17}").contains("doesn't list how its sizes"));
         assert!(problem("arg2_1, {s17, 4L}", "arg2_1, {s17, 5L}").contains("can't check (5L)"));
         assert!(problem("arg3_1, {s17}", "arg3_1, {s17, 1L}").contains("number of dimensions"));
         assert!(problem("dtype_int64", "dtype_complex64").contains("'complex64'"));
+    }
+
+    /// The statements of PyTorch 2.9 and earlier, which don't list sizes.
+    #[test]
+    fn without_lists_the_sizes_that_define_a_symbol_are_independent() {
+        let old = |definitions: &str| {
+            let lines = SOURCE.lines().filter(|line| !line.contains("assert_size_stride"));
+            let source: Vec<&str> = lines.chain(definitions.lines()).collect();
+            compiled_inputs(&source.join("\n"))
+        };
+        let inputs = old("int64_t s77 = arg2_1_size[0];\nint64_t s3 = arg3_1_size[0];");
+        assert_eq!(inputs.iter().find_map(CompiledInput::problem), None);
+        assert_eq!(mismatch(&inputs, [&[7, 4][..], &[9]].into_iter()), None);
+        assert!(mismatch(&inputs, [&[7, 5][..], &[9]].into_iter()).is_some());
+        assert_eq!(inputs[0].batch_symbol(), Some("s77"));
+        // The other input may have the same size.
+        let inputs = old("int64_t s77 = arg2_1_size[0];");
+        assert_eq!(inputs[0].problem(), None);
+        assert!(inputs[1].problem().unwrap().contains("how its sizes depend on others"));
+        // A dimension of which only the stride is known.
+        let source = SOURCE.replace("if (4 != arg2_1_size[1]) {", "");
+        let lines = source.lines().filter(|line| !line.contains("assert_size_stride"));
+        let source: Vec<&str> = lines.chain(["int64_t s7 = arg2_1_size[0];"]).collect();
+        assert!(compiled_inputs(&source.join("\n"))[0].problem().is_some());
     }
 
     #[test]
