@@ -1,7 +1,6 @@
 //! An instance's session: a runner of a compiled model.
 
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
 
 use galatea_infer::Status;
 use galatea_runtime::{ByteRegion, OutputPlace, Session};
@@ -14,22 +13,11 @@ use crate::api::{BorrowedTensor, TorchOutputs};
 /// A compiled model as one instance executes it.
 pub(crate) struct AotiSession {
     model: Arc<SharedModel>,
-    /// The thread that the number of threads was last set for.
-    prepared: Option<ThreadId>,
 }
 
 impl AotiSession {
     pub(super) const fn new(model: Arc<SharedModel>) -> Self {
-        Self { model, prepared: None }
-    }
-
-    /// Sets the number of threads for operations; the library stores this number per thread.
-    fn prepare_thread(&mut self) {
-        let current = thread::current().id();
-        if self.prepared != Some(current) {
-            self.model.library.set_threads(self.model.threads);
-            self.prepared = Some(current);
-        }
+        Self { model }
     }
 }
 
@@ -55,7 +43,7 @@ impl Session for AotiSession {
         inputs: &[(usize, Self::Tensor<'data>)],
         outputs: &[(usize, OutputPlace)],
     ) -> Result<Self::Outputs<'data>, Status> {
-        self.prepare_thread();
+        self.model.library.set_threads(self.model.threads);
         let mut ordered: SmallVec<[&BorrowedTensor<'data>; 8]> = SmallVec::new();
         for index in 0..inputs.len() {
             let tensor = inputs.iter().find(|(given, _)| *given == index);

@@ -17,7 +17,7 @@ use super::shapes::CompiledShapes;
 use super::shared::SharedModel;
 use crate::api::{AlignedBytes, Container, Library};
 use crate::call_spec;
-use crate::package::{CompiledInput, Package, WeightsPlace, compiled_inputs};
+use crate::package::{CompiledInput, Package, WeightsPlace, compiled_inputs, is_predictable};
 use crate::parameters::ModelParameters;
 use crate::worker::{worker_output, worker_threads};
 
@@ -27,6 +27,8 @@ struct OpenedPackage {
     interface: SessionInterface,
     compiled: Vec<CompiledInput>,
     weights: WeightsPlace,
+    /// True if the work of the model depends only on the shapes of its inputs.
+    is_predictable: bool,
 }
 
 /// Opens the sessions of one version of a compiled model.
@@ -48,7 +50,8 @@ impl SessionSource for AotiSource {
 
     fn open_shared(&self) -> Result<OpenedModel<Self::Shared>, Status> {
         let instances = CpuOrGpu::Cpu.sharing_instance_count(&self.spec);
-        let OpenedPackage { container, interface, compiled, weights } = self.open(instances)?;
+        let opened = self.open(instances)?;
+        let OpenedPackage { container, interface, compiled, weights, is_predictable } = opened;
         if weights == WeightsPlace::Pickled {
             // Without its weights, the model would read memory that isn't there.
             return Err(Status::internal("the package has changed while it was loaded"));
@@ -58,14 +61,15 @@ impl SessionSource for AotiSource {
         };
         let output_names = names(&interface.outputs);
         let shapes = CompiledShapes::new(self.spec.name.clone(), &interface, compiled);
+        let threads = self.threads(instances);
         let session = Arc::new(SharedModel {
             library: self.library.clone(),
             container: Arc::new(container),
             output_names,
             shapes,
-            threads: self.threads(instances),
+            threads,
         });
-        Ok(OpenedModel { session, interface, guarantee: ExecutionPredictability::NonBlocking })
+        Ok(OpenedModel { session, interface, guarantee: guarantee(is_predictable, threads) })
     }
 
     fn session(&self, shared: Self::Shared) -> Result<AotiSession, Status> {
@@ -126,6 +130,9 @@ impl AotiSource {
             WeightsPlace::Library | WeightsPlace::Pickled => None,
             WeightsPlace::Blob => Some(package.read_blob(AlignedBytes::read)?),
         };
+        let kernels = package.kernels()?;
+        let sources: Vec<&str> = source.as_deref().into_iter().chain(kernels.as_deref()).collect();
+        let is_predictable = is_predictable(&sources);
         let extracted = package.extract(&self.temporary_folder)?;
         let container = Container::load(self.library.clone(), &extracted.path, runners, blob);
         let container = container.map_err(|status| {
@@ -139,7 +146,7 @@ impl AotiSource {
                  with another shape may end the process that executes the model",
             );
         }
-        Ok(OpenedPackage { container, interface, compiled, weights })
+        Ok(OpenedPackage { container, interface, compiled, weights, is_predictable })
     }
 
     /// Refuses a package that can't run on this machine, before its code is loaded.
@@ -205,5 +212,19 @@ impl AotiSource {
 
     fn warn(&self, text: &str) {
         self.host.log(LogLevel::Warning, &format!("model '{}': {text}", self.spec.name));
+    }
+}
+
+/// The guarantee for executions.
+///
+/// The code of a compiled model runs on the calling thread, and an instance always finds a free
+/// runner, because the container has one for each instance. The only state that PyTorch keeps for a
+/// thread is the number of threads for operations, which is set for each run, and caches. With more
+/// than one thread, OpenMP would start other threads for each thread that executes the model.
+const fn guarantee(is_predictable: bool, threads: i32) -> ExecutionPredictability {
+    if is_predictable && threads == 1 {
+        ExecutionPredictability::Predictable
+    } else {
+        ExecutionPredictability::NonBlocking
     }
 }

@@ -69,6 +69,7 @@ functions! {
             unsafe extern "C" fn(*mut RawTensor, *mut i32) -> TorchStatus;
         device_type "aoti_torch_get_device_type":
             unsafe extern "C" fn(*mut RawTensor, *mut i32) -> TorchStatus;
+        get_num_threads "_ZN2at15get_num_threadsEv": unsafe extern "C" fn() -> c_int;
         set_num_threads "_ZN2at15set_num_threadsEi": unsafe extern "C" fn(c_int);
     }
 }
@@ -147,6 +148,8 @@ functions! {
             unsafe extern "C" fn(*const c_char) -> c_int;
         free "galatea_torch_free": unsafe extern "C" fn(*mut RawModule);
         may_block "galatea_torch_may_block": unsafe extern "C" fn(*const RawModule) -> c_int;
+        operator "galatea_torch_operator":
+            unsafe extern "C" fn(*const RawModule, usize) -> *const c_char;
         argument_count "galatea_torch_argument_count":
             unsafe extern "C" fn(*const RawModule) -> usize;
         argument "galatea_torch_argument": unsafe extern "C" fn(

@@ -1,5 +1,6 @@
 //! The shared library itself.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 use std::fs::File;
 use std::io::Write as _;
@@ -24,6 +25,11 @@ const MISSING_MAX: usize = 32;
 /// The prefixes of the names of libraries that only GPU models need. PyTorch's CPU library depends
 /// on some of them, but calls none of their functions for models on the CPU.
 const FOR_GPUS: [&str; 4] = ["libcu", "libnv", "libnccl", "librocm"];
+
+thread_local! {
+    /// The number of threads for operations of this thread; 0 before it is set.
+    static THREADS: Cell<i32> = const { Cell::new(0) };
+}
 
 /// PyTorch's CPU library, which stays open for the rest of the process's lifetime.
 ///
@@ -84,10 +90,20 @@ impl Library {
     }
 
     /// Sets the number of threads for operations that the calling thread executes. The library
-    /// stores a number for each thread.
+    /// stores a number for each thread, and so does this crate: setting a number again would make
+    /// the library drop what it has prepared. A process has at most one library.
     pub(crate) fn set_threads(&self, count: i32) {
-        // SAFETY: the function takes any number above 0, and concerns the calling thread.
-        unsafe { (self.functions.set_num_threads)(count.max(1)) };
+        let count = count.max(1);
+        if THREADS.replace(count) == count {
+            return;
+        }
+        // A thread's first operation gives the thread the number that was last set anywhere. Asking
+        // for the number does this now, so that it can't replace the one that is set here.
+        // SAFETY: the functions take any number above 0, and concern the calling thread.
+        unsafe {
+            (self.functions.get_num_threads)();
+            (self.functions.set_num_threads)(count);
+        }
     }
 
     pub(super) const fn functions(&self) -> &TorchFunctions {

@@ -137,6 +137,15 @@ impl ScriptModule {
         unsafe { (self.shim.functions.may_block)(self.raw) != 0 }
     }
 
+    /// The names of the model's operators and statements. A name may occur more than once.
+    pub(crate) fn operators(&self) -> Vec<String> {
+        // SAFETY: the module is alive, and so are its names, which are NUL-terminated.
+        let name = |index: usize| unsafe { (self.shim.functions.operator)(self.raw, index) };
+        let names = (0..).map(name).take_while(|name| !name.is_null());
+        // SAFETY: as above.
+        names.map(|name| unsafe { text(name) }).collect()
+    }
+
     /// The arguments of the model's `forward` function, except the model itself.
     pub(crate) fn arguments(&self) -> Vec<Argument> {
         let functions = &self.shim.functions;

@@ -3,6 +3,7 @@
 
 mod formula;
 mod metadata;
+mod predictable;
 mod results;
 mod shapes;
 mod tensor;
@@ -20,6 +21,7 @@ use galatea_infer::Status;
 use zip::ZipArchive;
 
 pub(crate) use metadata::{Metadata, proxy_operations};
+pub(crate) use predictable::is_predictable;
 pub(crate) use results::{CompiledResult, compiled_results};
 pub(crate) use shapes::{CompiledInput, compiled_inputs, mismatch};
 use weights::WeightFiles;
@@ -111,6 +113,15 @@ impl Package {
             // Packages from PyTorch versions before 2.7 have one source file.
             None => self.text(".cpp"),
         }
+    }
+
+    /// The source of the model's loops, if it isn't part of [`Package::source`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if it can't be read.
+    pub(crate) fn kernels(&mut self) -> Result<Option<String>, Status> {
+        self.text(".kernel.cpp")
     }
 
     /// The location of the model's weights. `source` is the package's source.

@@ -3,6 +3,7 @@
 
 mod compile;
 mod interface;
+mod predictable;
 mod session;
 mod signature;
 mod source;

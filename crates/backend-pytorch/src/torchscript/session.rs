@@ -2,7 +2,6 @@
 
 use std::ffi::CString;
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
 
 use galatea_infer::Status;
 use galatea_runtime::{ByteRegion, OutputPlace, Session};
@@ -27,8 +26,6 @@ pub(crate) struct TorchScriptSession {
     pub(super) signature: Arc<Signature>,
     /// The number of threads per operation.
     pub(super) threads: i32,
-    /// The thread that the number of threads was last set for.
-    pub(super) prepared: Option<ThreadId>,
 }
 
 impl Session for TorchScriptSession {
@@ -61,11 +58,7 @@ impl Session for TorchScriptSession {
         inputs: &[(usize, Self::Tensor<'data>)],
         outputs: &[(usize, OutputPlace)],
     ) -> Result<Self::Outputs<'data>, Status> {
-        let current = thread::current().id();
-        if self.prepared != Some(current) {
-            self.library.set_threads(self.threads);
-            self.prepared = Some(current);
-        }
+        self.library.set_threads(self.threads);
         let mut ordered: SmallVec<[(&InputValue<'data>, &CString); 8]> = SmallVec::new();
         for (index, key) in self.signature.input_keys.iter().enumerate() {
             let tensor = inputs.iter().find(|(given, _)| *given == index);

@@ -44,6 +44,8 @@ struct Model {
   bool may_keep_inputs = false;
   // A run may wait for other threads, other computers or files.
   bool may_block = false;
+  // The names of the operators and statements, in any order; some occur more than once.
+  std::vector<std::string> operators;
 };
 
 struct Results {
@@ -87,11 +89,28 @@ const std::set<std::string> plain_statements = {
 const std::set<std::string> sharing_operators = {"aten::set_", "aten::set_data", "aten::set"};
 const std::set<std::string> blocking_operators = {"aten::wait", "aten::save", "aten::from_file"};
 
+// The name of a node's operator. Two uses of an operator get their own names, because the work of a run
+// depends on values with one use and not with the other: `where` with only a condition, whose result has
+// as many elements as the condition has true ones, and `Int` of a size, which a traced model converts to
+// a tensor and back.
+std::string operator_name(const torch::jit::Node* node) {
+  std::string name = node->kind().toQualString();
+  if (name == "aten::where" && node->inputs().size() == 1) {
+    return name + ".condition";
+  }
+  if (name == "aten::Int" && node->inputs().size() == 1 &&
+      node->inputs()[0]->node()->kind() == torch::jit::prim::NumToTensor) {
+    return name + ".size";
+  }
+  return name;
+}
+
 // Looks for statements after which something other than the results may refer to an input. One that
 // is unknown may do anything.
 void find_effects(const torch::jit::Block* block, Model& model) {
   for (const torch::jit::Node* node : block->nodes()) {
     const std::string name = node->kind().toQualString();
+    model.operators.push_back(operator_name(node));
     const bool is_known_space = node->kind().is_aten() || node->kind().is_prim();
     const auto* schema = node->maybeSchema();
     if (!is_known_space || (schema == nullptr && plain_statements.count(name) == 0)) {
@@ -286,6 +305,11 @@ size_t galatea_torch_argument_count(const Model* model) {
 
 int galatea_torch_may_block(const Model* model) {
   return model->may_block ? 1 : 0;
+}
+
+// The name of the model's operator with this number; null if there are not as many.
+const char* galatea_torch_operator(const Model* model, size_t index) {
+  return index < model->operators.size() ? model->operators[index].c_str() : nullptr;
 }
 
 // The name, the type and the kind of an argument: 0 for a tensor, 1 for a list, 2 for a dictionary,

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use galatea_backend::{ExecutionPredictability, LogLevel, ModelHost};
 use galatea_config::ModelSpec;
 use galatea_infer::Status;
-use galatea_runtime::{CpuOrGpu, OpenedModel, SessionSource};
+use galatea_runtime::{CpuOrGpu, OpenedModel, SessionInterface, SessionSource, TensorInfo};
 use galatea_tensor::DataType;
 
 use super::interface::interface;
+use super::predictable::are_predictable;
 use super::session::{Signature, TorchScriptSession};
 use crate::api::{FileAccess, Library, ScriptModule, Shim};
 use crate::parameters::ModelParameters;
@@ -37,6 +38,8 @@ pub(crate) struct FirstModule {
     module: Arc<ScriptModule>,
     is_used: Arc<AtomicBool>,
     signature: Arc<Signature>,
+    /// The number of threads per operation.
+    threads: i32,
 }
 
 impl SessionSource for TorchScriptSource {
@@ -57,26 +60,17 @@ impl SessionSource for TorchScriptSource {
             (output.name.clone(), output.element.datatype().unwrap_or(DataType::Fp32))
         });
         let signature = Arc::new(Signature { input_keys, outputs: outputs.collect() });
-        let guarantee = if module.may_block() {
-            ExecutionPredictability::Unspecified
-        } else {
-            ExecutionPredictability::NonBlocking
-        };
-        let session = FirstModule { module, is_used: Arc::default(), signature };
+        let threads = self.threads();
+        let guarantee = guarantee(&module, &interface, threads);
+        let session = FirstModule { module, is_used: Arc::default(), signature, threads };
         Ok(OpenedModel { session, interface, guarantee })
     }
 
     fn session(&self, shared: FirstModule) -> Result<TorchScriptSession, Status> {
-        let FirstModule { module, is_used, signature } = shared;
+        let FirstModule { module, is_used, signature, threads } = shared;
         let is_first = !is_used.swap(true, Ordering::Relaxed);
         let module = if is_first || self.parameters.shares_weights { module } else { self.load()? };
-        Ok(TorchScriptSession {
-            library: self.library.clone(),
-            module,
-            signature,
-            threads: self.threads(),
-            prepared: None,
-        })
+        Ok(TorchScriptSession { library: self.library.clone(), module, signature, threads })
     }
 }
 
@@ -107,5 +101,32 @@ impl TorchScriptSource {
         let instances = CpuOrGpu::Cpu.sharing_instance_count(&self.spec).max(1);
         let instances = usize::try_from(instances).unwrap_or(1);
         i32::try_from(self.processors / instances).unwrap_or(i32::MAX).max(1)
+    }
+}
+
+/// The guarantee for executions.
+///
+/// PyTorch's interpreter runs on the calling thread. The state that it keeps for a thread is either
+/// set for each run (the modes, the optimization and the number of threads) or a cache. With more
+/// than one thread per operation, OpenMP would start other threads for each thread that executes
+/// the model.
+fn guarantee(
+    module: &ScriptModule,
+    interface: &SessionInterface,
+    threads: i32,
+) -> ExecutionPredictability {
+    if module.may_block() {
+        return ExecutionPredictability::Unspecified;
+    }
+    // A branch may depend on a string, and operators on strings have the names of others.
+    let is_number =
+        |tensor: &TensorInfo| tensor.element.datatype().is_some_and(|it| it != DataType::Bytes);
+    if threads == 1
+        && interface.inputs.iter().all(is_number)
+        && are_predictable(&module.operators())
+    {
+        ExecutionPredictability::Predictable
+    } else {
+        ExecutionPredictability::NonBlocking
     }
 }

@@ -3,8 +3,9 @@
 //! Two decisions depend on it: an I/O thread may execute a short batch itself, and the lane's
 //! thread may hold back wake-ups while it executes a short batch. A mistake in the first decision
 //! is more expensive, because a connection's I/O stalls in the meantime, so that decision is made
-//! per kind of request, based on the names and shapes of inputs. The second is made for batches
-//! with any contents, based on the latest executions and the size of their inputs.
+//! per kind of request, based on the names and shapes of inputs and the names of outputs. The
+//! second is made for batches with any contents, based on the latest executions and the size of
+//! their inputs.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::time::Duration;
@@ -69,7 +70,7 @@ struct TrustedKind {
     trust: u32,
 }
 
-/// A hash of the names, shapes and sizes of a request's inputs.
+/// A hash of the names, shapes and sizes of a request's inputs, and of the outputs that it names.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct RequestKind(u64);
 
@@ -127,11 +128,14 @@ impl LatencyPredictor {
     fn kind_of_batch(&self, batch: &ClosedBatch) -> Option<RequestKind> {
         let ClosedBatch::Requests(requests) = batch else { return None };
         let [request] = requests.as_slice() else { return None };
-        Some(self.kind_of(&request.request().inputs))
+        Some(self.kind_of(&request.request().inputs, &request.request().outputs))
     }
 
-    fn kind_of(&self, inputs: &[InputTensor]) -> RequestKind {
+    /// Some libraries prepare an execution for each set of outputs, which takes longer than the
+    /// execution.
+    fn kind_of(&self, inputs: &[InputTensor], outputs: &[String]) -> RequestKind {
         let mut hasher = self.hasher.build_hasher();
+        outputs.hash(&mut hasher);
         for input in inputs {
             input.name.hash(&mut hasher);
             input.shape.dims().hash(&mut hasher);
@@ -232,9 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn names_shapes_and_sizes_of_strings_make_a_kind() {
+    fn names_shapes_outputs_and_sizes_of_strings_make_a_kind() {
         let predictor = predictor();
-        let of = |input: InputTensor| predictor.kind_of(&[input]);
+        let of = |input: InputTensor| predictor.kind_of(&[input], &[]);
         let floats = |name, dims: &[i64]| of(input(name, dims, DataType::Fp32, 48));
         let strings = |bytes| of(input("a", &[3], DataType::Bytes, bytes));
         assert_eq!(floats("a", &[3, 4]), floats("a", &[3, 4]));
@@ -244,7 +248,14 @@ mod tests {
         assert_eq!(strings(64), strings(127));
         assert_ne!(strings(64), strings(128));
         let both = [input("a", &[1], DataType::Fp32, 4), input("b", &[1], DataType::Fp32, 4)];
-        assert_ne!(predictor.kind_of(&both), predictor.kind_of(&both[..1]));
+        let with = |inputs: &[InputTensor], outputs: &[&str]| {
+            let outputs: Vec<String> = outputs.iter().map(|&name| name.to_owned()).collect();
+            predictor.kind_of(inputs, &outputs)
+        };
+        assert_ne!(with(&both, &[]), with(&both[..1], &[]));
+        assert_eq!(with(&both, &["x"]), with(&both, &["x"]));
+        assert_ne!(with(&both, &["x"]), with(&both, &[]));
+        assert_ne!(with(&both, &["x"]), with(&both, &["y"]));
     }
 
     const TOO_LONG: Duration = SHORT_EXECUTION_MAX.saturating_add(Duration::from_nanos(1));
