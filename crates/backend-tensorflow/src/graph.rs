@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use galatea_backend::ExecutionPredictability;
 
 use crate::messages::{GraphDef, NodeDef};
+use crate::predictable::is_predictable;
 
 /// The memory that a run's outputs use.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -28,10 +29,21 @@ pub(crate) enum InputSharing {
     Copied,
 }
 
+/// The threads that execute a graph's operators.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ExecutorChoice {
+    /// The session's pool, in which independent operators execute concurrently.
+    Pool,
+    /// The thread that runs the session. One thread is enough, and handing the operators to it
+    /// would cost two wake-ups.
+    Caller,
+}
+
 /// Facts about a graph that follow from its operators.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GraphFacts {
     pub(crate) guarantee: ExecutionPredictability,
+    pub(crate) executor: ExecutorChoice,
     pub(crate) output_memory: OutputStability,
     pub(crate) input_sharing: InputSharing,
 }
@@ -124,6 +136,7 @@ impl GraphFacts {
         if known == KnownOperators::FromLibraries {
             return Self {
                 guarantee: ExecutionPredictability::Unspecified,
+                executor: ExecutorChoice::Pool,
                 output_memory: OutputStability::MayChange,
                 input_sharing: InputSharing::Copied,
             };
@@ -131,6 +144,7 @@ impl GraphFacts {
         let overwrites = has_any_of(graph, &OVERWRITING);
         Self {
             guarantee: guarantee(graph),
+            executor: ExecutorChoice::Pool,
             output_memory: if overwrites {
                 OutputStability::MayChange
             } else {
@@ -144,6 +158,29 @@ impl GraphFacts {
                 InputSharing::InPlace
             },
         }
+    }
+}
+
+impl GraphFacts {
+    /// Lets the calling thread execute the operators, if the graph never waits for another run. If
+    /// the work for the outputs also depends only on shapes, the calling thread may be any.
+    ///
+    /// The library keeps nothing for a calling thread. Its threads for parts of an operator, which
+    /// all models share, wait for nothing, and the calling thread does such parts itself.
+    pub(crate) fn executed_by_caller<'graph>(
+        self,
+        graph: &'graph GraphDef,
+        outputs: impl Iterator<Item = &'graph str>,
+    ) -> Self {
+        if self.guarantee == ExecutionPredictability::Unspecified {
+            return self;
+        }
+        let guarantee = if is_predictable(graph, outputs) {
+            ExecutionPredictability::Predictable
+        } else {
+            self.guarantee
+        };
+        Self { guarantee, executor: ExecutorChoice::Caller, ..self }
     }
 }
 
@@ -235,6 +272,23 @@ mod tests {
         assert_eq!(unknown.input_sharing, InputSharing::Copied);
         assert_eq!(unknown.output_memory, OutputStability::MayChange);
         assert_eq!(unknown.guarantee, ExecutionPredictability::Unspecified);
+    }
+
+    #[test]
+    fn the_caller_executes_what_never_waits() {
+        let of = |operator: &str| {
+            let graph = graph(&[operator], &[]);
+            let outputs = [operator.to_lowercase()];
+            let facts = GraphFacts::of(&graph, KnownOperators::Standard);
+            facts.executed_by_caller(&graph, outputs.iter().map(String::as_str))
+        };
+        for (operator, executor, guarantee) in [
+            ("Relu", ExecutorChoice::Caller, ExecutionPredictability::Predictable),
+            ("Where", ExecutorChoice::Caller, ExecutionPredictability::NonBlocking),
+            ("QueueDequeueV2", ExecutorChoice::Pool, ExecutionPredictability::Unspecified),
+        ] {
+            assert_eq!((of(operator).executor, of(operator).guarantee), (executor, guarantee));
+        }
     }
 
     #[test]

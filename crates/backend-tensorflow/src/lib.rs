@@ -11,7 +11,8 @@
 //!   configurations by Triton's rules, with Triton's error texts.
 //! - `choice` chooses the runtime that executes a model: the library, or another runtime that reads
 //!   graphs. `portability` finds what only the library can execute, in a configuration and in the
-//!   part of a graph that `reach` finds. `imported` hands the other models over.
+//!   part of a graph that `reach` finds. `predictable` decides from that part whether an I/O thread
+//!   may execute the model. `imported` hands the other models over.
 //! - `session` executes a model for an instance. The crate `runtime` implements the parts that all
 //!   runtimes share.
 //!
@@ -39,6 +40,7 @@ mod node_devices;
 mod op_libraries;
 mod parameters;
 mod portability;
+mod predictable;
 mod reach;
 mod saved_model;
 mod session;

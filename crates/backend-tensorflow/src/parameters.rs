@@ -64,6 +64,13 @@ impl ModelParameters {
     }
 }
 
+impl ModelParameters {
+    /// Returns true if at most one thread executes the operators of a run.
+    pub(crate) const fn has_one_thread(&self) -> bool {
+        self.inter_threads == 1 || self.inter_threads < 0
+    }
+}
+
 /// The backend's settings from the command line.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackendSettings {

@@ -10,29 +10,37 @@ pub(crate) fn operators_behind<'graph>(
     graph: &'graph GraphDef,
     tensors: impl Iterator<Item = &'graph str>,
 ) -> BTreeSet<&'graph str> {
+    let parts = parts_behind(graph, tensors);
+    parts.into_iter().flatten().map(|node| node.operator.as_str()).collect()
+}
+
+/// The nodes that a graph's tensors depend on, in parts: those of the graph itself, and all nodes
+/// of each function that is called. The nodes of a part refer to nodes of the same part.
+pub(crate) fn parts_behind<'graph>(
+    graph: &'graph GraphDef,
+    tensors: impl Iterator<Item = &'graph str>,
+) -> Vec<Vec<&'graph NodeDef>> {
     let nodes = graph.nodes.iter().map(|node| (node.name.as_str(), node));
     let nodes: BTreeMap<&str, &NodeDef> = nodes.collect();
-    let mut functions = functions(graph);
-    let mut operators = BTreeSet::new();
     let mut named: Vec<&str> = tensors.map(node_name).collect();
     let mut seen: BTreeSet<&str> = named.iter().copied().collect();
-    // The bodies of functions refer to their own nodes, all of which count.
-    let mut reached: Vec<&NodeDef> = Vec::new();
-    loop {
-        if let Some(node) = named.pop().and_then(|name| nodes.get(name)) {
-            let inputs = node.inputs.iter().map(|input| node_name(input));
-            named.extend(inputs.filter(|input| seen.insert(input)));
-            reached.push(node);
-        }
-        while let Some(node) = reached.pop() {
-            operators.insert(node.operator.as_str());
-            let called = called_functions(node).filter_map(|name| functions.remove(name));
-            reached.extend(called.flatten());
-        }
-        if named.is_empty() {
-            return operators;
-        }
+    let mut own = Vec::new();
+    while let Some(name) = named.pop() {
+        let Some(node) = nodes.get(name) else { continue };
+        let inputs = node.inputs.iter().map(|input| node_name(input));
+        named.extend(inputs.filter(|input| seen.insert(input)));
+        own.push(*node);
     }
+    let mut functions = functions(graph);
+    let mut parts = Vec::new();
+    let mut waiting = vec![own];
+    while let Some(part) = waiting.pop() {
+        let called = part.iter().flat_map(|node| called_functions(node));
+        let bodies = called.filter_map(|name| functions.remove(name));
+        waiting.extend(bodies.map(|body| body.iter().collect()));
+        parts.push(part);
+    }
+    parts
 }
 
 /// The nodes of functions, by function name.

@@ -119,8 +119,7 @@ impl Session for TensorFlowSession {
         let (Some(fed), Some(fetched)) = (fed, fetched) else {
             return Err(Status::internal("a run has a tensor that the model doesn't have"));
         };
-        let run =
-            graph.session.run(fed.into_iter(), fetched.into_iter(), graph.facts.output_memory)?;
+        let run = graph.session.run(fed.into_iter(), fetched.into_iter(), graph.facts)?;
         match computed {
             ComputedOutputs::Wanted => {
                 graph.combinations.remember(combination);

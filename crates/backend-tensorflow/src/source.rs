@@ -148,13 +148,18 @@ impl TensorFlowSource {
     }
 
     /// Facts about a graph. Operators from a library that another model opened are also available.
-    fn facts(&self, graph: &GraphDef) -> GraphFacts {
+    fn facts(&self, graph: &GraphDef, signature: &Signature) -> GraphFacts {
         let known = if self.has_own_operators || self.library.has_opened_operators() {
             KnownOperators::FromLibraries
         } else {
             KnownOperators::Standard
         };
-        GraphFacts::of(graph, known)
+        let facts = GraphFacts::of(graph, known);
+        if !self.parameters.has_one_thread() {
+            return facts;
+        }
+        let outputs = signature.outputs.iter().map(|tensor| tensor.graph_name.as_str());
+        facts.executed_by_caller(graph, outputs)
     }
 
     fn config(&self) -> Vec<u8> {
@@ -179,10 +184,6 @@ impl TensorFlowSource {
             Some(meta_graph) => meta_graph,
             None => saved_model::decode_meta_graph(&message.unwrap_or_default())?,
         };
-        let facts = meta_graph
-            .graph
-            .as_ref()
-            .map_or(self.facts(&GraphDef::default()), |graph| self.facts(graph));
         let configured = &self.parameters.signature;
         let (signature, warning) = saved_model::signature(&meta_graph, configured, &self.spec.name)
             .map_err(Status::internal)?;
@@ -190,6 +191,10 @@ impl TensorFlowSource {
             self.host.log(LogLevel::Warning, &warning);
         }
         validation::check_signature(&self.spec, &signature)?;
+        let facts = match &meta_graph.graph {
+            Some(graph) => self.facts(graph, &signature),
+            None => self.facts(&GraphDef::default(), &signature),
+        };
         Ok(OpenedGraph { session, signature, facts })
     }
 
@@ -209,8 +214,8 @@ impl TensorFlowSource {
         // can't be placed.
         session.run_operation(&probe)?;
         validation::check_graph(&self.spec, &NodeNames::of(&graph))?;
-        let facts = self.facts(&graph);
         let signature = configured_signature(&self.spec);
+        let facts = self.facts(&graph, &signature);
         Ok(OpenedGraph { session, signature, facts })
     }
 }

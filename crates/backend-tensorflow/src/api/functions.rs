@@ -35,6 +35,13 @@ pub(super) struct RawBuffer {
     data_deallocator: Option<unsafe extern "C" fn(*mut c_void, usize)>,
 }
 
+impl RawBuffer {
+    /// A buffer that refers to a constant message.
+    pub(super) const fn of(message: &'static [u8]) -> Self {
+        Self { data: message.as_ptr().cast(), length: message.len(), data_deallocator: None }
+    }
+}
+
 /// An output of a node.
 #[repr(C)]
 #[derive(Copy, Clone)]

@@ -11,13 +11,14 @@ use smallvec::SmallVec;
 
 use super::buffer::Buffer;
 use super::functions::{
-    RawGraph, RawImportOptions, RawOperation, RawOutput, RawSession, RawSessionOptions, RawTensor,
+    RawBuffer, RawGraph, RawImportOptions, RawOperation, RawOutput, RawSession, RawSessionOptions,
+    RawTensor,
 };
 use super::library::Library;
 use super::outputs::TfOutputs;
 use super::status::{CallStatus, missing};
 use super::tensor::TfTensor;
-use crate::graph::OutputStability;
+use crate::graph::{ExecutorChoice, GraphFacts};
 
 /// A graph tensor: an output of a node.
 #[derive(Copy, Clone)]
@@ -28,6 +29,10 @@ pub(crate) struct TensorName(RawOutput);
 unsafe impl Send for TensorName {}
 // SAFETY: as above.
 unsafe impl Sync for TensorName {}
+
+/// The encoded `RunOptions` message in which `inter_op_thread_pool`, the third field, is -1: the
+/// calling thread executes the operators.
+const IN_CALLER: &[u8] = &[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
 
 /// A loaded graph. Any number of threads may run it concurrently.
 pub(crate) struct GraphSession {
@@ -116,7 +121,7 @@ impl GraphSession {
                 "Tensor {name}, specified in target_nodes was not found in the Graph"
             )));
         };
-        self.run_raw(&[], &[], &mut [], Some(operation))
+        self.run_raw(&[], &[], &mut [], Some(operation), ExecutorChoice::Pool)
     }
 
     /// Computes outputs from inputs.
@@ -124,7 +129,7 @@ impl GraphSession {
         &self,
         inputs: impl Iterator<Item = (TensorName, &'a TfTensor)>,
         outputs: impl Iterator<Item = TensorName>,
-        memory: OutputStability,
+        facts: GraphFacts,
     ) -> Result<TfOutputs, Status> {
         let mut names: SmallVec<[RawOutput; 8]> = SmallVec::new();
         let mut values: SmallVec<[*mut RawTensor; 8]> = SmallVec::new();
@@ -137,14 +142,14 @@ impl GraphSession {
             SmallVec::from_elem(ptr::null_mut(), wanted.len());
         let fed: SmallVec<[(RawOutput, *mut RawTensor); 8]> =
             names.into_iter().zip(values).collect();
-        let result = self.run_raw(&fed, &wanted, &mut raw, None);
+        let result = self.run_raw(&fed, &wanted, &mut raw, None, facts.executor);
         // SAFETY: the run stored null or tensors that we now own, even if it failed.
         let tensors = raw.iter().map(|&raw| unsafe { TfTensor::output(raw, &self.graph.library) });
         let tensors: SmallVec<[Option<TfTensor>; 4]> = tensors.collect();
         result?;
         let tensors: Option<SmallVec<[TfTensor; 4]>> = tensors.into_iter().collect();
         let tensors = tensors.ok_or_else(|| missing("tensor for an output"))?;
-        Ok(TfOutputs::new(tensors, memory))
+        Ok(TfOutputs::new(tensors, facts.output_memory))
     }
 
     /// Runs the graph. Tensors are stored in `values`, one for each output.
@@ -154,24 +159,31 @@ impl GraphSession {
         outputs: &[RawOutput],
         values: &mut [*mut RawTensor],
         target: Option<*mut RawOperation>,
+        executor: ExecutorChoice,
     ) -> Result<(), Status> {
         let functions = self.graph.library.functions();
         let names: SmallVec<[RawOutput; 8]> = fed.iter().map(|(name, _)| *name).collect();
         let inputs: SmallVec<[*mut RawTensor; 8]> = fed.iter().map(|(_, value)| *value).collect();
         let targets: SmallVec<[*const RawOperation; 1]> =
             target.into_iter().map(<*mut RawOperation>::cast_const).collect();
+        let in_caller = RawBuffer::of(IN_CALLER);
+        let settings = match executor {
+            ExecutorChoice::Pool => ptr::null(),
+            ExecutorChoice::Caller => &raw const in_caller,
+        };
         let status = CallStatus::new(functions)?;
         let (input_count, output_count) = (length(names.len())?, length(outputs.len())?);
         if outputs.len() != values.len() {
             return Err(Status::internal("a run needs a place for each output"));
         }
         // SAFETY: any thread may run the session. The arrays have the given lengths and live during
-        // the call, and so do the tensors and nodes; the inputs are only read. The library checks
-        // indices of outputs and types. Null buffers stand for no settings and no statistics.
+        // the call, and so do the tensors, the nodes and the settings; the inputs and the settings
+        // are only read. The library checks indices of outputs and types. Null buffers stand for no
+        // settings and no statistics.
         unsafe {
             (functions.TF_SessionRun)(
                 self.session.as_ptr(),
-                ptr::null(),
+                settings,
                 names.as_ptr(),
                 inputs.as_ptr(),
                 input_count,
