@@ -80,8 +80,10 @@ def write_torch(folder: pathlib.Path) -> None:
             )
             rows = torch.export.Dim("batch", min=1, max=BATCH_MAX)
             exported = torch.export.export(network, (example,), dynamic_shapes=({0: rows},))
+            # The compiler fixes the number of threads of a loop.
             torch._inductor.aoti_compile_and_package(  # pylint: disable=protected-access
-                exported, package_path=str(place / "model.pt2")
+                exported, package_path=str(place / "model.pt2"),
+                inductor_configs={"cpp.threads": 1},
             )
 
 
