@@ -92,7 +92,7 @@ def put(repository: pathlib.Path, form: str, settings: dict[str, int]) -> tuple[
 
 
 def run_time(server: Server) -> int:
-    """The processor time of the instance's thread and of threads that it started, in nanoseconds."""
+    """The nanoseconds of processor time of the instance's thread and the threads it started."""
     threads = pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()
     named = [one for one in threads if (one / "comm").read_text().strip() == "m_0_0"]
     assert named, "the instance has a thread"

@@ -7,9 +7,9 @@
 //! server performs them.
 //!
 //! The source is generated, with one statement per line, and the statements have been the same
-//! since PyTorch 2.6. Only releases after 2.9 list the sizes of each input by symbols. In the source
-//! of older ones, a symbol is defined by the first size that has it, and nothing shows which other
-//! sizes depend on it. An input whose types or sizes this module doesn't understand is refused.
+//! since PyTorch 2.6. PyTorch 2.15 lists the sizes of each input by symbols. In the source of 2.9, a
+//! symbol is defined by the first size that has it, and nothing shows which other sizes depend on
+//! it. An input whose types or sizes this module doesn't understand is refused.
 
 use galatea_tensor::DataType;
 
@@ -401,7 +401,7 @@ mod tests {
         assert!(problem("dtype_int64", "dtype_complex64").contains("'complex64'"));
     }
 
-    /// The statements of PyTorch 2.9 and earlier, which don't list sizes.
+    /// The statements of PyTorch 2.9, which don't list sizes.
     #[test]
     fn without_lists_the_sizes_that_define_a_symbol_are_independent() {
         let old = |definitions: &str| {
