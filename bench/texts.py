@@ -1,15 +1,17 @@
 """Compares text models with the same network and tokenizer in Python, and in an ensemble.
 
     python bench/texts.py --galatea PROGRAM --rounds 3 --duration 8
+    python bench/texts.py --triton COMMAND --triton-backends DIR
 
 MiniLM embeds English text on one core, with one thread. ONNX Runtime is driven directly from
 Python, with all texts converted, sorted by length and pooled there. The ensemble has a Python model
-that converts texts, and the network with pooling inside. It accepts the options of run.py. See
-bench/README.md.
+that converts texts, and the network with pooling inside; with --triton, Triton serves the same
+ensemble. It accepts the options of run.py. See bench/README.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import functools
@@ -30,7 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "examples")]
 import numpy  # noqa: E402
 import run  # noqa: E402
 from example_models import minilm  # noqa: E402
-from harness import http_load, process, sentences, server, text_direct  # noqa: E402
+from harness import http_load, process, report, sentences, server, text_direct  # noqa: E402
 
 TEXTS = 400
 #: Name of the load, clients, and texts in each request.
@@ -79,13 +81,15 @@ class Side:
     """A model that embeds texts."""
 
     name: str
+    program: str
     model: str
     output: str
 
 
 SIDES = [
-    Side("text model", "texts", "embedding"),
-    Side("ensemble with a Python tokenizer", "ensemble", "sentence_embedding"),
+    Side("text model", report.OURS, "texts", "embedding"),
+    Side("ensemble with a Python tokenizer", report.OURS, "ensemble", "sentence_embedding"),
+    Side("the same ensemble in Triton", report.TRITON, "ensemble", "sentence_embedding"),
 ]
 
 
@@ -153,6 +157,20 @@ def least_cosine(done: Sequence[http_load.Done], count: int, expected: numpy.nda
     return least
 
 
+def start(
+    stack: contextlib.ExitStack, options: argparse.Namespace, work: pathlib.Path
+) -> dict[str, server.Server]:
+    """Starts the servers by their names. Triton has no text models."""
+    shutil.copytree(work / "models", work / "ensemble", ignore=shutil.ignore_patterns("texts"))
+    servers = {}
+    for program in run.programs(options, work):
+        repository = work / ("models" if program.name == report.OURS else "ensemble")
+        log = work / f"{program.name}.log"
+        running = server.running(program, repository, options.server_core, log)
+        servers[program.name] = stack.enter_context(running)
+    return servers
+
+
 def main() -> None:
     """Measures and prints."""
     options = run.parser().parse_args()
@@ -170,13 +188,11 @@ def main() -> None:
                    str(HERE / "harness/text_direct.py"), str(network), str(listed)]
         subprocess.run([*command, "0", str(expected)], check=True, stdout=subprocess.DEVNULL)
         reference = numpy.load(expected)
-        program = run.programs(options, work)[0]
-        log = work / "server.log"
-        running = stack.enter_context(
-            server.running(program, work / "models", options.server_core, log)
-        )
+        servers = start(stack, options, work)
+        sides = [side for side in SIDES if side.program in servers]
         for number in range(options.rounds):
-            for side in SIDES if number % 2 == 0 else SIDES[::-1]:
+            for side in sides if number % 2 == 0 else sides[::-1]:
+                running = servers[side.program]
                 for load, clients, count in LOADS:
                     bodies = [
                         request(side, [texts[(first + place) % TEXTS] for place in range(count)])

@@ -10,10 +10,14 @@ const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": nul
     "added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "Whitespace"},
     "post_processor": null, "decoder": null, "model": {"type": "WordLevel", "unk_token": "?",
         "vocab": {"?": 0, "a": 1, "b": 2}}}"#;
-const MODULES: &str = r#"[{"path": "", "type": "m.Transformer"}, {"path": "p", "type": "m.Pooling"}]"#;
+const MODULES: &str = r#"[{"path": "", "type": "m.Transformer"}, {"path": "p", "type": "m.Pooling"},
+    {"path": "d", "type": "m.Dense"}]"#;
+/// A layer with one input, one output and no bias: the header has 72 bytes, which is `H`.
+const WEIGHTS: &str = "H\0\0\0\0\0\0\0\
+    {\"linear.weight\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]}}    abc=";
 
 /// The files, with their valid contents.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 9] = [
     ("tokenizer.json", TOKENIZER),
     ("modules.json", MODULES),
     ("p/config.json", "{}"),
@@ -21,6 +25,8 @@ const FILES: [(&str, &str); 7] = [
     ("config_sentence_transformers.json", "{\"prompts\": {\"q\": \"a \"}}"),
     ("sentence_bert_config.json", "{\"max_seq_length\": 16}"),
     ("tokenizer_config.json", "{}"),
+    ("d/config.json", "{\"in_features\": 1, \"out_features\": 1, \"bias\": false}"),
+    ("d/model.safetensors", WEIGHTS),
 ];
 
 struct Directory<'a> {
@@ -47,8 +53,9 @@ fn read(data: &[u8]) -> Option<()> {
     let model = TextModel::read(&directory, description).ok()?;
     for text in ["", "a b", "\u{1f600} \u{0} e\u{301}", &"a ".repeat(64)] {
         let _ = model.encode(text, None, Some(false));
-        let _ = model.encode_pair(text, "b", None);
+        let _ = model.encode_pair((text, "b"), None, None);
     }
+    let _ = model.apply_dense(vec![0.5; 3]);
     Some(())
 }
 

@@ -32,7 +32,9 @@ def fixture_address(
     """A server with a model of each kind."""
     folder = tmp_path_factory.mktemp("texts")
     text_models.sentence_transformer(folder / "embedder")
+    text_models.dense_embedder(folder / "dense")
     text_models.cross_encoder(folder / "ranker")
+    text_models.cross_encoder(folder / "prompted", prompt="the dog ")
     text_models.classifier(folder / "classifier")
     with serving(program, folder) as document:
         yield document
@@ -68,6 +70,13 @@ def test_embeddings_are_those_of_the_reference(address: dict[str, Any]) -> None:
     assert (outputs["embedding"] * expected).sum(axis=1).min() > 0.9999
     counts = [len(text_models.vectors(text)) for text in TEXTS]
     assert outputs["num_input_tokens"].ravel().tolist() == counts
+
+
+def test_a_dense_layer_follows_the_pooling(address: dict[str, Any]) -> None:
+    """A layer with tanh, in front of the scaling."""
+    outputs = infer(address, "dense", {"text": TEXTS})
+    expected = [text_models.dense_embedding(text) for text in TEXTS]
+    numpy.testing.assert_allclose(outputs["embedding"], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_grpc_has_the_same_embeddings(address: dict[str, Any]) -> None:
@@ -106,6 +115,20 @@ def test_scores_of_pairs(address: dict[str, Any]) -> None:
     numpy.testing.assert_allclose(outputs["scores"], raw, rtol=1e-4)
 
 
+def test_a_prompt_precedes_the_query_of_a_pair(address: dict[str, Any]) -> None:
+    """The default prompt of a cross-encoder, and that of a request."""
+    def check(query: str, **parameters: Any) -> None:
+        inputs = {"query": ["cat sat"], "text": ["the mat"]}
+        found = infer(address, "prompted", inputs, raw_scores=True, **parameters)
+        expected = text_models.logits(1, query, "the mat")
+        numpy.testing.assert_allclose(found["scores"][0], expected, rtol=1e-4)
+
+    check("the dog cat sat")
+    check("the dog cat sat", prompt_name="web")
+    check("mat cat sat", prompt="mat ")
+    check("cat sat", prompt="")
+
+
 def test_probabilities_of_classes(address: dict[str, Any]) -> None:
     """A classifier."""
     outputs = infer(address, "classifier", {"text": TEXTS})
@@ -117,13 +140,18 @@ def test_probabilities_of_classes(address: dict[str, Any]) -> None:
 
 def test_what_is_not_supported_is_named(program: Program, tmp_path: pathlib.Path) -> None:
     """A load fails with the file and the reason."""
-    folder = text_models.sentence_transformer(tmp_path / "dense")
+    folder = text_models.dense_embedder(tmp_path / "dense")
+    weights = folder / "2_Dense" / "model.safetensors"
+    weights.rename(weights.with_name("pytorch_model.bin"))
+    code, _, errors = refused(program, folder)
+    assert code == 1
+    assert "2_Dense/pytorch_model.bin: weights in this format are not supported" in errors
     modules = json.loads((folder / "modules.json").read_text())
-    modules[2]["type"] = "sentence_transformers.models.Dense"
+    modules[1]["type"] = "sentence_transformers.sparse_encoder.models.SpladePooling"
     (folder / "modules.json").write_text(json.dumps(modules))
     code, _, errors = refused(program, folder)
     assert code == 1
-    assert "modules.json: module 2 of the type 'sentence_transformers.models.Dense'" in errors
+    assert ".SpladePooling' is not supported: its embeddings are sparse" in errors
     (folder / "modules.json").write_text("[")
     code, _, errors = refused(program, folder)
     assert code == 1 and "modules.json: EOF while parsing" in errors

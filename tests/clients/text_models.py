@@ -88,29 +88,73 @@ def write(folder: pathlib.Path, files: dict[str, Any], outputs: int = 0) -> path
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(content))
+        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return folder
+
+
+def modules(kinds: dict[str, str]) -> list[dict[str, Any]]:
+    """The content of modules.json, from the folders of the modules and their types."""
+    return [
+        {"idx": number, "name": str(number), "path": path,
+         "type": f"sentence_transformers.models.{kind}"}
+        for number, (path, kind) in enumerate(kinds.items())
+    ]
 
 
 def sentence_transformer(folder: pathlib.Path) -> pathlib.Path:
     """A model with mean pooling, scaling and prompts."""
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [
-        {"idx": number, "name": str(number), "path": path,
-         "type": f"sentence_transformers.models.{kind}"}
-        for number, (path, kind) in enumerate(kinds.items())
-    ]
     return write(folder, {
-        "modules.json": modules,
+        "modules.json": modules(kinds),
         "1_Pooling/config.json": {"pooling_mode_mean_tokens": True},
         "config_sentence_transformers.json": {"prompts": {"query": "the "}},
     })
 
 
-def cross_encoder(folder: pathlib.Path) -> pathlib.Path:
-    """A model that scores pairs, with a sigmoid."""
+def safetensors(tensors: dict[str, numpy.ndarray]) -> bytes:
+    """A file of 16-bit floats."""
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        content = tensor.astype("<f2").tobytes()
+        offsets = [len(data), len(data) + len(content)]
+        header[name] = {"dtype": "F16", "shape": list(tensor.shape), "data_offsets": offsets}
+        data += content
+    text = json.dumps({"__metadata__": {"format": "pt"}} | header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def dense_weights() -> dict[str, numpy.ndarray]:
+    """The weights of a layer that lengthens embeddings."""
+    random = numpy.random.default_rng(11)
+    weights = {"linear.weight": random.normal(size=(WIDTH + 3, WIDTH)),
+               "linear.bias": random.normal(size=WIDTH + 3)}
+    return {name: value.astype(numpy.float16) for name, value in weights.items()}
+
+
+def dense_embedder(folder: pathlib.Path) -> pathlib.Path:
+    """A model with a dense layer behind the pooling."""
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense", "3": "Normalize"}
+    return write(folder, {
+        "modules.json": modules(kinds),
+        "1_Pooling/config.json": {"pooling_mode_mean_tokens": True},
+        "2_Dense/config.json": {
+            "in_features": WIDTH, "out_features": WIDTH + 3, "bias": True,
+            "activation_function": "torch.nn.modules.activation.Tanh",
+        },
+        "2_Dense/model.safetensors": safetensors(dense_weights()),
+    })
+
+
+def cross_encoder(folder: pathlib.Path, prompt: str = "") -> pathlib.Path:
+    """A model that scores pairs, with a sigmoid, and with a prompt in front of each query."""
     architecture = {"architectures": ["BertForSequenceClassification"]}
-    return write(folder, {"config.json": architecture | {"id2label": {"0": "LABEL_0"}}}, 1)
+    files: dict[str, Any] = {"config.json": architecture | {"id2label": {"0": "LABEL_0"}}}
+    if prompt:
+        files["modules.json"] = modules({"": "Transformer"})
+        files["config_sentence_transformers.json"] = {
+            "model_type": "CrossEncoder", "prompts": {"web": prompt}, "default_prompt_name": "web",
+        }
+    return write(folder, files, 1)
 
 
 def classifier(folder: pathlib.Path) -> pathlib.Path:
@@ -133,6 +177,15 @@ def embedding(text: str) -> numpy.ndarray:
     """The scaled mean of the vectors."""
     mean = vectors(text).mean(axis=0)
     scaled: numpy.ndarray = mean / numpy.linalg.norm(mean)
+    return scaled
+
+
+def dense_embedding(text: str) -> numpy.ndarray:
+    """The scaled outputs of the dense layer."""
+    weights = dense_weights()
+    mean = vectors(text).mean(axis=0)
+    values = numpy.tanh(weights["linear.weight"] @ mean + weights["linear.bias"])
+    scaled: numpy.ndarray = values / numpy.linalg.norm(values)
     return scaled
 
 

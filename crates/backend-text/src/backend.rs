@@ -93,7 +93,7 @@ impl Backend for TextBackend {
         let text = TextModel::read(&VersionFiles(files), description).map_err(refused)?;
         let (network, model) = self.load_network(&spec, &text.description, files, host.clone())?;
         let served = ServedText {
-            width: row_width(&text.description.task, &network),
+            width: row_width(&text.description.task, &network).map_err(refused)?,
             model_name: Arc::from(&*spec.name),
             output_name: Arc::from(interface::output_name(&text.description.task)),
             limits: RunLimits {
@@ -110,13 +110,14 @@ impl Backend for TextBackend {
 }
 
 /// The number of values of the output for each row.
-fn row_width(task: &TextTask, network: &Network) -> usize {
+fn row_width(task: &TextTask, network: &Network) -> Result<usize, TextModelError> {
     match task {
         TextTask::Embedding(task) if network.is_per_token => {
             let modes = task.pooling.as_ref().map_or(1, |pooling| pooling.modes.len());
-            network.width.saturating_mul(modes)
+            task.width(network.width.saturating_mul(modes))
         }
-        TextTask::Embedding(_) | TextTask::Scores { .. } => network.width,
+        TextTask::Embedding(task) => task.check_embedding(&network.output, network.width),
+        TextTask::Scores { .. } => Ok(network.width),
     }
 }
 

@@ -229,8 +229,8 @@ fn encode(
     let rows = match &text.description.task {
         TextTask::Scores { is_pair: true, .. } => {
             let pairs = input(QUERY)?.into_iter().zip(seconds);
-            convert_rows(pairs, &request.cancel, |row, (first, second)| {
-                let encoded = text.encode_pair(first, second, options.truncates);
+            convert_rows(pairs, &request.cancel, |row, pair| {
+                let encoded = text.encode_pair(pair, options.prompt.as_deref(), options.truncates);
                 encoded.map_err(|problem| refused(row, problem))
             })?
         }

@@ -41,9 +41,10 @@ fn output_width(description: &TextDescription) -> i64 {
     let width = match &description.task {
         TextTask::Embedding(task) => {
             let modes = task.pooling.as_ref().map_or(1, |pooling| pooling.modes.len());
-            description.hidden_size.map(|size| size.saturating_mul(modes))
+            let pooled = || description.hidden_size.map(|size| size.saturating_mul(modes));
+            task.dense.last().map(|layer| layer.outputs).or_else(pooled)
         }
-        TextTask::Scores { labels, .. } => Some(labels.len()).filter(|count| *count > 0),
+        TextTask::Scores { count, .. } => *count,
     };
     width.and_then(|width| i64::try_from(width).ok()).unwrap_or(-1)
 }

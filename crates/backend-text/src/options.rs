@@ -33,9 +33,9 @@ impl RequestOptions {
                 "prompt_name" => {
                     let text = description.prompts.find(string(name, value)?);
                     let text = text.map_err(|error| refused(name, error.to_string()))?;
-                    options.set_prompt(name, text, description)?;
+                    options.set_prompt(name, text)?;
                 }
-                "prompt" => options.set_prompt(name, string(name, value)?, description)?,
+                "prompt" => options.set_prompt(name, string(name, value)?)?,
                 "truncate" => options.truncates = Some(boolean(name, value)?),
                 "dimensions" if is_embedding => {
                     options.dimensions = Some(dimensions(name, value, width)?);
@@ -52,15 +52,7 @@ impl RequestOptions {
         Ok(options)
     }
 
-    fn set_prompt(
-        &mut self,
-        name: &str,
-        text: &str,
-        description: &TextDescription,
-    ) -> Result<(), Status> {
-        if matches!(description.task, TextTask::Scores { is_pair: true, .. }) {
-            return Err(refused(name, String::from("pairs of texts have no prompt")));
-        }
+    fn set_prompt(&mut self, name: &str, text: &str) -> Result<(), Status> {
         if self.prompt.is_some() {
             let problem = "'prompt' and 'prompt_name' exclude each other";
             return Err(refused(name, String::from(problem)));

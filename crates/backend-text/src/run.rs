@@ -10,7 +10,7 @@ use galatea_infer::{
 };
 use galatea_stdx::Lock;
 use galatea_tensor::{Buffer, DataType, Shape};
-use galatea_text::{PoolingSettings, TextTask, TokenRow};
+use galatea_text::{PoolingSettings, TextTask, TokenRow, widen_half};
 
 use crate::network::{InputRole, NetworkInput};
 use crate::served::ServedText;
@@ -142,7 +142,7 @@ fn values(
     };
     let widened: Vec<[u8; 4]>;
     let numbers: &[[u8; 4]] = if output.datatype == DataType::Fp16 {
-        widened = bytes.as_chunks().0.iter().map(|half| widen(*half).to_le_bytes()).collect();
+        widened = bytes.as_chunks().0.iter().map(|half| widen_half(*half).to_le_bytes()).collect();
         &widened
     } else {
         bytes.as_chunks::<4>().0
@@ -156,50 +156,12 @@ fn values(
             return Ok(numbers.iter().map(|number| f32::from_le_bytes(*number)).collect());
         }
     };
-    let mut values = Vec::with_capacity(rows.len().saturating_mul(served.width));
+    let mut pooled = Vec::new();
     let row_size = length.saturating_mul(network.width);
     for (row, vectors) in rows.iter().zip(numbers.chunks(row_size.max(1))) {
         let count = row.tokens.ids.len();
         let tokens = row.prompt_tokens.min(count)..count;
-        pooling.pool(vectors, network.width, tokens, &mut values);
+        pooling.pool(vectors, network.width, tokens, &mut pooled);
     }
-    Ok(values)
-}
-
-/// Converts a 16-bit float. All of them are numbers of 32 bits.
-fn widen(half: [u8; 2]) -> f32 {
-    let bits = u32::from(u16::from_le_bytes(half));
-    let (sign, exponent, fraction) = (bits >> 15 << 31, bits >> 10 & 0x1f, bits & 0x3ff);
-    let magnitude = match exponent {
-        // The fraction of a subnormal number counts multiples of 2^-24.
-        0 => {
-            let fraction = u16::try_from(fraction).unwrap_or_default();
-            return f32::from_bits((f32::from(fraction) / 16_777_216.0).to_bits() | sign);
-        }
-        0x1f => 0x7f80_0000 | fraction << 13,
-        _ => (exponent.wrapping_add(112)) << 23 | fraction << 13,
-    };
-    f32::from_bits(sign | magnitude)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn halves_are_widened() {
-        for (bits, expected) in [
-            (0x0000_u16, 0.0_f32),
-            (0x3c00, 1.0),
-            (0xc000, -2.0),
-            (0x7bff, 65504.0),
-            (0x0001, 5.960_464_5e-8),
-            (0x8400, -6.103_515_6e-5),
-            (0x7c00, f32::INFINITY),
-            (0x3555, 0.333_251_95),
-        ] {
-            assert_eq!(widen(bits.to_le_bytes()).to_bits(), expected.to_bits(), "{bits:#x}");
-        }
-        assert!(widen(0x7e00_u16.to_le_bytes()).is_nan());
-    }
+    Ok(served.text.apply_dense(pooled))
 }

@@ -321,9 +321,52 @@ fn classifiers_and_cross_encoders_have_scores() {
     let inputs: &[(&str, &[&[u8]])] = &[("query", &[b"a", b"a b"]), ("text", &[b"b", b"c"])];
     let found = model.infer(&Texts { inputs, parameters: &[] }, "scores").unwrap();
     assert_eq!(found, (vec![2, 1], vec![3.0, 6.0]));
-    let parameters = [("prompt", ParameterValue::String(String::from("x")))];
-    let refused = model.infer(&Texts { inputs, parameters: &parameters }, "scores").unwrap_err();
-    assert_eq!(refused, "parameter 'prompt': pairs of texts have no prompt");
+    // A prompt precedes the query.
+    let parameters = [("prompt", ParameterValue::String(String::from("d ")))];
+    let found = model.infer(&Texts { inputs, parameters: &parameters }, "scores").unwrap();
+    assert_eq!(found, (vec![2, 1], vec![7.0, 10.0]));
+}
+
+#[test]
+fn dense_layers_change_the_length_of_embeddings() {
+    let modules = r#"[{"path": "", "type": "x.Transformer"}, {"path": "p", "type": "x.Pooling"},
+        {"path": "d", "type": "x.Dense"}]"#;
+    let dense = r#"{"in_features": 2, "out_features": 3, "bias": false,
+        "activation_function": "torch.nn.Identity"}"#;
+    let header = r#"{"linear.weight": {"dtype": "F32", "shape": [3, 2], "data_offsets": [0, 24]}}"#;
+    let weights = [0.5_f32, 0.0, 0.0, 2.0, 2.0, 0.5].map(f32::to_le_bytes);
+    let content = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), weights.as_flattened()];
+    let content = String::from_utf8(content.concat()).unwrap();
+    let files = [
+        ("modules.json", modules),
+        ("p/config.json", "{}"),
+        ("d/config.json", dense),
+        ("d/model.safetensors", &content),
+    ];
+    let folder = Folder::new("dense", &files);
+    let mut model = load(&folder, "", NetworkShape::PerToken).unwrap();
+    assert_eq!(model.spec.outputs[0].dims, [3]);
+    let found = model.embed(&[b"a b", b"d"], &[]).unwrap();
+    assert_eq!(found, (vec![2, 3], vec![0.75, 4.0, 4.0, 2.0, 4.0, 9.0]));
+    let dimensions = [("dimensions", ParameterValue::Int64(1))];
+    assert_eq!(model.embed(&[b"d"], &dimensions).unwrap().1, [2.0]);
+    // A network whose output is an embedding contains the layers.
+    let error = load(&folder, "", NetworkShape::Embedding).err().unwrap();
+    let expected = "the network's output 'sentence_embedding': an embedding has 2 values, but the \
+                    last dense layer returns 3";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_classifier_returns_all_its_scores() {
+    let labels = "{\"architectures\": [\"XForSequenceClassification\"], \"num_labels\": 3000}";
+    let folder = Folder::new("labels", &[("config.json", labels)]);
+    let mut model = load(&folder, "", NetworkShape::Logits(3000)).unwrap();
+    let inputs: &[(&str, &[&[u8]])] = &[("text", &[b"a"])];
+    let (shape, values) = model.infer(&Texts { inputs, parameters: &[] }, "scores").unwrap();
+    assert_eq!((shape, values.len()), (vec![1, 3000], 3000));
+    let error = load(&folder, "", NetworkShape::Logits(2)).err().unwrap();
+    assert_eq!(error, "text model 'm': output 'scores': dims must be [ 2 ], without reshape");
 }
 
 #[test]

@@ -1,14 +1,20 @@
-//! The functions that convert a classifier's outputs to scores.
+//! The functions that convert a classifier's outputs to scores, and those of dense layers.
 
-/// A function that converts the outputs of one row to scores.
+/// A function of the values of one row.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// The outputs are the scores.
+    /// The values stay as they are.
     Identity,
-    /// Each score is between 0 and 1.
+    /// Negative values become 0.
+    Relu,
+    /// Each value becomes a number between 0 and 1.
     Sigmoid,
-    /// The scores are probabilities, whose sum is 1.
+    /// Each value is multiplied with its sigmoid.
+    Silu,
+    /// The values become probabilities, whose sum is 1.
     Softmax,
+    /// Each value becomes a number between -1 and 1.
+    Tanh,
 }
 
 impl Activation {
@@ -30,34 +36,42 @@ impl Activation {
         let class = path.strip_prefix("torch.nn.").map(|rest| rest.rsplit('.').next())?;
         match class.unwrap_or_default() {
             "Identity" => Some(Self::Identity),
+            "ReLU" => Some(Self::Relu),
             "Sigmoid" => Some(Self::Sigmoid),
+            "SiLU" => Some(Self::Silu),
             "Softmax" => Some(Self::Softmax),
+            "Tanh" => Some(Self::Tanh),
             _ => None,
         }
     }
 
-    /// Applies the function to the outputs of one row.
-    pub fn apply(self, outputs: &mut [f32]) {
+    /// Applies the function to the values of one row.
+    pub fn apply(self, row: &mut [f32]) {
         match self {
             Self::Identity => {}
-            Self::Sigmoid => {
-                for value in outputs {
-                    *value = 1.0 / (1.0 + (-*value).exp());
-                }
-            }
-            Self::Softmax => {
-                // Subtracting the largest output keeps the exponentials finite.
-                let largest = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                let mut sum = 0.0;
-                for value in outputs.iter_mut() {
-                    *value = (*value - largest).exp();
-                    sum += *value;
-                }
-                for value in outputs {
-                    *value /= sum;
-                }
-            }
+            Self::Relu => row.iter_mut().for_each(|value| *value = value.max(0.0)),
+            Self::Sigmoid => row.iter_mut().for_each(|value| *value = sigmoid(*value)),
+            Self::Silu => row.iter_mut().for_each(|value| *value *= sigmoid(*value)),
+            Self::Softmax => softmax(row),
+            Self::Tanh => row.iter_mut().for_each(|value| *value = value.tanh()),
         }
+    }
+}
+
+fn sigmoid(value: f32) -> f32 {
+    1.0 / (1.0 + (-value).exp())
+}
+
+fn softmax(row: &mut [f32]) {
+    // Subtracting the largest value keeps the exponentials finite.
+    let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0;
+    for value in row.iter_mut() {
+        *value = (*value - largest).exp();
+        sum += *value;
+    }
+    for value in row {
+        *value /= sum;
     }
 }
 
@@ -77,6 +91,9 @@ mod tests {
     fn functions_are_those_of_pytorch() {
         check(Activation::Identity, &[3.0, -1.0], &[3.0, -1.0]);
         check(Activation::Sigmoid, &[0.0, 2.0, -200.0], &[0.5, 0.880_797, 0.0]);
+        check(Activation::Relu, &[2.0, -1.0], &[2.0, 0.0]);
+        check(Activation::Silu, &[2.0, -1.0], &[1.761_594, -0.268_941]);
+        check(Activation::Tanh, &[0.0, 1.0, -9.0], &[0.0, 0.761_594, -1.0]);
         check(Activation::Softmax, &[1.0, 1.0], &[0.5, 0.5]);
         check(Activation::Softmax, &[1000.0, 0.0], &[1.0, 0.0]);
     }
@@ -87,7 +104,10 @@ mod tests {
             ("torch.nn.modules.linear.Identity", Some(Activation::Identity)),
             ("torch.nn.modules.activation.Sigmoid", Some(Activation::Sigmoid)),
             ("torch.nn.Softmax", Some(Activation::Softmax)),
-            ("torch.nn.modules.activation.Tanh", None),
+            ("torch.nn.modules.activation.Tanh", Some(Activation::Tanh)),
+            ("torch.nn.modules.activation.ReLU", Some(Activation::Relu)),
+            ("torch.nn.modules.activation.SiLU", Some(Activation::Silu)),
+            ("torch.nn.modules.activation.GELU", None),
             ("my_module.Sigmoid", None),
         ] {
             assert_eq!(Activation::from_python_path(path), expected, "{path}");

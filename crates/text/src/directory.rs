@@ -6,6 +6,8 @@ use crate::error::TextModelError;
 
 /// The maximum size of `tokenizer.json`. The largest vocabularies in use need 35 MB.
 pub(crate) const TOKENIZER_BYTES_MAX: u64 = 256 << 20;
+/// The maximum size of the weights of a dense layer. The largest layers in use need 50 MB.
+const WEIGHTS_BYTES_MAX: u64 = 256 << 20;
 /// The maximum size of any other file.
 const DESCRIPTION_BYTES_MAX: u64 = 16 << 20;
 
@@ -26,6 +28,14 @@ pub(crate) fn read_tokenizer(
     path: &str,
 ) -> Result<Option<Vec<u8>>, TextModelError> {
     files.read(path, TOKENIZER_BYTES_MAX).map_err(|reason| TextModelError::new(path, reason))
+}
+
+/// Reads the weights of a dense layer; `None` if the file doesn't exist.
+pub(crate) fn read_weights(
+    files: &dyn TextModelFiles,
+    path: &str,
+) -> Result<Option<Vec<u8>>, TextModelError> {
+    files.read(path, WEIGHTS_BYTES_MAX).map_err(|reason| TextModelError::new(path, reason))
 }
 
 /// Reads a JSON file; `Value::Null` if it doesn't exist.

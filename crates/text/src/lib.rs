@@ -6,7 +6,7 @@
 //! - [`TextModel`] adds the tokenizer, and converts a text, or a pair of texts, to a [`TokenRow`].
 //! - [`TextSettings`] are the parameters of a configuration whose names start with `text_`.
 //! - [`plan_runs`] divides rows of different lengths into runs with little padding.
-//! - [`PoolingSettings`] and [`Activation`] convert the rows of an output.
+//! - [`PoolingSettings`], dense layers and [`Activation`] convert the rows of an output.
 //!
 //! # What it is not
 //!
@@ -24,22 +24,28 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
 mod activation;
+mod dense;
 mod directory;
 mod encoder;
 mod error;
+mod floats;
 mod json_object;
 mod model;
 #[cfg(test)]
 mod model_tests;
+mod modules;
 mod pooling;
 mod prompts;
 mod runs;
+mod safetensors;
 mod settings;
 
 pub use activation::Activation;
+pub use dense::DenseSettings;
 pub use directory::TextModelFiles;
 pub use encoder::{Overflow, TokenRow};
 pub use error::TextModelError;
+pub use floats::widen_half;
 pub use model::{EmbeddingTask, TextDescription, TextModel, TextTask, check_size};
 pub use pooling::{PoolingMode, PoolingSettings, keep_dimensions, normalize};
 pub use prompts::{Prompts, UnknownPrompt};

@@ -5,17 +5,16 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::activation::Activation;
-use crate::directory::{
-    TextModelFiles, join, read_json, read_object, read_required, read_tokenizer,
-};
+use crate::dense::{DenseLayer, DenseSettings};
+use crate::directory::{TextModelFiles, join, read_object, read_required, read_tokenizer};
 use crate::encoder::{Overflow, TextEncoder, TokenRow};
 use crate::error::TextModelError;
 use crate::json_object::JsonObject;
+use crate::modules::Modules;
 use crate::pooling::PoolingSettings;
 use crate::prompts::Prompts;
 use crate::settings::{TaskKind, TextSettings};
 
-const MODULES: &str = "modules.json";
 const PROMPTS: &str = "config_sentence_transformers.json";
 const CONFIG: &str = "config.json";
 const LABELS: &str = "id2label";
@@ -48,6 +47,7 @@ pub struct TextModel {
     /// The description of the model.
     pub description: TextDescription,
     encoder: TextEncoder,
+    dense: Vec<DenseLayer>,
     /// The number of tokens at the beginning of each text that pooling leaves out, if the default
     /// prompt is used.
     default_prompt_tokens: usize,
@@ -64,8 +64,8 @@ pub enum TextTask {
         is_pair: bool,
         /// The function that converts outputs to scores.
         activation: Activation,
-        /// The names of the scores.
-        labels: Vec<String>,
+        /// The number of scores; `None` if the files don't state it.
+        count: Option<usize>,
     },
 }
 
@@ -74,6 +74,8 @@ pub enum TextTask {
 pub struct EmbeddingTask {
     /// The pooling; `None` if the network's output is already an embedding.
     pub pooling: Option<PoolingSettings>,
+    /// The layers after the pooling, each with the inputs that the layer before it returns.
+    pub dense: Vec<DenseSettings>,
     /// True if embeddings are scaled to a length of 1.
     pub normalize: bool,
 }
@@ -95,18 +97,15 @@ impl TextDescription {
         let (config, library) =
             (JsonObject::new(CONFIG, &config), JsonObject::new(PROMPTS, &library));
         let encoder = EncoderSettings::read(files, &root, config, settings)?;
+        let sources = TaskSources { modules: &modules, config, library };
+        let task = sources.task(files, settings)?;
         let mut prompts = Prompts::read(library)?;
         if let Some(name) = &settings.prompt {
             let unknown = |error| TextModelError::new(PROMPT_PARAMETER, format!("{error}"));
             prompts = prompts.with_default(name).map_err(unknown)?;
-        }
-        let sources = TaskSources { modules: &modules, config, library };
-        let task = sources.task(files, settings)?;
-        let is_pair = matches!(task, TextTask::Scores { is_pair: true, .. });
-        if is_pair && !prompts.default_text().is_empty() {
-            let problem = "a default prompt is not supported for pairs of texts";
-            let place = if settings.prompt.is_some() { PROMPT_PARAMETER } else { PROMPTS };
-            return Err(TextModelError::new(place, problem));
+        } else if task.is_pair() && !sources.is_saved_cross_encoder()? {
+            // The default prompt of an embedding model, whose files describe its embeddings.
+            prompts = prompts.without_default();
         }
         Ok(Self {
             task,
@@ -119,8 +118,50 @@ impl TextDescription {
     }
 }
 
+impl TextTask {
+    /// Returns true if the input is a pair of texts.
+    #[must_use]
+    pub const fn is_pair(&self) -> bool {
+        matches!(self, Self::Scores { is_pair: true, .. })
+    }
+}
+
+impl EmbeddingTask {
+    /// Returns the number of values of an embedding. `pooled` is the number of values that the
+    /// pooling returns.
+    ///
+    /// # Errors
+    ///
+    /// An error about a layer that takes another number of values.
+    pub fn width(&self, pooled: usize) -> Result<usize, TextModelError> {
+        self.dense.iter().try_fold(pooled, |width, layer| {
+            layer.check_inputs(width)?;
+            Ok(layer.outputs)
+        })
+    }
+
+    /// Returns the number of values of an output that already is an embedding. Such a network
+    /// contains the dense layers.
+    ///
+    /// # Errors
+    ///
+    /// An error about the output if its length is not that of the last layer's.
+    pub fn check_embedding(&self, output: &str, width: usize) -> Result<usize, TextModelError> {
+        match self.dense.last() {
+            Some(layer) if layer.outputs != width => Err(TextModelError::new(
+                format!("the network's output '{output}'"),
+                format!(
+                    "an embedding has {width} values, but the last dense layer returns {}",
+                    layer.outputs
+                ),
+            )),
+            _ => Ok(width),
+        }
+    }
+}
+
 impl TextModel {
-    /// Reads the tokenizer of a described model.
+    /// Reads the tokenizer and the dense layers of a described model.
     ///
     /// # Errors
     ///
@@ -134,7 +175,14 @@ impl TextModel {
             .ok_or_else(|| TextModelError::new(&path, "the file is missing"))?;
         let EncoderSettings { tokens_max, overflow, .. } = description.encoder;
         let encoder = TextEncoder::read(&path, &content, tokens_max, overflow)?;
-        let mut model = Self { description, encoder, default_prompt_tokens: 0 };
+        let dense = match &description.task {
+            TextTask::Embedding(task) => {
+                let layers = task.dense.iter().cloned();
+                layers.map(|layer| DenseLayer::read(files, layer)).collect::<Result<_, _>>()?
+            }
+            TextTask::Scores { .. } => Vec::new(),
+        };
+        let mut model = Self { description, encoder, dense, default_prompt_tokens: 0 };
         // A text and each prompt are converted, so that an invalid tokenizer is found now.
         let prompts = model.description.prompts.texts().chain(["text"]);
         for text in prompts {
@@ -159,28 +207,41 @@ impl TextModel {
         prompt: Option<&str>,
         truncates: Option<bool>,
     ) -> Result<TokenRow, String> {
-        let prompt = prompt.unwrap_or_else(|| self.description.prompts.default_text());
-        let what = if prompt.is_empty() { "the text" } else { "the text with its prompt" };
-        check_bytes(what, text.len().saturating_add(prompt.len()))?;
-        let joined: Cow<'_, str> =
-            if prompt.is_empty() { text.into() } else { format!("{prompt}{text}").into() };
-        self.encode_whole(&self.cased(&joined), None, truncates)
+        let text = self.with_prompt(text, prompt)?;
+        self.encode_whole(&self.cased(&text), None, truncates)
     }
 
-    /// Converts a pair of texts to tokens.
+    /// Converts a pair of texts to tokens. The prompt is put in front of the first one.
     ///
     /// # Errors
     ///
     /// Same as for [`TextModel::encode`].
     pub fn encode_pair(
         &self,
-        first: &str,
-        second: &str,
+        (first, second): (&str, &str),
+        prompt: Option<&str>,
         truncates: Option<bool>,
     ) -> Result<TokenRow, String> {
-        check_size(first)?;
+        let first = self.with_prompt(first, prompt)?;
         check_size(second)?;
-        self.encode_whole(&self.cased(first), Some(&self.cased(second)), truncates)
+        self.encode_whole(&self.cased(&first), Some(&self.cased(second)), truncates)
+    }
+
+    fn with_prompt<'text>(
+        &self,
+        text: &'text str,
+        prompt: Option<&str>,
+    ) -> Result<Cow<'text, str>, String> {
+        let prompt = prompt.unwrap_or_else(|| self.description.prompts.default_text());
+        let what = if prompt.is_empty() { "the text" } else { "the text with its prompt" };
+        check_bytes(what, text.len().saturating_add(prompt.len()))?;
+        Ok(if prompt.is_empty() { text.into() } else { format!("{prompt}{text}").into() })
+    }
+
+    /// Applies the dense layers to several embeddings, one after the other.
+    #[must_use]
+    pub fn apply_dense(&self, pooled: Vec<f32>) -> Vec<f32> {
+        self.dense.iter().fold(pooled, |rows, layer| layer.apply(&rows))
     }
 
     /// Returns the number of tokens at the beginning of each text that pooling leaves out. `prompt`
@@ -241,53 +302,6 @@ fn check_bytes(what: &str, size: usize) -> Result<(), String> {
         return Err(format!("{what} has {size} bytes, and the limit is {TEXT_BYTES_MAX}"));
     }
     Ok(())
-}
-
-/// The modules of a sentence-transformers model.
-#[derive(Clone, Debug, Default)]
-struct Modules {
-    /// True if the model has a list of modules.
-    is_listed: bool,
-    /// The directory of the network and its tokenizer.
-    transformer: String,
-    /// The directory of the pooling module.
-    pooling: Option<String>,
-    normalizes: bool,
-}
-
-impl Modules {
-    fn read(files: &dyn TextModelFiles) -> Result<Self, TextModelError> {
-        let listed = match read_json(files, MODULES)? {
-            Value::Null => return Ok(Self::default()),
-            Value::Array(listed) => listed,
-            _ => return Err(TextModelError::new(MODULES, "the file is not a list of modules")),
-        };
-        let mut modules = Self { is_listed: true, ..Self::default() };
-        for (index, module) in listed.iter().enumerate() {
-            let text = |key: &str| module.get(key).and_then(Value::as_str);
-            let missing = || {
-                let problem = format!("module {index} has no 'path' that is a string");
-                TextModelError::new(MODULES, problem)
-            };
-            let path = text("path").ok_or_else(missing)?.to_owned();
-            let kind = text("type").unwrap_or_default();
-            match kind.rsplit('.').next().unwrap_or_default() {
-                "Transformer" if index == 0 => modules.transformer = path,
-                "Pooling" if modules.pooling.is_none() && !modules.normalizes => {
-                    modules.pooling = Some(path);
-                }
-                "Normalize" => modules.normalizes = true,
-                _ => {
-                    let kind = kind.escape_debug();
-                    return Err(TextModelError::new(
-                        MODULES,
-                        format!("module {index} of the type '{kind}' is not supported there"),
-                    ));
-                }
-            }
-        }
-        Ok(modules)
-    }
 }
 
 /// The settings of the tokenizer that are not in its own file.
@@ -373,10 +387,17 @@ impl TaskSources<'_> {
         if self.modules.is_listed || !self.is_classifier() {
             return Ok(TaskKind::Embedding);
         }
-        let is_cross_encoder = self.labels()?.len() == 1
+        let is_cross_encoder = self.label_count()? == Some(1)
             || self.config.contains("sentence_transformers")
             || self.config.contains("sbert_ce_default_activation_function");
         Ok(if is_cross_encoder { TaskKind::CrossEncoder } else { TaskKind::Classification })
+    }
+
+    /// Returns true if sentence-transformers saved the model as a cross-encoder. Of any other
+    /// model, it ignores the default prompt when it scores pairs.
+    fn is_saved_cross_encoder(&self) -> Result<bool, TextModelError> {
+        let kind = self.library.string("model_type")?;
+        Ok(self.modules.is_listed && kind == Some("CrossEncoder"))
     }
 
     fn is_classifier(&self) -> bool {
@@ -404,22 +425,32 @@ impl TaskSources<'_> {
             let replaced = PoolingSettings { modes: modes.clone(), include_prompt };
             pooling = (!modes.is_empty()).then_some(replaced);
         }
+        let layers = self.modules.dense.iter().map(|folder| DenseSettings::read(files, folder));
         let normalize = settings.normalize.unwrap_or(self.modules.normalizes);
-        Ok(EmbeddingTask { pooling, normalize })
+        let dense = layers.collect::<Result<Vec<_>, _>>()?;
+        let task = EmbeddingTask { pooling, dense, normalize };
+        if let Some(layer) = task.dense.first() {
+            task.width(layer.inputs)?;
+        }
+        Ok(task)
     }
 
     fn scores(&self, settings: &TextSettings, is_pair: bool) -> Result<TextTask, TextModelError> {
-        let labels = self.labels()?;
+        let count = self.label_count()?;
         let activation = match settings.activation {
             Some(activation) => activation,
-            None => self.activation(is_pair, labels.len())?,
+            None => self.activation(is_pair, count)?,
         };
-        Ok(TextTask::Scores { is_pair, activation, labels })
+        Ok(TextTask::Scores { is_pair, activation, count })
     }
 
     /// Returns the function that sentence-transformers applies to the outputs of a cross-encoder,
     /// or that the pipeline of transformers applies to those of a classifier.
-    fn activation(&self, is_pair: bool, labels: usize) -> Result<Activation, TextModelError> {
+    fn activation(
+        &self,
+        is_pair: bool,
+        labels: Option<usize>,
+    ) -> Result<Activation, TextModelError> {
         let stated = [
             (CONFIG, self.config.nested("sentence_transformers").string("activation_fn")?),
             (CONFIG, self.config.string("sbert_ce_default_activation_function")?),
@@ -439,27 +470,29 @@ impl TaskSources<'_> {
         }
         // Unknown labels are the two that transformers doesn't write down.
         Ok(match (is_pair, labels, self.config.string("problem_type")?) {
-            (false, _, Some("regression")) | (true, 0 | 2.., _) => Activation::Identity,
-            (false, _, Some("multi_label_classification")) | (_, 1, _) => Activation::Sigmoid,
-            (false, 0 | 2.., _) => Activation::Softmax,
+            (false, _, Some("regression")) => Activation::Identity,
+            (false, _, Some("multi_label_classification")) | (_, Some(1), _) => Activation::Sigmoid,
+            (true, ..) => Activation::Identity,
+            (false, ..) => Activation::Softmax,
         })
     }
 
-    /// The names of the classes, in the order of the outputs; empty if they are unknown.
-    fn labels(&self) -> Result<Vec<String>, TextModelError> {
+    /// Returns the number of classes; `None` if the file doesn't state it.
+    fn label_count(&self) -> Result<Option<usize>, TextModelError> {
         let Some(names) = self.config.get(LABELS) else {
             // The library's own default is two classes; a single one is written down.
-            let count = self.config.count("num_labels")?.unwrap_or(0).min(1024);
-            return Ok((0..count).map(|index| format!("LABEL_{index}")).collect());
+            let count = self.config.count("num_labels")?;
+            let too_many = || self.config.invalid("num_labels", "exceeds the size of the memory");
+            return count.map(|it| usize::try_from(it).map_err(|_| too_many())).transpose();
         };
         let invalid = |problem: &str| self.config.invalid(LABELS, problem);
         let names = names.as_object().ok_or_else(|| invalid("is not an object"))?;
-        let name = |index: usize| match names.get(&index.to_string()) {
-            Some(Value::String(name)) => Ok(name.clone()),
-            Some(Value::Number(name)) => Ok(name.to_string()),
-            _ => Err(invalid(&format!("has no name for the class {index}"))),
-        };
-        (0..names.len()).map(name).collect()
+        for index in 0..names.len() {
+            if !matches!(names.get(&index.to_string()), Some(Value::String(_) | Value::Number(_))) {
+                return Err(invalid(&format!("has no name for the class {index}")));
+            }
+        }
+        Ok(Some(names.len()).filter(|count| *count > 0))
     }
 }
 

@@ -57,12 +57,23 @@ fn check_error(listed: &[(&'static str, &str)], parameters: &[(&str, &str)], exp
 fn embedding(modes: &[PoolingMode], include_prompt: bool, normalize: bool) -> TextTask {
     let pooling =
         (!modes.is_empty()).then(|| PoolingSettings { modes: modes.to_vec(), include_prompt });
-    TextTask::Embedding(EmbeddingTask { pooling, normalize })
+    TextTask::Embedding(EmbeddingTask { pooling, dense: Vec::new(), normalize })
 }
 
-fn scores(is_pair: bool, activation: Activation, labels: &[&str]) -> TextTask {
-    let labels = labels.iter().map(|label| (*label).to_owned()).collect();
-    TextTask::Scores { is_pair, activation, labels }
+const fn scores(is_pair: bool, activation: Activation, count: Option<usize>) -> TextTask {
+    TextTask::Scores { is_pair, activation, count }
+}
+
+/// The file of weights, whose bytes are UTF-8 if all values are sums of few powers of 2.
+fn weights(name: &str, shape: [usize; 2], values: &[f32]) -> String {
+    let header = format!(
+        "{{\"linear.{name}\": {{\"dtype\": \"F32\", \"shape\": {shape:?}, \
+         \"data_offsets\": [0, {}]}}}}",
+        values.len() * 4
+    );
+    let values: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let length = (header.len() as u64).to_le_bytes();
+    String::from_utf8([&length[..], header.as_bytes(), &values].concat()).unwrap()
 }
 
 #[test]
@@ -76,13 +87,6 @@ fn modules_describe_embeddings() {
     check_task(&listed, &[("text_normalize", "false")], embedding(&[Cls], false, false));
     // A network without modules gets the default pooling.
     check_task(&[], &[], embedding(&[Mean], true, false));
-    let dense = MODULES.replace("models.Normalize", "models.Dense");
-    check_error(
-        &[("modules.json", &dense)],
-        &[],
-        "modules.json: module 2 of the type 'sentence_transformers.models.Dense' is not supported \
-         there",
-    );
     check_error(&[("modules.json", "{}")], &[], "modules.json: the file is not a list of modules");
     let no_pooling = "1_Pooling/config.json: the file is missing";
     check_error(&[("modules.json", MODULES)], &[], no_pooling);
@@ -107,33 +111,36 @@ fn configurations_describe_scores() {
     };
     let (one, two) =
         ("\"id2label\": {\"0\": \"LABEL_0\"}", "\"id2label\": {\"0\": \"no\", \"1\": \"yes\"}");
-    check(one, &[], scores(true, Sigmoid, &["LABEL_0"]));
-    check(two, &[], scores(false, Softmax, &["no", "yes"]));
+    check(one, &[], scores(true, Sigmoid, Some(1)));
+    check(two, &[], scores(false, Softmax, Some(2)));
     let nli = format!("{two}, \"sbert_ce_default_activation_function\": null");
-    check(&nli, &[], scores(true, Identity, &["no", "yes"]));
+    check(&nli, &[], scores(true, Identity, Some(2)));
     let regression = format!("{two}, \"problem_type\": \"regression\"");
-    check(&regression, &[], scores(false, Identity, &["no", "yes"]));
+    check(&regression, &[], scores(false, Identity, Some(2)));
     let multi = format!("{two}, \"problem_type\": \"multi_label_classification\"");
-    check(&multi, &[], scores(false, Sigmoid, &["no", "yes"]));
+    check(&multi, &[], scores(false, Sigmoid, Some(2)));
     let stated = format!(
         "{one}, \"sentence_transformers\": {{\"activation_fn\": \
          \"torch.nn.modules.linear.Identity\"}}"
     );
-    check(&stated, &[], scores(true, Identity, &["LABEL_0"]));
-    check(&stated, &[("text_activation", "sigmoid")], scores(true, Sigmoid, &["LABEL_0"]));
-    check(one, &[("text_task", "classification")], scores(false, Sigmoid, &["LABEL_0"]));
+    check(&stated, &[], scores(true, Identity, Some(1)));
+    check(&stated, &[("text_activation", "sigmoid")], scores(true, Sigmoid, Some(1)));
+    check(one, &[("text_task", "classification")], scores(false, Sigmoid, Some(1)));
     check(two, &[("text_task", "embedding")], embedding(&[PoolingMode::Mean], true, false));
     // A file without labels is that of a model with the two default ones.
     let unlabelled = "\"id2label\": null";
-    check(unlabelled, &[], scores(false, Softmax, &[]));
-    check(unlabelled, &[("text_task", "cross-encoder")], scores(true, Identity, &[]));
-    check("\"id2label\": {\"0\": 5}", &[], scores(true, Sigmoid, &["5"]));
-    check("\"num_labels\": 1", &[], scores(true, Sigmoid, &["LABEL_0"]));
-    let unknown = classifier(&stated.replace("linear.Identity", "x.Tanh"));
+    check(unlabelled, &[], scores(false, Softmax, None));
+    check(unlabelled, &[("text_task", "cross-encoder")], scores(true, Identity, None));
+    check("\"id2label\": {\"0\": 5}", &[], scores(true, Sigmoid, Some(1)));
+    check("\"num_labels\": 1", &[], scores(true, Sigmoid, Some(1)));
+    check("\"num_labels\": 5000", &[], scores(false, Softmax, Some(5000)));
+    let bounded = stated.replace("linear.Identity", "activation.Tanh");
+    check(&bounded, &[], scores(true, Activation::Tanh, Some(1)));
+    let unknown = classifier(&stated.replace("linear.Identity", "x.Mish"));
     check_error(
         &[("config.json", &unknown)],
         &[],
-        "config.json: the activation 'torch.nn.modules.x.Tanh' is not supported; the parameter \
+        "config.json: the activation 'torch.nn.modules.x.Mish' is not supported; the parameter \
          'text_activation' replaces it",
     );
 }
@@ -227,17 +234,145 @@ fn prompts_precede_texts() {
         read(&listed, &[("text_prompt", "x")]).unwrap_err(),
         "parameter 'text_prompt': the model has no prompt 'x': it has 'document', 'query'"
     );
-    let pairs = [("config_sentence_transformers.json", prompts)];
-    check_error(
-        &pairs,
-        &[("text_task", "cross-encoder"), ("text_prompt", "query")],
-        "parameter 'text_prompt': a default prompt is not supported for pairs of texts",
+}
+
+#[test]
+fn prompts_precede_the_first_text_of_a_pair() {
+    let prompts = r#"{"prompts": {"query": "query: ", "document": ""},
+        "default_prompt_name": "query", "model_type": "CrossEncoder"}"#;
+    let modules = "[{\"path\": \"\", \"type\": \"x.Transformer\"}]";
+    let listed = |prompts: &str, parameters: &[(&str, &str)]| {
+        let files = [
+            ("tokenizer.json", TOKENIZER),
+            ("modules.json", modules),
+            ("config_sentence_transformers.json", prompts),
+        ];
+        read(&files, parameters).unwrap()
+    };
+    let check = |model: &TextModel, prompt, expected: &[u32]| {
+        assert_eq!(model.encode_pair(("a", "b"), prompt, None).unwrap().ids, expected);
+    };
+    let model = listed(prompts, &[]);
+    check(&model, None, &[5, 6, 1, 2]);
+    check(&model, Some(""), &[1, 2]);
+    check(&model, Some("c "), &[3, 1, 2]);
+    // Of a model that is not saved as a cross-encoder, sentence-transformers ignores the default.
+    let embedding = prompts.replace("CrossEncoder", "SentenceTransformer");
+    let pairs = ("text_task", "cross-encoder");
+    check(&listed(&embedding, &[pairs]), None, &[1, 2]);
+    check(&listed(&embedding, &[pairs, ("text_prompt", "query")]), None, &[5, 6, 1, 2]);
+    let long = "a".repeat(1 << 20);
+    let refused = model.encode_pair((&long, "b"), None, None).unwrap_err();
+    assert_eq!(refused, "the text with its prompt has 1048583 bytes, and the limit is 1048576");
+}
+
+#[test]
+fn dense_layers_follow_the_pooling() {
+    let modules = MODULES.replace("2_Normalize", "2_Dense").replace("Normalize", "Dense");
+    let folder = "2_Dense/model.safetensors";
+    let matrix = weights("weight", [1, 2], &[0.5, 8.0]);
+    let check = |config: &str, files: &[(&'static str, &str)], expected: Result<[f32; 2], &str>| {
+        let all: Vec<_> = [
+            ("tokenizer.json", TOKENIZER),
+            ("modules.json", &modules),
+            ("1_Pooling/config.json", "{}"),
+            ("2_Dense/config.json", config),
+        ]
+        .into_iter()
+        .chain(files.iter().copied())
+        .collect();
+        let found = read(&all, &[]).map(|model| model.apply_dense(vec![2.0, 0.0, 0.0, 0.5]));
+        assert_eq!(found, expected.map(|row| row.to_vec()).map_err(str::to_owned), "{config}");
+    };
+    let config = |rest: &str| format!("{{\"in_features\": 2, \"out_features\": 1{rest}}}");
+    let linear = ", \"bias\": false, \"activation_function\": \"torch.nn.Identity\"";
+    check(&config(linear), &[(folder, &matrix)], Ok([1.0, 4.0]));
+    let tanh = [1.0_f32.tanh(), 4.0_f32.tanh()];
+    check(&config(", \"bias\": false"), &[(folder, &matrix)], Ok(tanh));
+    let missing = "2_Dense/model.safetensors: tensor 'linear.bias': the tensor is missing";
+    check(&config(""), &[(folder, &matrix)], Err(missing));
+    let turned = weights("weight", [2, 1], &[0.5, 8.0]);
+    let shape = "2_Dense/model.safetensors: tensor 'linear.weight': the shape is [2,1] instead of \
+                 [1, 2]";
+    check(&config(""), &[(folder, &turned)], Err(shape));
+    check(&config(""), &[], Err("2_Dense/model.safetensors: the file is missing"));
+    let pickled = "2_Dense/pytorch_model.bin: weights in this format are not supported; \
+                   sentence-transformers converts them to 'model.safetensors' with \
+                   SentenceTransformer(DIRECTORY).save(NEW_DIRECTORY)";
+    check(&config(""), &[("2_Dense/pytorch_model.bin", "x")], Err(pickled));
+    for (rest, problem) in [
+        (", \"out_features\": 65537", "'out_features' is not a number from 1 to 65536"),
+        (", \"bias\": 1", "'bias' is not a boolean"),
+        (
+            ", \"activation_function\": \"my.Swish\"",
+            "'activation_function' 'my.Swish' is not supported",
+        ),
+        (
+            ", \"module_input_name\": \"token_embeddings\"",
+            "'module_input_name' 'token_embeddings' is not 'sentence_embedding'",
+        ),
+    ] {
+        let problem = format!("2_Dense/config.json: {problem}");
+        check(&config(rest), &[(folder, &matrix)], Err(&problem));
+    }
+}
+
+#[test]
+fn the_layers_of_a_model_fit_together() {
+    let modules = r#"[{"path": "", "type": "Transformer"}, {"path": "p", "type": "Pooling"},
+        {"path": "a", "type": "Dense"}, {"path": "b", "type": "Dense"}]"#;
+    let read = |second: &str| {
+        let files = files(&[
+            ("modules.json", modules),
+            ("p/config.json", "{}"),
+            ("a/config.json", "{\"in_features\": 2, \"out_features\": 3}"),
+            ("b/config.json", second),
+        ]);
+        let description = TextDescription::read(&files, &settings(&[]));
+        description.map_err(|error| error.to_string())
+    };
+    let refused = read("{\"in_features\": 2, \"out_features\": 5}").unwrap_err();
+    let problem = "'in_features' is 2, but the embeddings before the layer have 3 values";
+    assert_eq!(refused, format!("b/config.json: {problem}"));
+    let task = read("{\"in_features\": 3, \"out_features\": 5}").unwrap().task;
+    let TextTask::Embedding(task) = task else { panic!("embeddings") };
+    assert_eq!(task.width(2).unwrap(), 5);
+    let refused = task.width(4).unwrap_err().to_string();
+    let problem = "'in_features' is 2, but the embeddings before the layer have 4 values";
+    assert_eq!(refused, format!("a/config.json: {problem}"));
+    assert_eq!(task.check_embedding("e", 5).unwrap(), 5);
+    assert_eq!(
+        task.check_embedding("e", 2).unwrap_err().to_string(),
+        "the network's output 'e': an embedding has 2 values, but the last dense layer returns 5"
     );
-    let default = prompts.replacen('{', "{\"default_prompt_name\": \"query\",", 1);
-    check_error(
-        &[("config_sentence_transformers.json", &default)],
-        &[("text_task", "cross-encoder")],
-        "config_sentence_transformers.json: a default prompt is not supported for pairs of texts",
+}
+
+#[test]
+fn modules_that_cannot_be_served_are_refused() {
+    let check = |kinds: &[&str], expected: &str| {
+        let listed = kinds.iter().map(|kind| format!("{{\"path\": \"\", \"type\": \"x.{kind}\"}}"));
+        let listed = format!("[{}]", listed.collect::<Vec<_>>().join(","));
+        check_error(&[("modules.json", &listed)], &[], &format!("modules.json: module {expected}"));
+    };
+    let place = "is not supported there: the order is Transformer, Pooling, Dense, Normalize";
+    check(&["Transformer", "Dense"], &format!("1 of the type 'x.Dense' {place}"));
+    let late = format!("3 of the type 'x.Dense' {place}");
+    check(&["Transformer", "Pooling", "Normalize", "Dense"], &late);
+    let late = format!("2 of the type 'x.Pooling' {place}");
+    check(&["Transformer", "Normalize", "Pooling"], &late);
+    for kind in ["SpladePooling", "SparseAutoEncoder", "CSRSparsity"] {
+        let sparse =
+            format!("1 of the type 'x.{kind}' is not supported: its embeddings are sparse");
+        check(&["Transformer", kind], &sparse);
+    }
+    check(
+        &["MLMTransformer"],
+        "0 of the type 'x.MLMTransformer' is not supported: its embeddings are sparse",
+    );
+    check(
+        &["Transformer", "LSTM"],
+        "1 of the type 'x.LSTM' is not supported: the supported types are Transformer, Pooling, \
+         Dense, Normalize",
     );
 }
 
@@ -261,7 +396,7 @@ fn damaged_tokenizers_are_refused_or_read() {
         let listed = [("tokenizer.json", content.as_str())];
         if let Ok(model) = read(&listed, &[]) {
             let _ = model.encode("a b \u{1f600} \0", None, None);
-            let _ = model.encode_pair("a", "", None);
+            let _ = model.encode_pair(("a", ""), None, None);
         }
     };
     for place in 0..content.len() {

@@ -54,6 +54,12 @@ impl Prompts {
         Ok(self)
     }
 
+    /// Makes no prompt the default.
+    pub(crate) fn without_default(mut self) -> Self {
+        self.default = None;
+        self
+    }
+
     /// Returns the text of the prompt with this name.
     ///
     /// # Errors
