@@ -70,16 +70,16 @@ impl DenseSettings {
             }
         }
         // The library's default has no name in the file.
-        let path = config.string("activation_function")?;
-        let activation = path.map_or(Some(Activation::Tanh), Activation::from_python_path);
+        let function = config.string("activation_function")?;
+        let activation = function.map_or(Some(Activation::Tanh), Activation::from_python_path);
         Ok(Self {
             folder: folder.to_owned(),
             inputs: features("in_features")?,
             outputs: features("out_features")?,
             has_bias: config.boolean("bias")?.unwrap_or(true),
             activation: activation.ok_or_else(|| {
-                let path = path.unwrap_or_default().escape_debug();
-                config.invalid("activation_function", &format!("'{path}' is not supported"))
+                let function = function.unwrap_or_default().escape_debug();
+                config.invalid("activation_function", &format!("'{function}' is not supported"))
             })?,
             has_residual: config.boolean("use_residual")?.unwrap_or(false),
         })
@@ -112,10 +112,12 @@ impl DenseLayer {
         let (inputs, outputs) = (settings.inputs, settings.outputs);
         let weights = file.floats("linear.weight", &[outputs, inputs])?;
         let bias = settings.has_bias.then(|| file.floats("linear.bias", &[outputs])).transpose()?;
-        let residual = match settings.has_residual {
-            false => Residual::None,
-            true if inputs == outputs => Residual::Input,
-            true => Residual::Projected(file.floats("residual.weight", &[outputs, inputs])?),
+        let residual = if !settings.has_residual {
+            Residual::None
+        } else if inputs == outputs {
+            Residual::Input
+        } else {
+            Residual::Projected(file.floats("residual.weight", &[outputs, inputs])?)
         };
         Ok(Self { settings, weights, bias, residual })
     }

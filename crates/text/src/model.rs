@@ -176,11 +176,11 @@ impl TextModel {
         let EncoderSettings { tokens_max, overflow, .. } = description.encoder;
         let encoder = TextEncoder::read(&path, &content, tokens_max, overflow)?;
         let dense = match &description.task {
-            TextTask::Embedding(task) => {
+            TextTask::Embedding(task) if task.pooling.is_some() => {
                 let layers = task.dense.iter().cloned();
                 layers.map(|layer| DenseLayer::read(files, layer)).collect::<Result<_, _>>()?
             }
-            TextTask::Scores { .. } => Vec::new(),
+            TextTask::Embedding(_) | TextTask::Scores { .. } => Vec::new(),
         };
         let mut model = Self { description, encoder, dense, default_prompt_tokens: 0 };
         // A text and each prompt are converted, so that an invalid tokenizer is found now.

@@ -53,8 +53,11 @@ impl<'a> Safetensors<'a> {
     }
 }
 
+/// The conversion of a number from its bytes.
+type Convert = fn(&[u8]) -> f32;
+
 /// The size of a number, and its conversion.
-fn float_format(datatype: &str) -> Option<(usize, fn(&[u8]) -> f32)> {
+fn float_format(datatype: &str) -> Option<(usize, Convert)> {
     Some(match datatype {
         "F64" => (8, |bytes| narrow(f64::from_le_bytes(array(bytes)))),
         "F32" => (4, |bytes| f32::from_le_bytes(array(bytes))),
