@@ -113,7 +113,8 @@ def sentence_transformer(folder: pathlib.Path) -> pathlib.Path:
 
 def safetensors(tensors: dict[str, numpy.ndarray]) -> bytes:
     """A file of 16-bit floats."""
-    header, data = {}, b""
+    header: dict[str, Any] = {}
+    data = b""
     for name, tensor in tensors.items():
         content = tensor.astype("<f2").tobytes()
         offsets = [len(data), len(data) + len(content)]
