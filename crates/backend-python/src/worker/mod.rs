@@ -246,6 +246,7 @@ mod tests {
             std::thread::spawn(move || progress.wait_for(count, PATIENCE))
         });
         while progress.awaited.lock("count the threads").len() < 2 {
+            // sleep: nothing notifies of a thread that begins to wait
             std::thread::yield_now();
         }
         let [three, two] = waiting;
