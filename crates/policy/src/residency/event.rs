@@ -89,6 +89,9 @@ pub enum ResidencyEvent {
     Request(ResidencyRequest),
     /// A waiting request is no longer of interest. It gets no outcome.
     Cancelled(RequestKey),
+    /// This number of requests has used a resident model without a `Request`. A driver that doesn't
+    /// ask for each request to a resident model reports them before other events.
+    Used(ModelId, u64),
     /// A sequence holds the model until `Released`.
     Held(ModelId),
     /// An admitted request or a sequence no longer uses the model.

@@ -7,6 +7,7 @@ use super::event::{
 };
 use super::model::ModelIndex;
 use super::pools::MemoryByPool;
+use super::worth::EXPERTS;
 use crate::ids::RequestKey;
 use crate::time::Time;
 
@@ -35,6 +36,38 @@ pub(crate) enum Eviction {
 }
 
 impl Residency {
+    /// Counts uses of a model, and lets the shadows of the experts follow.
+    pub(super) fn count_uses(&mut self, index: ModelIndex, uses: u64) {
+        let is_too_large = !self.settings.budget.excess(&self.models[index].bytes).is_zero();
+        if is_too_large || !self.experts.count_uses(&mut self.models[index].worth, uses) {
+            return;
+        }
+        for expert in 0..EXPERTS {
+            if !self.models[index].worth.is_in_shadow(expert) {
+                self.add_to_shadow(expert, index);
+            }
+        }
+        self.experts.choose();
+    }
+
+    fn add_to_shadow(&mut self, expert: usize, added: ModelIndex) {
+        let budget = &self.settings.budget;
+        let worth = &mut self.models[added].worth;
+        let mut short = self.experts.add_to_shadow(expert, worth, budget);
+        while !short.is_zero() {
+            let is_candidate = |index: &ModelIndex| {
+                *index != added && self.models[*index].worth.frees(expert, &short)
+            };
+            let worth =
+                |index: &ModelIndex| self.experts.worth_by(expert, &self.models[*index].worth);
+            let candidates = (0..self.models.len()).filter(is_candidate);
+            let least = candidates.min_by(|one, two| worth(one).total_cmp(&worth(two)));
+            let Some(least) = least else { return };
+            let worth = &mut self.models[least].worth;
+            short = self.experts.remove_from_shadow(expert, worth, budget);
+        }
+    }
+
     /// Chooses a model that has memory in the pools that are short of it.
     ///
     /// Idle models that needn't stay are first, by worth. Otherwise, the model of the least worth
@@ -55,7 +88,7 @@ impl Residency {
         };
         let candidates = || (0..self.models.len()).filter(is_candidate);
         let by_worth = |one: &ModelIndex, two: &ModelIndex| {
-            let worth = |index: &ModelIndex| self.models[*index].worth.value;
+            let worth = |index: &ModelIndex| self.experts.worth(&self.models[*index].worth);
             worth(one).total_cmp(&worth(two))
         };
         let is_idle = |index: &ModelIndex| !marks[*index].is_in_use;

@@ -70,7 +70,7 @@ use crate::lifecycle::ModelId;
 use crate::time::Time;
 use demand::{Demand, DemandOrder, Waiter};
 use model::{Model, ModelIndex};
-use worth::WorthClock;
+use worth::Experts;
 
 /// The models in memory and the requests that wait for them.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ pub struct Residency {
     by_name: BTreeMap<ModelId, ModelIndex>,
     /// The counted memory of all models.
     used: MemoryByPool,
-    worth_clock: WorthClock,
+    experts: Experts,
     demands: BTreeMap<DemandOrder, Demand>,
     next_order: u64,
     waiters: BTreeMap<RequestKey, Waiter>,
@@ -106,7 +106,7 @@ impl Residency {
             free: Vec::new(),
             by_name: BTreeMap::new(),
             used: MemoryByPool::default(),
-            worth_clock: WorthClock::default(),
+            experts: Experts::default(),
             demands: BTreeMap::new(),
             next_order: 0,
             waiters: BTreeMap::new(),
@@ -130,6 +130,7 @@ impl Residency {
             ResidencyEvent::Forgotten(name) => self.forgotten(&name, out),
             ResidencyEvent::Request(request) => return self.request(now, request, out),
             ResidencyEvent::Cancelled(key) => self.cancelled(key),
+            ResidencyEvent::Used(name, uses) => return self.used_meanwhile(now, &name, uses),
             ResidencyEvent::Held(name) => return self.held(&name),
             ResidencyEvent::Released(name) => self.released(now, &name),
             ResidencyEvent::ClientLoad { key, model } => {
@@ -140,7 +141,7 @@ impl Residency {
             ResidencyEvent::LoadFailed(name) => self.load_failed(now, &name, out),
             ResidencyEvent::Unloaded(name) => self.unloaded(now, &name),
             ResidencyEvent::Measured(name, bytes) => self.measured(&name, bytes),
-            ResidencyEvent::Budget(budget) => self.settings.budget = budget,
+            ResidencyEvent::Budget(budget) => self.set_budget(budget),
             ResidencyEvent::Tick => {}
         }
         self.plan(now, out);
@@ -196,12 +197,25 @@ impl Residency {
             is_pinned: model.is_pinned,
             is_unloaded_by_client: model.is_blocked,
             ready_at: demand.map(|demand| demand.ready_at),
-            worth: model.worth.value,
+            worth: self.experts.worth(&model.worth),
         }
     }
 
     fn index(&self, name: &str) -> Option<ModelIndex> {
         self.by_name.get(name).copied()
+    }
+
+    fn set_budget(&mut self, budget: MemoryBudget) {
+        self.settings.budget = budget;
+        (0..self.models.len()).for_each(|index| self.set_cost(index));
+    }
+
+    /// Tells the experts the bytes and the load time of a model.
+    fn set_cost(&mut self, index: ModelIndex) {
+        let model = &mut self.models[index];
+        let load_ns = model.load.expected_ns();
+        let budget = &self.settings.budget;
+        self.experts.set_cost(&mut model.worth, &model.bytes, load_ns, budget);
     }
 
     /// Counts `bytes` in place of the memory that is counted for a model.

@@ -28,6 +28,7 @@ impl Residency {
         let stay_factor = self.settings.stay_factor;
         self.models[index].loaded(now, measured, stay_factor);
         self.count(index, measured.bytes.clone());
+        self.set_cost(index);
     }
 
     pub(super) fn load_failed(
@@ -63,6 +64,7 @@ impl Residency {
         if self.models[index].is_resident() {
             self.models[index].bytes = bytes.clone();
             self.count(index, bytes);
+            self.set_cost(index);
         }
     }
 
@@ -76,8 +78,8 @@ impl Residency {
             self.finish_demands(now, out);
             self.unload_drained(now, out);
             self.shrink_to_budget(now, out);
-            self.serve_demands(now, out);
-            if !self.stop_needless_drains() {
+            let has_refused = self.serve_demands(now, out);
+            if !self.stop_needless_drains() && !has_refused {
                 break;
             }
         }
@@ -127,7 +129,7 @@ impl Residency {
         }
         model.state = ResidencyState::Unloading;
         model.changed_at = now;
-        self.worth_clock.evicted(&mut model.worth);
+        model.is_pinned = false;
         out.push(ResidencyAction::Unload(model.name.clone()));
     }
 
@@ -164,7 +166,8 @@ impl Residency {
             let model = &mut self.models[*index];
             model.idle_since = now;
             if let Some(promised) = demand.promised {
-                model.promised_until = promised.saturating_add(PROMISE_NS);
+                let until = promised.saturating_add(PROMISE_NS);
+                model.promised_until = model.promised_until.max(until);
             }
         }
     }
@@ -244,12 +247,13 @@ impl Residency {
         bytes
     }
 
-    fn serve_demands(&mut self, now: Time, out: &mut Vec<ResidencyAction>) {
+    /// Finds memory for demands, in order. Returns true if a demand was refused.
+    fn serve_demands(&mut self, now: Time, out: &mut Vec<ResidencyAction>) -> bool {
         let orders: Vec<DemandOrder> = self.demands.keys().copied().collect();
         // The memory that older demands wait for.
         let mut ahead = MemoryByPool::default();
-        let mut may_evict = true;
-        let mut loads = self.loads_in_progress();
+        let (mut may_evict, mut has_refused) = (true, false);
+        let (mut loads, mut has_slots) = (self.loads_in_progress(), true);
         for order in orders {
             let missing = self.missing(&self.demands[&order]);
             if missing.is_empty() {
@@ -257,12 +261,14 @@ impl Residency {
             }
             if let Some(reason) = self.over_budget(&self.demands[&order]) {
                 self.refuse_demand(order, &reason, None, out);
+                has_refused = true;
                 continue;
             }
-            let has_slots =
-                loads == 0 || loads + missing.len() <= self.settings.concurrent_loads_max;
+            has_slots &= loads == 0 || loads + missing.len() <= self.settings.concurrent_loads_max;
             if !has_slots {
-                return;
+                // The slots may be meant for demands that wait for models in use.
+                self.refuse_nested_behind_uses(order, out);
+                continue;
             }
             match self.acquire(now, order, &missing, &ahead, may_evict, out) {
                 Acquisition::Reserved => loads += missing.len(),
@@ -276,17 +282,20 @@ impl Residency {
                 }
             }
         }
+        has_refused
     }
 
+    /// Returns the number of loads in progress, with those that only wait for other loads.
     fn loads_in_progress(&self) -> usize {
-        let is_in_progress = |state| match state {
-            ResidencyState::Reserved | ResidencyState::Loading => true,
-            ResidencyState::Absent
-            | ResidencyState::Resident
-            | ResidencyState::Draining
-            | ResidencyState::Unloading => false,
-        };
-        self.models.iter().filter(|model| is_in_progress(model.state)).count()
+        let mut is_counted: Vec<bool> =
+            self.models.iter().map(|model| model.state == ResidencyState::Loading).collect();
+        // A demand whose reservations were given up in part waits for more than loads.
+        for demand in self.demands.values().filter(|demand| self.missing(demand).is_empty()) {
+            for index in &demand.closure {
+                is_counted[*index] |= self.models[*index].state == ResidencyState::Reserved;
+            }
+        }
+        is_counted.into_iter().filter(|is_counted| *is_counted).count()
     }
 
     /// Returns the reason if a demand can't have its memory even if all other models are unloaded.

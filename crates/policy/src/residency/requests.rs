@@ -25,6 +25,18 @@ impl Residency {
             model.former_dependencies.extend(former);
         }
         model.set_estimate(estimate);
+        match model.state {
+            ResidencyState::Reserved | ResidencyState::Loading => {
+                let bytes = model.bytes.clone();
+                self.count(index, bytes);
+            }
+            ResidencyState::Absent
+            | ResidencyState::Resident
+            | ResidencyState::Draining
+            | ResidencyState::Unloading => {}
+        }
+        self.set_cost(index);
+        self.experts.set_models(self.by_name.len());
         self.find_closures_again(out);
     }
 
@@ -44,7 +56,7 @@ impl Residency {
     pub(super) fn forgotten(&mut self, name: &ModelId, out: &mut Vec<ResidencyAction>) {
         let Some(index) = self.index(name) else { return };
         let model = &mut self.models[index];
-        (model.is_forgotten, model.is_pinned, model.is_measured) = (true, false, false);
+        (model.is_forgotten, model.is_pinned) = (true, false);
         self.refuse_demands_with(index, &RefusalReason::UnknownModel(name.clone()), None, out);
         self.forget_if_unused(index);
     }
@@ -55,6 +67,8 @@ impl Residency {
         let is_gone = model.is_forgotten && model.state == ResidencyState::Absent;
         if is_gone && model.uses == 0 && self.by_name.remove(&*model.name).is_some() {
             self.free.push(index);
+            self.experts.forget(&mut self.models[index].worth);
+            self.experts.set_models(self.by_name.len());
         }
     }
 
@@ -132,7 +146,8 @@ impl Residency {
         };
         let is_changed = self.demand(target, closure, class);
         self.wait(key, Waiter { target, deadline, purpose });
-        if is_changed {
+        // A nested request may only wait for a demand that doesn't wait for models in use.
+        if is_changed || origin == RequestOrigin::Nested {
             self.plan(now, out);
         }
         self.settle(now, key, waiting, out);
@@ -163,11 +178,7 @@ impl Residency {
     }
 
     fn count_use_of(&mut self, closure: &[ModelIndex]) {
-        for index in closure {
-            let model = &mut self.models[*index];
-            let share = self.settings.budget.share(&model.bytes);
-            self.worth_clock.used(&mut model.worth, model.load.expected_ns(), share);
-        }
+        closure.iter().for_each(|index| self.count_uses(*index, 1));
     }
 
     /// Returns true if a request to a model and its dependencies is admitted at once.
@@ -346,6 +357,16 @@ impl Residency {
             self.demands.iter().filter(needs).map(|(order, _)| *order).collect();
         for order in orders {
             self.refuse_demand(order, reason, retry_after_ns, out);
+        }
+    }
+
+    pub(super) fn used_meanwhile(&mut self, now: Time, name: &ModelId, uses: u64) {
+        if uses == 0 {
+            return;
+        }
+        for index in self.closure(name).unwrap_or_default() {
+            self.count_uses(index, uses);
+            self.models[index].idle_since = now;
         }
     }
 
