@@ -29,6 +29,7 @@
 //! | `sharing`, `permit_ledger` | several schedulers with one rate limiter, and the state of their permits |
 //! | `ensembles` | requests to random ensembles |
 //! | `replies` | random orders of replies |
+//! | `residency` | models that don't all fit into memory: a random world, and a comparison of ways to choose victims |
 //! | `workers` | random lives of worker processes |
 //! | `timed` | requests with deadlines, of unequal lengths or both, whose executions cost what they cost |
 //! | `padding_gain` | padded batches beside executions one by one |
@@ -68,6 +69,7 @@ mod permit_ledger;
 mod random;
 mod random_setup;
 mod replies;
+mod residency;
 mod sequences;
 mod setup;
 mod sharing;
@@ -86,6 +88,7 @@ pub use harness::{Harness, OracleMode};
 pub use padding_gain::{ArrivalPattern, PaddingComparison, PaddingExperiment};
 pub use random::Random;
 pub use random_setup::SchedulerMode;
+pub use residency::{ModelTrace, ResidencyComparison, compare_residency, fuzz_residency};
 pub use setup::SchedulerSetup;
 pub use sharing::{ContendedBatchCounts, fuzz_rate_limiter};
 pub use timed::{DeadlineOutcomes, fuzz_deadlines, fuzz_padded_deadlines, fuzz_padding};

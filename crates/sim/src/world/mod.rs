@@ -27,13 +27,14 @@ use crate::padding_gain::check_padding_gain;
 use crate::random::Random;
 use crate::random_setup::random_setup;
 use crate::replies::check_replies;
+use crate::residency::fuzz_residency;
 use crate::sharing::fuzz_rate_limiter;
 use crate::timed::{fuzz_deadlines, fuzz_padded_deadlines, fuzz_padding};
 use crate::trace::SchedulerTrace;
 use crate::workers::fuzz_workers;
 
-/// Runs a seed's world after checking the seed's replies, shared resources, ensembles, workers and
-/// deadlines.
+/// Runs a seed's world after checking the seed's replies, shared resources, ensembles, workers,
+/// models in memory and deadlines.
 pub fn run(seed: u64, config: &SimulationConfig) -> Result<RunResult, Box<Violation>> {
     let mut world = World::new(seed, *config);
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -41,6 +42,7 @@ pub fn run(seed: u64, config: &SimulationConfig) -> Result<RunResult, Box<Violat
         fuzz_rate_limiter(seed)?;
         fuzz_ensembles(seed)?;
         fuzz_workers(seed)?;
+        fuzz_residency(seed)?;
         fuzz_deadlines(seed)?;
         if seed.is_multiple_of(PADDING_EVERY) {
             fuzz_padding(seed)?;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use galatea_sim::Random;
 
-const LISTS: [&str; 9] = [
+const LISTS: [&str; 10] = [
     include_str!("../../../mutants/scheduler.mutants"),
     include_str!("../../../mutants/sequences.mutants"),
     include_str!("../../../mutants/replies.mutants"),
@@ -14,6 +14,7 @@ const LISTS: [&str; 9] = [
     include_str!("../../../mutants/deadlines.mutants"),
     include_str!("../../../mutants/padding.mutants"),
     include_str!("../../../mutants/padded_deadlines.mutants"),
+    include_str!("../../../mutants/residency.mutants"),
 ];
 
 /// A bug to plant: a text replacement.
