@@ -62,8 +62,8 @@ pub fn run(seed: u64, config: &SimulationConfig) -> Result<RunResult, Box<Violat
     Err(Box::new(Violation { seed, config: *config, message, trace: world.trace }))
 }
 
-/// The number of worlds of models in memory. Their checks can't see the ends of all promises, so only
-/// worlds that were examined are used.
+/// The number of worlds of models in memory. Their checks can't see the ends of all promises, so
+/// only worlds that were examined are used.
 const RESIDENCY_SEEDS: u64 = 6_000;
 
 /// The number of seeds per goodput check, because a load of thousands of requests takes longer than
