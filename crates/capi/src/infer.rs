@@ -8,7 +8,7 @@ use galatea_abi::server::TRITONSERVER_ServerInferAsync;
 use galatea_abi::*;
 use galatea_c_objects::{catch_panic, handle, log};
 use galatea_codec::raw::{RawInputInfo, tensor_from_raw_body};
-use galatea_control::ServerControl;
+use galatea_control::{ServerControl, find_or_wait};
 use galatea_devices::Devices;
 use galatea_infer::{
     AccessPass, CancelToken, ClassificationInfoOnce, CorrelationId, DeviceOutputs, Finality,
@@ -186,8 +186,7 @@ fn raw_tensor(
     control: &dyn ServerControl,
 ) -> Result<InputTensor, Status> {
     let name = &object.model_name;
-    let model =
-        control.model_for_inference(AccessPass::in_process(), name, object.model_version)?;
+    let model = find_or_wait(control, AccessPass::in_process(), name, object.model_version)?;
     let given = RawInputInfo { name: given_name, input_count: object.inputs.len() };
     tensor_from_raw_body(data, given, name, &model.config(), None)
 }

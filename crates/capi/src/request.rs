@@ -10,7 +10,7 @@ use galatea_c_objects::error::to_c_string;
 use galatea_c_objects::names::data_type_from_c;
 use galatea_c_objects::pointer::OutPointer;
 use galatea_c_objects::{catch_panic, handle, pointer};
-use galatea_control::PriorityLevels;
+use galatea_control::{PriorityLevels, find_or_wait};
 use galatea_devices::Devices;
 use galatea_infer::{AccessPass, Parameter, ParameterValue, Status};
 use galatea_tensor::DataType;
@@ -186,8 +186,9 @@ pub unsafe extern "C" fn TRITONSERVER_InferenceRequestNew(
         // SAFETY: guaranteed by the caller.
         let (server, name) = unsafe { (running(server)?, model_name(name)?) };
         // As in Triton, a request for a missing model is rejected here.
+        // A model that is loaded on demand is loaded here, because its priorities must be known.
         let model =
-            server.control.model_for_inference(AccessPass::in_process(), name, version(number))?;
+            find_or_wait(&*server.control, AccessPass::in_process(), name, version(number))?;
         let levels = model.priority_levels();
         pointer::check_not_null(request, "inference_request")?;
         let made = handle::into_raw(RequestObject {

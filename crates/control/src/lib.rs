@@ -3,6 +3,7 @@
 //!
 //! - `server_control.rs`: the trait for health, metadata, statistics and model control
 //! - `served_model.rs`: a model version looked up for a request
+//! - `model_wait.rs`, `find_or_wait.rs`: the wait for a model that is loaded on demand
 //! - `models.rs`, `statistics.rs`, `measurements.rs`: the facts that the server reports about
 //!   models
 //! - `log_control.rs`, `trace_control.rs`: settings that clients change, and the traces of doors
@@ -18,8 +19,10 @@
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod archives;
+mod find_or_wait;
 mod log_control;
 mod measurements;
+mod model_wait;
 mod models;
 mod regions;
 mod served_model;
@@ -30,11 +33,13 @@ mod traffic;
 mod watch;
 
 pub use archives::{ModelArchiveClassifier, ModelArchiveKind};
+pub use find_or_wait::find_or_wait;
 pub use log_control::{LogControl, LogFormat, LogSettingChange, LogSettings, LogSettingsUpdate};
 pub use measurements::{
     CounterFamily, CounterReadings, CountsByReason, GenerationReading, HistogramReading,
     LatencySummaries, ModelHistograms, ModelMeasurements, SummaryReading,
 };
+pub use model_wait::{ModelFoundHook, ModelWait};
 pub use models::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelState, PriorityLevels,
     RepositoryEntry, ServerMetadata, TensorMetadata,

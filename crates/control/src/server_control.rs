@@ -8,8 +8,8 @@ use galatea_gate::access::{AccessPass, api};
 use galatea_infer::Status;
 
 use crate::{
-    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, RepositoryEntry,
-    ServedModel, ServerMetadata,
+    LoadParameters, ModelConfigDocument, ModelMetadata, ModelStatistics, ModelWait,
+    RepositoryEntry, ServedModel, ServerMetadata,
 };
 
 /// Gives a model a name other than its directory's.
@@ -92,6 +92,21 @@ pub trait ServerControl: Send + Sync {
         name: &str,
         version: Option<i64>,
     ) -> Result<Arc<dyn ServedModel>, Status>;
+    /// Waits for a model that [`ServerControl::model_for_inference`] did not find and that is
+    /// loaded on demand. Returns immediately.
+    ///
+    /// # Errors
+    ///
+    /// The wait itself, if the server doesn't load this model on demand. The lookup's error then
+    /// stands.
+    fn wait_for_model(
+        &self,
+        pass: AccessPass<api::Inference>,
+        wait: ModelWait,
+    ) -> Result<(), ModelWait> {
+        let _ = pass;
+        Err(wait)
+    }
     /// Returns true if models have a report with this name, which is the last part of its path.
     fn has_report(&self, report: &str) -> bool;
     /// A report on a model version: a JSON document that Triton lacks, such as `scheduler`, which

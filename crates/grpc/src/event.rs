@@ -6,6 +6,7 @@ use galatea_infer::CancelToken;
 use crate::budget::Outgoing;
 use crate::call_key::CallKey;
 use crate::failure::Failure;
+use crate::model_wait::{ModelResult, WaitingCall};
 use crate::reorder::ReplySlot;
 
 /// An event from outside a connection's task. Events wait in the connection's
@@ -14,6 +15,10 @@ use crate::reorder::ReplySlot;
 pub(crate) enum ConnectionEvent {
     /// A unary inference that was delayed for a test must begin.
     CallStarted { call: CallKey, message: Bytes, cancel: CancelToken },
+    /// The model for which a unary inference has waited is loaded, or can't be.
+    CallModelFound { call: CallKey, waiting: Box<WaitingCall>, result: ModelResult },
+    /// The model for which a stream's request has waited is loaded, or can't be.
+    StreamModelFound { call: CallKey, message: Bytes, result: ModelResult },
     /// The response to a unary call is ready.
     CallFinished {
         call: CallKey,

@@ -62,6 +62,7 @@ mod delay;
 mod event;
 mod failure;
 mod message_reader;
+mod model_wait;
 mod options;
 mod regions;
 mod reorder;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use galatea_capi::{InferAsyncCall, ServerRef};
+use galatea_control::{ModelWait, ServedModel};
 use galatea_infer::{
-    AccessPass, CancelToken, CorrelationId, InferenceRequest, InputTensor, Parameter,
+    AccessPass, CancelToken, CorrelationId, Deadline, InferenceRequest, InputTensor, Parameter,
     ResponseSender, SequenceFlags, Status,
 };
 use galatea_tensor::{Buffer, DataType, Shape};
@@ -104,13 +105,29 @@ pub(crate) fn infer(server: &ServerRef, values: RequestValues) -> Result<Request
     let pass = AccessPass::in_process();
     // As in Triton, a request for a missing model is rejected when it is created.
     let control = &server.control;
-    let model = control.model_for_inference(pass, &request.model_name, request.model_version)?;
-    request.found_model = Some(model);
+    let (name, version) = (request.model_name.clone(), request.model_version);
     let replies = Arc::<Replies>::default();
     let call = Arc::new(InferAsyncCall::begin());
     let sink = RepliesSink { replies: replies.clone(), call: call.clone() };
-    let sender = ResponseSender::new(Box::new(sink));
-    server.service.infer(pass, Box::new(request), sender);
+    let service = server.service.clone();
+    let begin = move |found: Result<Arc<dyn ServedModel>, Status>| {
+        let sender = ResponseSender::new(Box::new(sink));
+        match found {
+            Ok(model) => {
+                request.found_model = Some(model);
+                service.infer(pass, Box::new(request), sender);
+            }
+            Err(status) => sender.refuse(status),
+        }
+    };
+    match control.model_for_inference(pass, &name, version) {
+        Ok(model) => begin(Ok(model)),
+        Err(missing) => {
+            let (deadline, cancel) = (Deadline::None, cancel.clone());
+            let wait = ModelWait { name, version, deadline, cancel, found: Box::new(begin) };
+            control.wait_for_model(pass, wait).map_err(|_| missing)?;
+        }
+    }
     call.finish().map_or(Ok(Request { replies, cancel }), Err)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use galatea_control::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelNameMapping, ModelStatistics,
-    RepositoryEntry, ServedModel, ServerControl, ServerMetadata,
+    ModelWait, RepositoryEntry, ServedModel, ServerControl, ServerMetadata,
 };
 use galatea_engine::Server;
 use galatea_infer::{
@@ -155,6 +155,16 @@ impl<S: ServerControl> ServerControl for RelativePathServer<S> {
         version: Option<i64>,
     ) -> Result<Arc<dyn ServedModel>, Status> {
         self.result(self.server.model_for_inference(pass, name, version))
+    }
+
+    fn wait_for_model(
+        &self,
+        pass: AccessPass<api::Inference>,
+        mut wait: ModelWait,
+    ) -> Result<(), ModelWait> {
+        let (found, roots) = (wait.found, self.roots.clone());
+        wait.found = Box::new(move |result| found(result.map_err(|status| roots.status(status))));
+        self.server.wait_for_model(pass, wait)
     }
 
     fn has_report(&self, report: &str) -> bool {

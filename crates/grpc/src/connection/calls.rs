@@ -10,7 +10,7 @@ use galatea_codec::forward::add_header_parameters;
 use galatea_codec::parse_version;
 use galatea_codec::regions::SharedMemoryAccess;
 use galatea_codec_grpc::{GrpcCode, InferRequestMessage};
-use galatea_control::RequestShmRegions;
+use galatea_control::{ModelWait, RequestShmRegions, ServedModel};
 use galatea_door::{BlockingPermits, Panicked, catch_panic};
 use galatea_explain::{LatencyExplanation, Milestone};
 use galatea_gate::access::AccessGrant;
@@ -35,6 +35,7 @@ use crate::delay::Delay;
 use crate::event::ConnectionEvent;
 use crate::failure::Failure;
 use crate::message_reader::MessageReader;
+use crate::model_wait::{ModelResult, WaitingCall};
 use crate::route::Method;
 
 impl ConnectionTask {
@@ -167,7 +168,48 @@ impl ConnectionTask {
             trace_context,
             answer_by,
             explanation,
+            found: None,
         };
+        self.infer_or_fail(key, admission, cancel, arrived);
+    }
+
+    /// Begins a unary inference whose model was found, unless its call has ended.
+    pub(super) fn resume_inference(
+        &mut self,
+        key: CallKey,
+        waiting: WaitingCall,
+        result: ModelResult,
+    ) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let (admission, coding) = (call.head.admission, call.head.response_coding);
+        let model = match result.0 {
+            Ok(model) => model,
+            Err(status) => return self.fail(key, &status.into()),
+        };
+        let WaitingCall { message, forwarded, received, trace_context, answer_by, cancel, charge } =
+            waiting;
+        drop(charge);
+        let explanation = call.head.explanation.clone();
+        let arrived = ArrivedCall {
+            message: &message,
+            forwarded,
+            coding,
+            received,
+            trace_context,
+            answer_by,
+            explanation,
+            found: Some(model),
+        };
+        self.infer_or_fail(key, admission, cancel, arrived);
+    }
+
+    fn infer_or_fail(
+        &mut self,
+        key: CallKey,
+        admission: AccessGrant,
+        cancel: CancelToken,
+        arrived: ArrivedCall<'_>,
+    ) {
         let infer = || self.infer(key, admission.pass()?, cancel, arrived);
         match catch_panic(infer) {
             Ok(Ok(())) => {}
@@ -205,21 +247,26 @@ impl ConnectionTask {
         cancel: CancelToken,
         arrived: ArrivedCall<'_>,
     ) -> Result<(), Status> {
-        self.context.refuse_while_stopping()?;
-        let ArrivedCall {
-            message,
-            forwarded,
-            coding,
-            received,
-            trace_context,
-            answer_by,
-            explanation,
-        } = arrived;
-        let message_bytes = message.len();
-        let message = InferRequestMessage::parse_charged(message, Some(self.budget.account()))?;
-        let version = parse_version(message.model_version())?;
-        let model =
-            self.context.control.model_for_inference(pass, message.model_name(), version)?;
+        if arrived.found.is_none() {
+            self.context.refuse_while_stopping()?;
+        }
+        let parsed =
+            InferRequestMessage::parse_charged(arrived.message, Some(self.budget.account()))?;
+        let version = parse_version(parsed.model_version())?;
+        let found = match &arrived.found {
+            Some(model) => Ok(model.clone()),
+            None => self.context.control.model_for_inference(pass, parsed.model_name(), version),
+        };
+        let model = match found {
+            Ok(model) => model,
+            Err(missing) => {
+                let name = parsed.model_name().to_owned();
+                return self.wait_for_model(key, pass, (name, version), cancel, arrived, missing);
+            }
+        };
+        let ArrivedCall { forwarded, coding, received, trace_context, answer_by, .. } = arrived;
+        let (explanation, message) = (arrived.explanation, parsed);
+        let message_bytes = arrived.message.len();
         if model.is_decoupled() {
             return Err(Status::unsupported(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy",
@@ -251,6 +298,37 @@ impl ConnectionTask {
         Ok(())
     }
 
+    /// Lets a call wait for its model, if the model is loaded on demand.
+    fn wait_for_model(
+        &self,
+        key: CallKey,
+        pass: AccessPass<api::Inference>,
+        (name, version): (String, Option<i64>),
+        cancel: CancelToken,
+        arrived: ArrivedCall<'_>,
+        missing: Status,
+    ) -> Result<(), Status> {
+        let size = RequestSize::of_message(arrived.message.len());
+        let waiting = Box::new(WaitingCall {
+            message: arrived.message.clone(),
+            forwarded: arrived.forwarded,
+            received: arrived.received,
+            trace_context: arrived.trace_context,
+            answer_by: arrived.answer_by,
+            cancel: cancel.clone(),
+            charge: RequestCharge::new(self.budget.clone(), size, CallKind::Unary)?,
+        });
+        let inbox = self.inbox.clone();
+        let found = move |result| {
+            let result = ModelResult(result);
+            // A closed inbox drops the event, because the connection has ended.
+            let _ = inbox.push(ConnectionEvent::CallModelFound { call: key, waiting, result });
+        };
+        let deadline = arrived.answer_by;
+        let wait = ModelWait { name, version, deadline, cancel, found: Box::new(found) };
+        self.context.control.wait_for_model(pass, wait).map_err(|_| missing)
+    }
+
     /// Responds to a call, unless it has ended.
     pub(super) fn finish_call(&mut self, key: CallKey, result: Result<Outgoing, Failure>) {
         match result {
@@ -275,6 +353,8 @@ struct ArrivedCall<'a> {
     trace_context: TraceContext,
     answer_by: Deadline,
     explanation: Option<Arc<LatencyExplanation>>,
+    /// The model, if the call has waited for it.
+    found: Option<Arc<dyn ServedModel>>,
 }
 
 /// Runs `blocking` on a thread that may block, once a permit is available. A call that is cancelled

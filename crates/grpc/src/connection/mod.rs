@@ -333,6 +333,12 @@ impl ConnectionTask {
                 ConnectionEvent::CallStarted { call, message, cancel } => {
                     self.start_inference(call, &message, cancel);
                 }
+                ConnectionEvent::CallModelFound { call, waiting, result } => {
+                    self.resume_inference(call, *waiting, result);
+                }
+                ConnectionEvent::StreamModelFound { call, message, result } => {
+                    self.resume_stream(call, &message, result);
+                }
                 ConnectionEvent::CallFinished { call, result } => self.finish_call(call, result),
                 ConnectionEvent::StreamReply { call, slot, message, is_final } => {
                     self.stream_reply(call, slot, message, is_final);

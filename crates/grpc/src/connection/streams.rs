@@ -9,7 +9,7 @@ use galatea_codec::parse_version;
 use galatea_codec::regions::{OutputPostprocessing, SharedMemoryAccess};
 use galatea_codec_grpc::InferRequestMessage;
 use galatea_codec_grpc::stream::RequestNames;
-use galatea_control::RequestShmRegions;
+use galatea_control::{ModelWait, RequestShmRegions};
 use galatea_door::catch_panic;
 use galatea_explain::LatencyExplanation;
 use galatea_gate::ledger::MemoryAccount;
@@ -28,7 +28,9 @@ use crate::call_trace::begin_trace;
 use crate::calls::{CallHead, CallState};
 use crate::context::{DoorContext, ForwardedParameters};
 use crate::delay::Delay;
+use crate::event::ConnectionEvent;
 use crate::failure::Failure;
+use crate::model_wait::ModelResult;
 use crate::reorder::{ReplyMode, ReplySlot};
 use crate::stream::{
     MessageSplitter, Stream, StreamErrors, StreamForm, StreamHandle, StreamInput, StreamReset,
@@ -135,6 +137,55 @@ impl ConnectionTask {
     /// Begins a request. Failures are sent like replies, so they keep their place in the order.
     fn begin_request(&mut self, key: CallKey, message: &Bytes) {
         Delay(self.context.options.test_delays.stream_request).wait();
+        self.begin_request_with(key, message, None);
+    }
+
+    /// Begins the request that waited for its model. The requests behind it follow.
+    pub(super) fn resume_stream(&mut self, key: CallKey, message: &Bytes, result: ModelResult) {
+        let Some(stream) = self.calls.stream(key) else { return };
+        stream.end_model_wait();
+        self.begin_request_with(key, message, Some(result));
+        self.ready_streams.push(key);
+    }
+
+    /// Lets a request wait for its model, if the model is loaded on demand, and refuses it
+    /// otherwise. The stream's later requests wait behind it, so the requests of a sequence keep
+    /// their order.
+    fn wait_in_stream(
+        &mut self,
+        key: CallKey,
+        pass: AccessPass<api::Inference>,
+        message: &Bytes,
+        missing: MissingModel,
+    ) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let deadline = call.head.answer_by;
+        let Some(stream) = self.calls.stream(key) else { return };
+        let MissingModel { name, version, status } = missing;
+        let size = RequestSize::of_message(message.len());
+        let charge = match RequestCharge::new(self.budget.clone(), size, CallKind::Stream) {
+            Ok(charge) => charge,
+            Err(exhausted) => {
+                let refusal = Some(ModelResult(Err(exhausted.into())));
+                return self.begin_request_with(key, message, refusal);
+            }
+        };
+        let cancel = stream.begin_model_wait(charge);
+        let (inbox, bytes) = (self.inbox.clone(), message.clone());
+        let found = move |result| {
+            let result = ModelResult(result);
+            let event = ConnectionEvent::StreamModelFound { call: key, message: bytes, result };
+            // A closed inbox drops the event, because the connection has ended.
+            let _ = inbox.push(event);
+        };
+        let wait = ModelWait { name, version, deadline, cancel, found: Box::new(found) };
+        if self.context.control.wait_for_model(pass, wait).is_err() {
+            stream.end_model_wait();
+            self.begin_request_with(key, message, Some(ModelResult(Err(status))));
+        }
+    }
+
+    fn begin_request_with(&mut self, key: CallKey, message: &Bytes, found: Option<ModelResult>) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let pass = match call.head.admission.pass() {
             Ok(pass) => pass,
@@ -142,8 +193,12 @@ impl ConnectionTask {
         };
         let tracing = self.context.options.tracing.as_ref();
         let received = call.head.waiting.received(tracing);
-        let mut parsed = ParsedMessage::new(pass, &self.context, self.budget.account(), message);
+        let account = self.budget.account();
+        let mut parsed = ParsedMessage::new(pass, &self.context, account, message, found);
         parsed.forward(&call.head.forwarded);
+        if let Some(missing) = parsed.missing.take() {
+            return self.wait_in_stream(key, pass, message, missing);
+        }
         let arrived = |one: &Arc<LatencyExplanation>| one.begin_next(Instant::now());
         let explanation = call.head.explanation.as_ref().map(arrived);
         let trace = parsed.request.as_mut().ok().and_then(|request| {
@@ -166,16 +221,8 @@ impl ConnectionTask {
             ReplyMode::Ordered => None,
         };
         let pool = pool.map(|size| Arc::new(ResponsePool::new(handle.budget.clone(), size)));
-        let backpressure = match (parsed.mode, &pool) {
-            (ReplyMode::Immediate, Some(pool)) => {
-                Backpressure::default().with_congestion_point(pool.clone())
-            }
-            (ReplyMode::Immediate, None) => {
-                Backpressure::default().with_congestion_point(handle.budget.clone())
-            }
-            (ReplyMode::Ordered, _) => Backpressure::default(),
-        };
-        let ParsedMessage { tag, mode, sends_empty_final, replaced, request } = parsed;
+        let backpressure = backpressure(parsed.mode, pool.as_ref(), &handle);
+        let ParsedMessage { tag, mode, sends_empty_final, replaced, request, .. } = parsed;
         let budget = &self.budget;
         let (request, charge) = match RequestCharge::new(budget.clone(), size, CallKind::Stream) {
             Ok(charge) => (request, charge),
@@ -252,13 +299,40 @@ impl ConnectionTask {
     }
 }
 
+/// The point at which a model must pause because its client reads slowly.
+fn backpressure(
+    mode: ReplyMode,
+    pool: Option<&Arc<ResponsePool>>,
+    handle: &Arc<StreamHandle>,
+) -> Backpressure {
+    match (mode, pool) {
+        (ReplyMode::Immediate, Some(pool)) => {
+            Backpressure::default().with_congestion_point(pool.clone())
+        }
+        (ReplyMode::Immediate, None) => {
+            Backpressure::default().with_congestion_point(handle.budget.clone())
+        }
+        (ReplyMode::Ordered, _) => Backpressure::default(),
+    }
+}
+
 /// A stream message with its request, or the reason why the message is refused.
 struct ParsedMessage {
     tag: RequestNames,
     mode: ReplyMode,
     sends_empty_final: bool,
     replaced: OutputPostprocessing,
+    /// The model that was not found, unless the request has waited for it.
+    missing: Option<MissingModel>,
     request: Result<Box<InferenceRequest>, Status>,
+}
+
+/// A model that was not found. It may be one that is loaded on demand.
+struct MissingModel {
+    name: String,
+    version: Option<i64>,
+    /// The error of the lookup.
+    status: Status,
 }
 
 impl ParsedMessage {
@@ -267,16 +341,19 @@ impl ParsedMessage {
         context: &DoorContext,
         account: &Arc<MemoryAccount>,
         message: &Bytes,
+        found: Option<ModelResult>,
     ) -> Self {
         let mut parsed = Self {
             tag: RequestNames::default(),
             mode: ReplyMode::Ordered,
             sends_empty_final: false,
             replaced: OutputPostprocessing::default(),
+            missing: None,
             request: Err(panicked_status()),
         };
         // After a panic, the fields contain the parts that were parsed before it.
-        if let Ok(request) = catch_panic(|| parsed.parse(pass, context, account, message)) {
+        let parse = || parsed.parse(pass, context, account, message, found);
+        if let Ok(request) = catch_panic(parse) {
             parsed.request = request;
         }
         parsed
@@ -299,12 +376,25 @@ impl ParsedMessage {
         context: &DoorContext,
         account: &Arc<MemoryAccount>,
         message: &Bytes,
+        found: Option<ModelResult>,
     ) -> Result<Box<InferenceRequest>, Status> {
         let message = InferRequestMessage::parse_charged(message, Some(account))?;
         self.tag = RequestNames::new(&message);
-        context.refuse_while_stopping()?;
+        if found.is_none() {
+            context.refuse_while_stopping()?;
+        }
         let version = parse_version(message.model_version())?;
-        let model = context.control.model_for_inference(pass, message.model_name(), version)?;
+        let model = match found {
+            Some(ModelResult(result)) => result?,
+            None => {
+                let found =
+                    context.control.model_for_inference(pass, message.model_name(), version);
+                found.inspect_err(|status| {
+                    let (name, status) = (message.model_name().to_owned(), status.clone());
+                    self.missing = Some(MissingModel { name, version, status });
+                })?
+            }
+        };
         if model.is_decoupled() {
             self.mode = ReplyMode::Immediate;
         }

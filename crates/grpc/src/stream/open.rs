@@ -11,7 +11,7 @@ use h2::{Reason, RecvStream, SendStream};
 
 use super::handle::StreamHandle;
 use super::message_splitter::MessageSplitter;
-use crate::budget::{ArrivalCharge, Outgoing};
+use crate::budget::{ArrivalCharge, Outgoing, RequestCharge};
 use crate::call_response;
 use crate::compression::Inflation;
 use crate::failure::Failure;
@@ -37,6 +37,14 @@ pub(crate) struct Stream {
     half_closed: bool,
     /// True if the stream waits for room in its connection's budget.
     is_paused: bool,
+    /// The request that waits for its model, if there is one. The requests behind it wait too.
+    model_wait: Option<ModelWaitHold>,
+}
+
+/// A request that waits for its model.
+struct ModelWaitHold {
+    cancel: CancelToken,
+    _charge: RequestCharge,
 }
 
 /// The error for a stream that the client has reset.
@@ -76,7 +84,20 @@ impl Stream {
             handle,
             half_closed: false,
             is_paused: false,
+            model_wait: None,
         }
+    }
+
+    /// Begins a request's wait for its model. The token is cancelled when the stream ends.
+    pub(crate) fn begin_model_wait(&mut self, charge: RequestCharge) -> CancelToken {
+        let cancel = CancelToken::new();
+        self.model_wait = Some(ModelWaitHold { cancel: cancel.clone(), _charge: charge });
+        cancel
+    }
+
+    /// Ends a request's wait for its model.
+    pub(crate) fn end_model_wait(&mut self) {
+        self.model_wait = None;
     }
 
     /// Makes the stream wait for room in its connection. Returns true if it was not waiting before.
@@ -115,7 +136,8 @@ impl Stream {
     /// Returns true if the next requests must wait. The stream is served again once there may be
     /// room.
     pub(crate) fn is_full(&self) -> bool {
-        self.handle.budget.is_full(self.replies.in_progress(), self.replies.bytes())
+        self.model_wait.is_some()
+            || self.handle.budget.is_full(self.replies.in_progress(), self.replies.bytes())
     }
 
     /// Returns the next input from the received frames. `inflates` is the number of bytes that may
@@ -229,7 +251,7 @@ impl Stream {
 
     /// Returns true if no request is in progress.
     pub(crate) fn is_idle(&self) -> bool {
-        self.replies.is_empty()
+        self.replies.is_empty() && self.model_wait.is_none()
     }
 
     /// Ends the stream successfully.
@@ -255,5 +277,8 @@ impl Stream {
     pub(crate) fn cancel(&self) {
         self.handle.budget.end();
         self.replies.cancel();
+        if let Some(wait) = &self.model_wait {
+            wait.cancel.cancel();
+        }
     }
 }

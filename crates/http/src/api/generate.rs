@@ -114,7 +114,16 @@ impl Api {
         form: GenerateBodyFormat,
     ) -> Result<EventStream, Status> {
         let ReceivedBody { bytes, received, deadline, explanation } = body;
-        let (target, found) = guarded(|| self.generating_model(pass, model))?;
+        let (target, found) = match guarded(|| self.generating_model(pass, model)) {
+            Ok(found) => found,
+            Err(missing) => {
+                let version = parse_version(model.version)?;
+                let found = self.wait_for_model(pass, model.name, version, deadline, missing);
+                let target =
+                    TargetModel { model_name: model.name.to_owned(), model_version: version };
+                (target, Box::pin(found).await?)
+            }
+        };
         let config = found.config();
         let trace = received.and_then(|received| received.begin_trace(pass, head, model.name));
         if self.dialect.coding(head) != BodyCoding::Identity {

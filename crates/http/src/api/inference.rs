@@ -76,7 +76,13 @@ impl Api {
         mark(explanation.as_ref(), Milestone::Received);
         let account = body.account();
         // An unknown model is reported before any error in the body.
-        let (target, model) = match guarded(|| self.target(pass, name, version)) {
+        let found = match guarded(|| self.target(pass, name, version)) {
+            Ok(found) => Ok(found),
+            Err(missing) => {
+                Box::pin(self.awaited_target(pass, name, version, deadline, missing)).await
+            }
+        };
+        let (target, model) = match found {
             Ok(found) => found,
             Err(status) => return Ok(http_response::plain(http_response::failure(&status))),
         };
@@ -226,12 +232,23 @@ impl Api {
         let target =
             TargetModel { model_name: name.to_owned(), model_version: parse_version(version)? };
         let model = self.control.model_for_inference(pass, name, target.model_version)?;
-        if model.is_decoupled() {
-            return Err(Status::unsupported(
-                "HTTP end point doesn't support models with decoupled transaction policy",
-            ));
-        }
+        check_single_response(&*model)?;
         Ok((target, model))
+    }
+
+    /// Waits for the model of a request that was not found, if it is loaded on demand.
+    async fn awaited_target(
+        &self,
+        pass: AccessPass<api::Inference>,
+        name: &str,
+        version: &str,
+        deadline: Deadline,
+        missing: Status,
+    ) -> Result<(TargetModel, Arc<dyn ServedModel>), Status> {
+        let version = parse_version(version)?;
+        let model = self.wait_for_model(pass, name, version, deadline, missing).await?;
+        check_single_response(&*model)?;
+        Ok((TargetModel { model_name: name.to_owned(), model_version: version }, model))
     }
 
     /// Returns the maximum body length of an inference request. As in Triton, binary tensors are
@@ -328,6 +345,16 @@ impl Api {
         self.service.infer(pass, request, ResponseSender::new(Box::new(sink)));
         Ok(StartedInference { encoding, result, cancel, trace: door_trace })
     }
+}
+
+/// Checks that a model sends a single response per request.
+fn check_single_response(model: &dyn ServedModel) -> Result<(), Status> {
+    if !model.is_decoupled() {
+        return Ok(());
+    }
+    Err(Status::unsupported(
+        "HTTP end point doesn't support models with decoupled transaction policy",
+    ))
 }
 
 /// Creates the response to a request that can't be parsed. As in Triton, its trace ends here.

@@ -9,6 +9,7 @@ mod generate;
 mod health;
 mod inference;
 mod logging;
+mod model_wait;
 mod regions;
 mod repository;
 mod trace;

@@ -15,7 +15,7 @@ use hyper::StatusCode;
 
 use super::endpoint::OpenAi;
 use super::meters::TextMeter;
-use super::prepare::{BodyKind, NotBegun, Prepared, PreparedReply, ReceivedText};
+use super::prepare::{BodyKind, MissingModel, NotBegun, Prepared, PreparedReply, ReceivedText};
 use super::responses::refused;
 use super::route::OpenAiRoute;
 use super::sink::{CompletionSink, ReplyKind, TextDelivery};
@@ -66,8 +66,9 @@ impl OpenAi {
             id: self.identifiers.next(now),
             created_secs: now.as_secs(),
             account: body.account().clone(),
+            found: None,
         };
-        let prepared = match self.prepare(pass, text).await {
+        let prepared = match self.prepare(pass, text, deadline).await {
             Ok(prepared) => prepared,
             Err(reason) => return Ok(reason.into_response()),
         };
@@ -76,13 +77,36 @@ impl OpenAi {
         Ok(respond(events, delivery, explanation).await)
     }
 
-    /// Reads a body and finds its model. A long body is processed on another thread, and so is a
-    /// request that may read files.
+    /// Reads a body and finds its model, for which the request may have to wait.
     async fn prepare(
         &self,
         pass: AccessPass<api::Inference>,
         text: ReceivedText,
+        deadline: Deadline,
     ) -> Result<Prepared, NotBegun> {
+        let (mut text, missing) = match self.prepare_now(pass, text).await? {
+            (text, Err(NotBegun::Missing(missing))) => (text, missing),
+            (_, prepared) => return prepared,
+        };
+        let MissingModel { name, status, failure } = missing;
+        let wait = self.api.wait_for_model(pass, &name, None, deadline, status.clone());
+        match Box::pin(wait).await {
+            Ok(found) => {
+                text.found = Some(found);
+                self.prepare_now(pass, text).await?.1
+            }
+            Err(unchanged) if unchanged == status => Err(failure.into()),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Reads a body. A long body is processed on another thread, and so is a request that may read
+    /// files.
+    async fn prepare_now(
+        &self,
+        pass: AccessPass<api::Inference>,
+        text: ReceivedText,
+    ) -> Result<(ReceivedText, Result<Prepared, NotBegun>), NotBegun> {
         let charge = if text.bytes.len() > MemoryAccount::SMALL_BYTES_MAX {
             let size = parsed_size(&text.bytes);
             Some(MemoryCharge::new(&text.account, size).map_err(Status::from)?)
@@ -93,9 +117,10 @@ impl OpenAi {
         let blocks = is_long_request(text.bytes.len()) || beginner.reads_files(text.kind);
         let prepare = move || {
             let _charge = charge;
-            Ok(beginner.prepare(pass, &text))
+            let prepared = beginner.prepare(pass, &text);
+            Ok((text, prepared))
         };
-        if blocks { self.api.text_threads.elsewhere(prepare).await? } else { guarded(prepare)? }
+        Ok(if blocks { self.api.text_threads.elsewhere(prepare).await? } else { guarded(prepare)? })
     }
 
     /// Hands a request over to its model.

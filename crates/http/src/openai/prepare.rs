@@ -55,6 +55,8 @@ pub(super) struct ReceivedText {
     pub(super) created_secs: u64,
     /// The account that is charged for the inputs.
     pub(super) account: Arc<MemoryAccount>,
+    /// The model, if the request has waited for it.
+    pub(super) found: Option<Arc<dyn ServedModel>>,
 }
 
 /// A request that is about to be handed over to its model.
@@ -75,6 +77,17 @@ pub(super) enum PreparedReply {
 pub(super) enum NotBegun {
     Failure(Failure),
     Refusal(Status),
+    /// The model was not found. It may be one that is loaded on demand.
+    Missing(MissingModel),
+}
+
+/// A model that was not found.
+pub(super) struct MissingModel {
+    pub(super) name: String,
+    /// The error of the lookup.
+    pub(super) status: Status,
+    /// The error for the client, unless the model is loaded on demand.
+    pub(super) failure: Failure,
 }
 
 impl From<Failure> for NotBegun {
@@ -94,6 +107,7 @@ impl NotBegun {
         match self {
             Self::Failure(failure) => failed(failure),
             Self::Refusal(status) => refused(&status),
+            Self::Missing(missing) => failed(missing.failure),
         }
     }
 }
@@ -126,7 +140,7 @@ impl Beginner {
         body: &JsonValue,
     ) -> Result<Prepared, NotBegun> {
         let request = ChatRequest::check(body)?;
-        let found = self.model(pass, request.model())?;
+        let found = self.model(pass, text, request.model())?;
         let template = self.models.template(found.name, &found.known)?;
         let capabilities = found.known.description.capabilities(self.tool_parser.is_some())?;
         let adapter = self.adapter(&found, request.model())?;
@@ -158,7 +172,7 @@ impl Beginner {
         body: &JsonValue,
     ) -> Result<Prepared, NotBegun> {
         let request = CompletionRequest::check(body)?;
-        let found = self.model(pass, request.model())?;
+        let found = self.model(pass, text, request.model())?;
         let capabilities = found.known.description.capabilities(false)?;
         let adapter = self.adapter(&found, request.model())?;
         let mut generation = request.generation(capabilities)?;
@@ -182,13 +196,16 @@ impl Beginner {
         body: &JsonValue,
     ) -> Result<Prepared, NotBegun> {
         let for_list = EmbeddingRequest::model_for_list(body);
-        let for_list = for_list.and_then(|requested| self.model(pass, requested).ok());
+        let for_list = match for_list.map(|requested| self.model(pass, text, requested)) {
+            Some(Err(NotBegun::Missing(missing))) => return Err(NotBegun::Missing(missing)),
+            found => found.and_then(Result::ok),
+        };
         let for_list = for_list.filter(|found| found.known.description.takes_lists());
         let request = EmbeddingRequest::check(body, for_list.is_some())?;
         // As in Triton, an adapter in the name has no effect.
         let FoundModel { model, known, name, .. } = match for_list {
             Some(found) => found,
-            None => self.model(pass, request.model())?,
+            None => self.model(pass, text, request.model())?,
         };
         let description = &known.description;
         description.capabilities(false)?;
@@ -207,7 +224,7 @@ impl Beginner {
         body: &JsonValue,
     ) -> Result<Prepared, NotBegun> {
         let request = RerankRequest::check(body)?;
-        let FoundModel { model, known, name, .. } = self.model(pass, request.model())?;
+        let FoundModel { model, known, name, .. } = self.model(pass, text, request.model())?;
         let description = &known.description;
         let charged = ChargedInputs::new(&text.account, description.rerank_bytes(&request)?)?;
         let inputs = charged.attach_to(description.rerank_inputs(&request)?);
@@ -221,12 +238,19 @@ impl Beginner {
     fn model<'n>(
         &self,
         pass: AccessPass<api::Inference>,
+        text: &ReceivedText,
         requested: &'n str,
     ) -> Result<FoundModel<'n>, NotBegun> {
         let separator = self.adapters.as_ref().map(|adapters| &*adapters.separator);
         let (name, adapter) = split_adapter(requested, separator);
-        let unknown = |_| Failure::Client(format!("Unknown model: {requested}"));
-        let model = self.control.model_for_inference(pass, name, None).map_err(unknown)?;
+        let unknown = |status| {
+            let failure = Failure::Client(format!("Unknown model: {requested}"));
+            NotBegun::Missing(MissingModel { name: name.to_owned(), status, failure })
+        };
+        let model = match &text.found {
+            Some(found) => found.clone(),
+            None => self.control.model_for_inference(pass, name, None).map_err(unknown)?,
+        };
         let known = self.models.of(name, &model.config())?;
         Ok(FoundModel { model, known, name, adapter })
     }
