@@ -92,4 +92,4 @@ pub use log::{LogSink, refuse_and_log};
 pub use rate_limiter::{RateLimiterMode, ResourceLimit};
 pub use scheduling::scheduling_spec_of;
 pub use statistics::ModelMetricOptions;
-pub use version::{ComposingVersions, LoadedModel, LostGpus};
+pub use version::{ComposingVersions, LoadedModel, LostGpus, VersionUse};

@@ -80,6 +80,26 @@ pub(crate) fn file_fingerprints(
     (!walk.is_cut()).then_some(fingerprints)
 }
 
+/// The sizes of all files in a version's directory, in bytes. Files that can't be examined count as
+/// empty.
+pub(crate) fn version_bytes(directory: &ModelDirectory, version: i64) -> u64 {
+    let Some((mut walk, _)) = DirectoryWalk::begin(directory) else { return 0 };
+    let name = version.to_string();
+    file_bytes(&mut walk, Path::new(&name), &mut EnteredDirectories::default())
+}
+
+fn file_bytes(walk: &mut DirectoryWalk, inside: &Path, entered: &mut EnteredDirectories) -> u64 {
+    match walk.visit(inside, entered) {
+        VisitResult::File(status) => u64::try_from(status.st_size).unwrap_or(0),
+        VisitResult::Directory(directory) => {
+            let names = directory.entries.into_iter();
+            let sizes = names.map(|name| file_bytes(walk, &inside.join(name), entered));
+            sizes.fold(0, u64::saturating_add)
+        }
+        VisitResult::NotEntered(_) | VisitResult::Nothing => 0,
+    }
+}
+
 /// Adds the fingerprint of a file, or of each file in a directory.
 fn add_fingerprints(
     walk: &mut DirectoryWalk,

@@ -6,7 +6,7 @@ use galatea_backend::{FileFingerprint, FileReadLimit, ModelFiles};
 use galatea_infer::Status;
 
 use crate::directory::ModelDirectory;
-use crate::modification::file_fingerprints;
+use crate::modification::{file_fingerprints, version_bytes};
 
 /// The subdirectory of a model's directory that contains initial-state files.
 const INITIAL_STATE_DIRECTORY: &str = "initial_state";
@@ -29,6 +29,13 @@ impl ModelDirectory {
     pub fn version_directory(&self, version: i64) -> VersionDirectory {
         let name = PathBuf::from(version.to_string());
         VersionDirectory { path: self.path().join(&name), name, version, model: self.clone() }
+    }
+
+    /// Returns the sizes of all files of one of the model's versions, in bytes. The files of a
+    /// model in a bucket count only once they have been fetched.
+    #[must_use]
+    pub fn version_bytes(&self, version: i64) -> u64 {
+        version_bytes(self, version)
     }
 }
 
@@ -130,6 +137,20 @@ mod tests {
         let pipe = version_path.join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, pipe, rustix::fs::Mode::RWXU).unwrap();
         check(&version, "pipe", Err(Code::InvalidArgument));
+    }
+
+    #[test]
+    fn a_version_has_the_bytes_of_its_files() {
+        let scratch = ScratchDirectory::new();
+        scratch.file("repository/a/1/model.onnx", "12345");
+        scratch.file("repository/a/1/folder/part", "678");
+        scratch.file("repository/a/2/model.onnx", "1");
+        scratch.file("repository/a/config.pbtxt", "");
+        scratch.file("elsewhere/weights", "12345678");
+        symlink("../../../elsewhere", scratch.path().join("repository/a/1/linked")).unwrap();
+        symlink(".", scratch.path().join("repository/a/1/circle")).unwrap();
+        let model = model(&scratch, "a");
+        assert_eq!([1, 2, 3].map(|version| model.version_bytes(version)), [16, 1, 0]);
     }
 
     #[test]

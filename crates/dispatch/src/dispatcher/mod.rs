@@ -53,8 +53,8 @@ use std::time::{Duration, Instant};
 use galatea_backend::LogLevel;
 use galatea_infer::{PendingRequest, ResponseSender, SequenceReleaseHook, StateTensor, Status};
 use galatea_policy::{
-    ArrivalNumber, InstanceId, RequestKey, RequestRelease, SchedulerEvent, SchedulingMode,
-    SchedulingSpec, Time, WarmupMeasurement,
+    ArrivalNumber, InstanceId, RequestKey, RequestRelease, SchedulerEvent, SchedulerStatus,
+    SchedulingMode, SchedulingSpec, Time, WarmupMeasurement,
 };
 use galatea_stdx::{Guard, Lock};
 
@@ -340,6 +340,11 @@ impl Dispatcher {
     /// The number of queued requests.
     pub(crate) fn queued(&self) -> usize {
         self.lock("count the queue").scheduler.queued()
+    }
+
+    /// The scheduler's status.
+    pub(crate) fn scheduler_status(&self) -> SchedulerStatus {
+        self.lock("read the status").scheduler.status()
     }
 
     /// The counts that only the scheduler knows.

@@ -15,6 +15,7 @@
 
 mod composing;
 mod counters;
+mod current_use;
 mod gpu_loss;
 mod host;
 #[cfg(test)]
@@ -42,6 +43,7 @@ use galatea_policy::InstanceId;
 use galatea_stdx::len64;
 
 pub use self::composing::ComposingVersions;
+pub use self::current_use::VersionUse;
 pub use self::gpu_loss::LostGpus;
 pub(crate) use self::gpu_loss::{Placements, VersionLabel};
 pub(crate) use self::host::VersionHost;
