@@ -128,6 +128,18 @@ def open_server(
         yield running.wait_until_ready()
 
 
+@pytest.fixture(scope="module")
+def demand_server(
+    start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A server that loads models on demand."""
+    repository = tmp_path_factory.mktemp("demand")
+    (repository / "m" / "1").mkdir(parents=True)
+    (repository / "m" / "config.pbtxt").write_text(IDENTITY)
+    with start_server(repository, "--model-control-mode=demand", "--model-memory=1G") as running:
+        yield running.wait_until_ready()
+
+
 def status_of(connection: http.client.HTTPConnection, method: str, path: str) -> int:
     """The status of a request without a body."""
     connection.request(method, path)
@@ -166,15 +178,19 @@ def test_every_route_is_in_the_document(open_server: Server) -> None:
     for path in sorted(tried):
         status = status_of(connection, "PATCH", path)
         assert status in (404, 405), path
-        if (status == 405) != (template_of(path) not in (None, "/metrics")):
+        is_there = template_of(path) not in (None, "/metrics") and not path.endswith("/memory")
+        if (status == 405) != is_there:
             missing.append((path, status))
     assert missing == []
 
 
 @pytest.mark.parametrize(("method", "template"), OPERATIONS)
-def test_every_operation_is_there(open_server: Server, method: str, template: str) -> None:
+def test_every_operation_is_there(
+    open_server: Server, demand_server: Server, method: str, template: str
+) -> None:
     """Other methods are refused."""
-    connection = http.client.HTTPConnection("127.0.0.1", open_server.http_port, timeout=60)
+    server = demand_server if template.endswith("/memory") else open_server
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
     path = path_of(template)
     # A body that isn't JSON changes nothing, whatever the operation.
     connection.request(method.upper(), path, b"x" if method == "post" else None)
@@ -198,8 +214,14 @@ def region() -> Iterator[Object]:
 
 
 @pytest.mark.parametrize(("method", "template"), OPERATIONS)
-def test_responses_fit(open_server: Server, region: Object, method: str, template: str) -> None:
+def test_responses_fit(
+    open_server: Server, demand_server: Server, region: Object, method: str, template: str
+) -> None:
     """The same is true of the requests that they respond to."""
+    if template.endswith("/memory"):
+        reply = demand_server.request(method.upper(), path_of(template))
+        assert reply.status == 200, reply
+        return check(schema_of(method, template, reply.status, JSON), reply.json())
     operation = DOCUMENT["paths"][template][method]
     name = operation["operationId"]
     body = BODIES.get(name.replace("Stream", "").replace("Version", "").removesuffix("Of"))

@@ -24,6 +24,13 @@ pub trait LoadableModels: Send + Sync {
     /// Looks up the models with this name, which may be any string.
     fn find(&self, name: &str, parameters: LoadParameters) -> LookupResult<CatalogModel>;
 
+    /// Returns a model's cost and the models that it needs, without loading or defining it. `None`
+    /// if there is no such model. The model of a catalog without files costs nothing.
+    fn outline(&self, name: &str) -> Option<ModelOutline> {
+        let is_known = self.names().iter().any(|listed| listed.name == name);
+        is_known.then(ModelOutline::default)
+    }
+
     /// Adds a repository. A catalog without repositories returns an error.
     ///
     /// # Errors
@@ -45,6 +52,15 @@ pub trait LoadableModels: Send + Sync {
 
     /// Frees memory that only loads need. Called when the last load in progress has ended.
     fn release_memory(&self) {}
+}
+
+/// A model's cost and the models that it needs, as far as its files reveal them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ModelOutline {
+    /// The sizes of the files of all versions to be served, in bytes.
+    pub bytes: u64,
+    /// The names of the models that it needs.
+    pub dependencies: Vec<String>,
 }
 
 /// A model in the catalog.

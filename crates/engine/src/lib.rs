@@ -61,6 +61,7 @@
 //!     gpu_memory_check: None,
 //!     catalog: Arc::new(EmptyCatalog),
 //!     control: ControlMode::Explicit,
+//!     demand: None,
 //!     namespaces: NamespaceMode::None,
 //!     load_threads: 4,
 //!     load_retries: 0,
@@ -84,6 +85,7 @@
 mod agent_lease;
 mod catalog;
 mod composing;
+mod demand;
 mod failure;
 mod gpu_losses;
 mod handle;
@@ -94,8 +96,9 @@ mod server;
 #[cfg(test)]
 mod testing;
 
-pub use catalog::{CatalogModel, LoadOverride, LoadableModels};
+pub use catalog::{CatalogModel, LoadOverride, LoadableModels, ModelOutline};
 pub use composing::ensemble_version_error;
+pub use demand::{DemandOptions, MemoryMeter, ModelMemoryReading};
 pub use failure::LoadFailure;
 pub use manager::{ControlMode, NamespaceMode};
 pub use server::{RemainingUnloads, Server, ServerOptions};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use galatea_allocator::release_free_memory;
 use galatea_config::ConfigDraft;
 use galatea_control::{LoadParameters, ModelNameMapping};
-use galatea_engine::{CatalogModel, LoadOverride, LoadableModels};
+use galatea_engine::{CatalogModel, LoadOverride, LoadableModels, ModelOutline};
 use galatea_infer::{Code, Status};
 use galatea_repository::{
     ListedModel, LookupResult, ModelRepositories, RegisterError, ScanOptions, ScanProblem,
@@ -47,6 +47,17 @@ impl LoadableModels for RepositoryCatalog {
         };
         let lookup = self.repository.find(name, &self.options);
         lookup.map(|source| self.catalog_model(source, config.clone(), overrides))
+    }
+
+    fn outline(&self, name: &str) -> Option<ModelOutline> {
+        match self.repository.find(name, &self.options) {
+            LookupResult::Models(models) => {
+                models.first().map(|source| self.definer.outline(source))
+            }
+            // A load reports the problem.
+            LookupResult::Problem(_) => Some(ModelOutline::default()),
+            LookupResult::Missing => None,
+        }
     }
 
     fn register(&self, path: &str, names: &[ModelNameMapping]) -> Result<(), Status> {

@@ -21,7 +21,7 @@ pub(crate) fn kill_all(logger: &Logger) {
 
 /// All descendants of this process. Processes that end disappear from the system's lists, so all
 /// descendants are collected before any of them is killed.
-fn descendants() -> Vec<Pid> {
+pub(crate) fn descendants() -> Vec<Pid> {
     let mut found = children(Path::new("/proc/self/task"));
     let mut next = 0;
     while let Some(one) = found.get(next) {

@@ -10,7 +10,7 @@ use galatea_backend::{Backend, ModelFiles};
 use galatea_backend_plugin::RepositoryAgents;
 use galatea_config::{ConfigAutoCompletion, ConfigDraft, ConfigErrors, SupportedFeatures};
 use galatea_dispatch::ModelDefinition;
-use galatea_engine::LoadOverride;
+use galatea_engine::{LoadOverride, ModelOutline};
 use galatea_infer::CancelToken;
 use galatea_pbtxt::parse_config_draft;
 use galatea_repository::{ScanOptions, ScannedModel, versions_to_load};
@@ -148,6 +148,20 @@ impl ModelDefiner {
             directories: Some(&directories),
             parameter: &|key| draft.parameter(key),
         })
+    }
+
+    /// Returns the sizes of the files of all versions to be served, and the models that the model
+    /// needs. Neither repository agents nor backends are asked.
+    pub(crate) fn outline(&self, source: &ScannedModel) -> ModelOutline {
+        let draft = self.draft(source).unwrap_or_else(|_| ConfigDraft::empty());
+        let available: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
+        let versions = versions_to_load(&draft.version_policy(), &available).load.into_iter();
+        let sizes = versions.map(|version| source.directory.version_bytes(version));
+        let mut dependencies: Vec<String> =
+            draft.composing_models().into_iter().map(|(name, _)| name).collect();
+        dependencies.sort_unstable();
+        dependencies.dedup();
+        ModelOutline { bytes: sizes.fold(0, u64::saturating_add), dependencies }
     }
 
     /// Defines a model and validates its configuration. Like Triton when it reads a repository, it

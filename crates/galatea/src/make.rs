@@ -28,7 +28,7 @@ use crate::environment::Environment;
 use crate::flags::Settings;
 use crate::python::PythonAccess;
 use crate::shutdown::{DrainTimeout, LoadsAtShutdown, count_down};
-use crate::{backends, banner, c_log, cache, gpus};
+use crate::{backends, banner, c_log, cache, gpus, memory};
 
 /// The value of `--load-model` that selects all models.
 const ALL_MODELS: &str = "*";
@@ -111,8 +111,8 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     let parallel_creation = environment.parallel_instance_loading;
     let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
     let folder = &environment.temporary_folder;
-    let agents = Arc::new(RepositoryAgents::new(&settings.repoagent_directory, folder));
-    let overlays = UploadedModelFactory::new(folder);
+    let agents = RepositoryAgents::new(&settings.repoagent_directory, folder);
+    let (agents, overlays) = (Arc::new(agents), UploadedModelFactory::new(folder));
     let options = settings.scan_options();
     let python = Arc::new(PythonAccess::new(logger.clone()));
     let backends = Backends::new(
@@ -134,7 +134,6 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         support: gpus::support(devices, settings),
         logger: logger.clone(),
     });
-    let catalog = Arc::new(RepositoryCatalog { repository, overlays, options, definer });
     let server = Arc::new(Server::new(ServerOptions {
         name: settings.id.clone(),
         version: String::from(SERVER_VERSION),
@@ -143,8 +142,9 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         hold_until_backlogged: backlog_delay,
         parallel_creation,
         gpu_memory_check: gpus::memory_check(devices, settings),
-        catalog,
+        catalog: Arc::new(RepositoryCatalog { repository, overlays, options, definer }),
         control: settings.control_mode,
+        demand: memory::demand_options(settings, logger)?,
         namespaces: settings.namespaces,
         load_threads: settings.model_load_threads,
         load_retries: settings.load_retries,
@@ -206,6 +206,10 @@ fn load_models(server: &Server, settings: &Settings) -> bool {
             server.load_named(&settings.startup_models)
         }
         ControlMode::None | ControlMode::Poll | ControlMode::Explicit => server.poll_repositories(),
+        ControlMode::Demand => {
+            server.discover_models();
+            server.load_pinned(&settings.startup_models)
+        }
     }
 }
 
@@ -346,7 +350,9 @@ pub(crate) fn metrics_text(
     exporter: &MetricsExporter,
     doors: Vec<CustomFamilySnapshot>,
 ) -> String {
-    let custom: Vec<CustomFamilySnapshot> = doors.into_iter().chain(made_in_c()).collect();
+    let models = memory::model_metrics(server);
+    let custom: Vec<CustomFamilySnapshot> =
+        doors.into_iter().chain(models).chain(made_in_c()).collect();
     // Requesting the statistics of all models never fails.
     let models = server.statistics(AccessPass::in_process(), None, None).unwrap_or_default();
     exporter.render(&models, server.cache_statistics().as_ref(), &custom)

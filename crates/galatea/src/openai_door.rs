@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use galatea_door::tls::ApplicationProtocol;
 use galatea_door::{DoorOptions, RunningDoor};
-use galatea_engine::ControlMode;
 use galatea_gate::access::AccessGate;
 use galatea_http::{AdapterSource, ChatTemplate, HttpOptions, OpenAiOptions};
 use galatea_infer::Status;
@@ -63,7 +62,7 @@ impl DoorSetup<'_> {
             adapters: self.adapters(),
             tool_format: settings.tool_format,
             tool_chars_max: settings.tool_chars_max,
-            has_model_control: self.settings.control_mode == ControlMode::Explicit,
+            has_model_control: self.settings.control_mode.allows_orders(),
             metrics: self.metrics_renderer(),
             meters: self.meters.clone(),
         })

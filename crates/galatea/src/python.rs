@@ -11,9 +11,7 @@ use galatea_backend_python::{
 use galatea_capi::metric::{self, MetricKind};
 use galatea_control::{LoadParameters, ServerControl};
 use galatea_engine::Server;
-use galatea_infer::{
-    AccessPass, InferenceRequest, InferenceService, LogLevel, ResponseSender, Status,
-};
+use galatea_infer::{AccessPass, InferenceRequest, LogLevel, ResponseSender, Status};
 use galatea_telemetry::{Logger, SourcePosition};
 
 /// The interpreter for models that don't specify an environment.
@@ -170,14 +168,13 @@ impl PythonAccess {
 impl ServerAccess for PythonAccess {
     fn infer(&self, request: InferenceRequest, sender: ResponseSender) {
         match self.server() {
-            Ok(server) => server.infer(AccessPass::in_process(), Box::new(request), sender),
+            Ok(server) => server.infer_nested(Box::new(request), sender),
             Err(status) => sender.fail(status),
         }
     }
 
     fn is_decoupled(&self, model: &str, version: Option<i64>) -> Result<bool, Status> {
-        let model = self.server()?.model_for_inference(AccessPass::in_process(), model, version)?;
-        Ok(model.is_decoupled())
+        Ok(self.server()?.find_nested(model, version)?.is_decoupled())
     }
 
     fn load_model(&self, model: &str, parameters: LoadParameters) -> Result<(), Status> {

@@ -156,6 +156,8 @@ pub enum ControlMode {
     Poll,
     /// Clients order loads and unloads.
     Explicit,
+    /// Requests and clients order loads. Models are unloaded when the memory is full.
+    Demand,
 }
 
 impl ControlMode {
@@ -166,6 +168,16 @@ impl ControlMode {
             Self::None => "none",
             Self::Poll => "poll",
             Self::Explicit => "explicit",
+            Self::Demand => "demand",
+        }
+    }
+
+    /// Returns true if clients may load and unload models.
+    #[must_use]
+    pub const fn allows_orders(self) -> bool {
+        match self {
+            Self::Explicit | Self::Demand => true,
+            Self::None | Self::Poll => false,
         }
     }
 }

@@ -33,6 +33,15 @@ impl Manager {
     /// Loads a model on a client's order. Returns when the model is serving or has failed.
     pub(crate) fn load(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
         self.check_mode()?;
+        self.load_evictable(name, parameters)
+    }
+
+    /// Loads a model on the order of a client or of a request.
+    pub(crate) fn load_evictable(
+        &self,
+        name: &str,
+        parameters: LoadParameters,
+    ) -> Result<(), Status> {
         check_name(name)?;
         let brings_files = !parameters.files.is_empty();
         if brings_files {
@@ -88,6 +97,15 @@ impl Manager {
     /// it go out of service with it.
     pub(crate) fn unload(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
         self.check_mode()?;
+        self.unload_with(name, unload_dependents)
+    }
+
+    /// Unloads a model to free its memory. The models that it needs stay.
+    pub(crate) fn unload_evicted(&self, name: &str) -> Result<(), Status> {
+        self.unload_with(name, false)
+    }
+
+    fn unload_with(&self, name: &str, unload_dependents: bool) -> Result<(), Status> {
         let name: ModelId = name.into();
         let _order = OrderInProgress::begin_unload(&self.driver, &name)?;
         // The lock stays held, so no load begins before the models have been removed.

@@ -10,7 +10,7 @@ use crate::handle::ModelHandle;
 
 /// The reason shown for a version taken out of service, in Triton's words. Such a version doesn't
 /// affect the server's readiness.
-pub(super) const UNLOADED: &str = "unloaded";
+pub(crate) const UNLOADED: &str = "unloaded";
 
 /// A model that was loaded at some point. If it has no versions, it had none to load and isn't
 /// ready, as in Triton.

@@ -19,6 +19,7 @@ use galatea_dispatch::LoadedModel;
 use galatea_policy::ModelId;
 use galatea_stdx::Lock;
 
+pub(crate) use self::entry::UNLOADED;
 use self::names::{Models, NameTable};
 pub(crate) use self::snapshot::Snapshot;
 use crate::handle::ModelHandle;

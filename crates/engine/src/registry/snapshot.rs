@@ -117,6 +117,15 @@ impl Snapshot {
         self.models.iter().filter(|(_, model)| model.versions.is_empty()).map(|(id, _)| id)
     }
 
+    /// Returns true if no version of the model with this id is in service or still has requests.
+    pub(crate) fn is_gone(&self, id: &str) -> bool {
+        let is_gone = |entry: &VersionEntry| {
+            let draining = entry.draining.as_ref();
+            entry.model.is_none() && draining.is_none_or(|model| model.strong_count() == 0)
+        };
+        self.models.get(id).is_none_or(|model| model.versions.values().all(is_gone))
+    }
+
     /// The number of models whose load failure prevents the server from being ready.
     pub(crate) fn failed_count(&self) -> usize {
         self.models.values().filter(|model| !model.is_ready()).count()

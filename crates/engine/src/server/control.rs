@@ -5,13 +5,19 @@ use std::sync::Arc;
 use galatea_backend::LogLevel;
 use galatea_control::{
     LoadParameters, ModelConfigDocument, ModelMetadata, ModelNameMapping, ModelStatistics,
-    RepositoryEntry, ServedModel, ServerControl, ServerMetadata,
+    ModelWait, RepositoryEntry, ServedModel, ServerControl, ServerMetadata,
 };
 use galatea_dispatch::{LoadedModel, is_model_report};
 use galatea_infer::{AccessPass, Code, Status, api};
 
+use galatea_policy::RequestOrigin;
+
 use super::Server;
+use crate::demand::Waiter;
 use crate::handle::ModelHandle;
+
+/// The report on the memory of a model that is loaded on demand.
+const MEMORY_REPORT: &str = "memory";
 
 /// The protocol extensions that the server supports, in Triton's order.
 const EXTENSIONS: [&str; 13] = [
@@ -148,8 +154,23 @@ impl ServerControl for Server {
         Ok(self.find(name, version)?)
     }
 
+    fn wait_for_model(
+        &self,
+        _: AccessPass<api::Inference>,
+        wait: ModelWait,
+    ) -> Result<(), ModelWait> {
+        let Some(demand) = &self.demand else { return Err(wait) };
+        let ModelWait { name, version, deadline, cancel, found } = wait;
+        let found = Box::new(move |result: Result<Arc<ModelHandle>, Status>| {
+            found(result.map(|model| model as Arc<dyn ServedModel>));
+        });
+        let waiter = Waiter::request(&name, version, RequestOrigin::Client, found);
+        demand.wait(waiter.until(deadline, cancel));
+        Ok(())
+    }
+
     fn has_report(&self, report: &str) -> bool {
-        is_model_report(report)
+        is_model_report(report) || (report == MEMORY_REPORT && self.demand.is_some())
     }
 
     fn model_report(
@@ -159,6 +180,10 @@ impl ServerControl for Server {
         version: Option<i64>,
         report: &str,
     ) -> Result<String, Status> {
+        if let (MEMORY_REPORT, Some(demand)) = (report, &self.demand) {
+            let unknown = || format!("Request for unknown model: '{name}' is not found");
+            return demand.report_json(name).ok_or_else(|| Status::not_found(unknown()));
+        }
         let text = self.find(name, version)?.report_json(report, self.options.main_cause_text);
         text.ok_or_else(|| Status::not_found(format!("there is no report '{report}' on models")))
     }
@@ -204,7 +229,9 @@ impl ServerControl for Server {
     ) -> Result<Vec<RepositoryEntry>, Status> {
         self.check_initialized()?;
         let listed = self.manager.names();
-        Ok(self.registry.snapshot().index(&listed, only_ready))
+        let mut entries = self.registry.snapshot().index(&listed, only_ready);
+        self.demand.iter().for_each(|demand| demand.describe_index(&mut entries));
+        Ok(entries)
     }
 
     fn load_model(
@@ -214,7 +241,10 @@ impl ServerControl for Server {
         parameters: LoadParameters,
     ) -> Result<(), Status> {
         self.check_initialized()?;
-        self.manager.load(name, parameters)
+        match &self.demand {
+            Some(demand) => demand.load_model(name, parameters),
+            None => self.manager.load(name, parameters),
+        }
     }
 
     fn unload_model(
@@ -224,7 +254,10 @@ impl ServerControl for Server {
         unload_dependents: bool,
     ) -> Result<(), Status> {
         self.check_initialized()?;
-        self.manager.unload(name, unload_dependents)
+        match &self.demand {
+            Some(demand) => demand.unload_model(name, unload_dependents),
+            None => self.manager.unload(name, unload_dependents),
+        }
     }
 
     fn register_repository(

@@ -7,10 +7,11 @@ mod traffic;
 mod watching;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
 
-use galatea_backend::ResponseCache;
+use galatea_backend::{LogLevel, ResponseCache};
+use galatea_control::{LoadParameters, ServedModel};
 use galatea_dispatch::{
     GpuMemoryCheck, HostPolicies, LoadedModel, LoaderOptions, LogSink, ModelDefinition,
     ModelMetricOptions, RateLimiterMode, VersionLoader, refuse_and_log,
@@ -20,10 +21,12 @@ use galatea_gate::ledger::MemoryLedger;
 use galatea_infer::{
     AccessPass, CacheStatistics, InferenceRequest, InferenceService, ResponseSender, Status, api,
 };
+use galatea_policy::RequestOrigin;
 use galatea_repository::ScanProblem;
 
 use crate::LoadFailure;
 use crate::catalog::LoadableModels;
+use crate::demand::{Demand, DemandOptions, ModelMemoryReading, Waiter};
 use crate::gpu_losses::GpuLosses;
 use crate::handle::ModelHandle;
 use crate::manager::{ControlMode, Manager, ManagerOptions, NamespaceMode};
@@ -51,6 +54,8 @@ pub struct ServerOptions {
     pub catalog: Arc<dyn LoadableModels>,
     /// The source of load and unload decisions.
     pub control: ControlMode,
+    /// The options for [`ControlMode::Demand`]; `None` in other modes.
+    pub demand: Option<DemandOptions>,
     /// The meaning of model names: unique, or shared by several models.
     pub namespaces: NamespaceMode,
     /// The number of threads that load models.
@@ -78,7 +83,9 @@ pub struct ServerOptions {
 pub struct Server {
     pub(crate) options: ServerOptions,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) manager: Manager,
+    pub(crate) manager: Arc<Manager>,
+    /// Loads models on demand; `None` unless the control mode is [`ControlMode::Demand`].
+    demand: Option<Arc<Demand>>,
     reaper: Reaper,
     /// Set once, when the server begins to stop.
     exiting: AtomicBool,
@@ -116,13 +123,18 @@ impl Server {
         });
         let gpu_losses = GpuLosses::new(&registry, loader.lost_gpus(), options.log.clone());
         let known = Arc::downgrade(&registry);
+        let waiting = Arc::new(OnceLock::<Weak<Demand>>::new());
+        let told = waiting.clone();
         let on_destroyed = move |id: &str, version: i64, model: &Weak<LoadedModel>| {
             if let Some(registry) = known.upgrade() {
                 registry.version_destroyed(id, version, model);
             }
+            if let Some(demand) = told.get().and_then(Weak::upgrade) {
+                demand.version_destroyed();
+            }
         };
         let reaper = Reaper::start(Box::new(on_destroyed), options.log.clone())?;
-        let manager = Manager::new(ManagerOptions {
+        let manager = Arc::new(Manager::new(ManagerOptions {
             catalog: options.catalog.clone(),
             mode: options.control,
             namespaces: options.namespaces,
@@ -132,11 +144,22 @@ impl Server {
             threads: options.load_threads,
             retries: options.load_retries,
             log: options.log.clone(),
+        }));
+        let demand = options.demand.clone().map(|on_demand| {
+            let (manager, registry) = (manager.clone(), registry.clone());
+            let catalog = options.catalog.clone();
+            Demand::start(on_demand, options.load_threads, manager, registry, catalog)
         });
+        let demand = demand.transpose()?;
+        if let Some(demand) = &demand {
+            // The cell was empty.
+            let _ = waiting.set(Arc::downgrade(demand));
+        }
         Ok(Self {
             options,
             registry,
             manager,
+            demand,
             reaper,
             exiting: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -185,10 +208,116 @@ impl Server {
         self.manager.load_named(names)
     }
 
+    /// Finds the models that are loaded on demand. Without demand, nothing happens.
+    pub fn discover_models(&self) {
+        self.demand.iter().for_each(Demand::discover);
+    }
+
+    /// Loads models by name, and pins them: they stay until a client unloads them. Blocks until
+    /// that is done. Returns true if all of them are serving.
+    pub fn load_pinned(&self, names: &[String]) -> bool {
+        let load = |name: &String| {
+            let loaded = match &self.demand {
+                Some(demand) => demand.load_model(name, LoadParameters::default()),
+                None => self.manager.load(name, LoadParameters::default()),
+            };
+            if let Err(status) = &loaded {
+                self.options.log.write(LogLevel::Error, status);
+            }
+            loaded.is_ok()
+        };
+        // All are tried, so that the log shows all errors.
+        names.iter().filter(|name| !load(name)).count() == 0
+    }
+
+    /// The memory of models that are loaded on demand; `None` in other control modes.
+    #[must_use]
+    pub fn model_memory(&self) -> Option<ModelMemoryReading> {
+        self.demand.as_ref().map(|demand| demand.reading())
+    }
+
     /// Begins to stop. From now on the server isn't ready and refuses new requests, but requests in
     /// progress continue.
     pub fn begin_exit(&self) {
         self.exiting.store(true, Ordering::Release);
+        self.refuse_waiting_requests();
+    }
+
+    /// Refuses the requests that wait for a model.
+    fn refuse_waiting_requests(&self) {
+        self.demand.iter().for_each(|demand| demand.close());
+    }
+
+    /// Looks up the model of a request from a model that is being executed. If the model is loaded
+    /// on demand, blocks until it is resident.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`ServerControl::model_for_inference`](galatea_control::ServerControl), and
+    /// those of the load.
+    pub fn find_nested(
+        &self,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<dyn ServedModel>, Status> {
+        let missing = match self.find(name, version) {
+            Ok(model) => return Ok(model),
+            Err(status) => status,
+        };
+        let Some(demand) = &self.demand else { return Err(missing) };
+        let (sender, receiver) = mpsc::channel();
+        let found = Box::new(move |result| drop(sender.send(result)));
+        demand.wait(Waiter::request(name, version, RequestOrigin::Nested, found));
+        Ok(receiver.recv().unwrap_or(Err(missing))?)
+    }
+
+    /// Executes a request from a model that is being executed.
+    pub fn infer_nested(&self, request: Box<InferenceRequest>, sender: ResponseSender) {
+        self.infer_from(RequestOrigin::Nested, request, sender);
+    }
+
+    #[inline]
+    fn infer_from(
+        &self,
+        origin: RequestOrigin,
+        mut request: Box<InferenceRequest>,
+        sender: ResponseSender,
+    ) {
+        if self.is_exiting() {
+            let status = Status::unavailable("Server is stopping: no new requests are accepted");
+            return refuse_and_log(sender, status, &self.options.log);
+        }
+        let found = request.found_model.take().and_then(|model| model.downcast().ok());
+        let model: Result<Arc<ModelHandle>, Status> = match found {
+            Some(model) => Ok(model),
+            None => self.find(&request.model_name, request.model_version),
+        };
+        match model {
+            Ok(model) => model.infer(request, sender),
+            Err(status) => self.wait_or_refuse(origin, request, sender, status),
+        }
+    }
+
+    /// Lets a request wait for its model, if it is loaded on demand.
+    #[cold]
+    fn wait_or_refuse(
+        &self,
+        origin: RequestOrigin,
+        request: Box<InferenceRequest>,
+        sender: ResponseSender,
+        missing: Status,
+    ) {
+        let Some(demand) = &self.demand else {
+            return refuse_and_log(sender, missing, &self.options.log);
+        };
+        let (name, version) = (request.model_name.clone(), request.model_version);
+        let (deadline, cancel) = (request.deadline, request.cancel.clone());
+        let log = self.options.log.clone();
+        let found = Box::new(move |result: Result<Arc<ModelHandle>, Status>| match result {
+            Ok(model) => model.infer(request, sender),
+            Err(status) => refuse_and_log(sender, status, &log),
+        });
+        demand.wait(Waiter::request(&name, version, origin, found).until(deadline, cancel));
     }
 
     /// Marks the server as not initialized. From now on it is neither live nor ready, and serves
@@ -230,6 +359,7 @@ impl Server {
     /// Stops beginning loads, and fails orders that wait for a load, because the server is exiting.
     /// Models keep serving.
     pub fn cancel_pending_loads(&self) {
+        self.refuse_waiting_requests();
         self.manager.give_up_loads();
     }
 }
@@ -250,21 +380,15 @@ impl InferenceService for Server {
     fn infer(
         &self,
         _: AccessPass<api::Inference>,
-        mut request: Box<InferenceRequest>,
+        request: Box<InferenceRequest>,
         sender: ResponseSender,
     ) {
-        if self.is_exiting() {
-            let status = Status::unavailable("Server is stopping: no new requests are accepted");
-            return refuse_and_log(sender, status, &self.options.log);
-        }
-        let found = request.found_model.take().and_then(|model| model.downcast().ok());
-        let model: Result<Arc<ModelHandle>, Status> = match found {
-            Some(model) => Ok(model),
-            None => self.find(&request.model_name, request.model_version),
-        };
-        match model {
-            Ok(model) => model.infer(request, sender),
-            Err(status) => refuse_and_log(sender, status, &self.options.log),
-        }
+        self.infer_from(RequestOrigin::Client, request, sender);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.refuse_waiting_requests();
     }
 }

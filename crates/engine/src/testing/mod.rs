@@ -100,6 +100,7 @@ impl ServerSetup {
             gpu_memory_check: None,
             catalog: Arc::new(SingleModelCatalog { name: String::from(draft.name()) }),
             control: ControlMode::None,
+            demand: None,
             namespaces: NamespaceMode::None,
             load_threads: 4,
             load_retries: self.load_retries,

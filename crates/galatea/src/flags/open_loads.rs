@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use galatea_engine::ControlMode;
 use galatea_gate::access::{AccessGate, AccessRules, ApiCategory};
 
 use super::{DoorSettings, Settings};
@@ -10,8 +9,7 @@ use crate::model_code::{self, ModelCodePermission};
 
 /// Returns a warning if other machines may load code.
 pub(crate) fn open_loads(settings: &Settings) -> Option<String> {
-    if settings.model_code == ModelCodePermission::Refused
-        || settings.control_mode != ControlMode::Explicit
+    if settings.model_code == ModelCodePermission::Refused || !settings.control_mode.allows_orders()
     {
         return None;
     }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use galatea_engine::ControlMode;
 use galatea_tools::Arguments;
 use galatea_tools::commands::{Command, OPENAI};
 
@@ -247,12 +246,13 @@ fn value_for(
 
 /// Runs the checks that need all flags.
 pub(crate) fn check(settings: &Settings) -> Result<(), UsageError> {
-    if !settings.startup_models.is_empty() && settings.control_mode != ControlMode::Explicit {
+    if !settings.startup_models.is_empty() && !settings.control_mode.allows_orders() {
         return Err(UsageError::Malformed(String::from(
             "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as \
              well.",
         )));
     }
+    settings.demand().map_err(UsageError::Malformed)?;
     ports::check(settings).map_err(UsageError::Malformed)?;
     check_rejected(settings)
 }

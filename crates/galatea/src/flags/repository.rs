@@ -9,6 +9,7 @@ use super::flag::{Flag, no_default};
 use super::value::{self, InvalidValue};
 use super::{Group, Settings};
 use crate::error_paths::ErrorPaths;
+use crate::memory::ModelMemoryLimit;
 use crate::model_code::{self, ModelCodePermission};
 
 pub(super) const GROUP: Group = Group {
@@ -55,21 +56,42 @@ pub(super) const GROUP: Group = Group {
             |settings| String::from(settings.control_mode.name()),
             "How models come and go. \"none\" loads all of them at start and changes nothing \
              later. \"poll\" does so too, and follows changes of the repositories. \"explicit\" \
-             loads what --load-model names, and lets clients load and unload.",
+             loads what --load-model names, and lets clients load and unload. \"demand\" loads a \
+             model when a request needs it, and unloads others if --model-memory is exceeded; \
+             clients may load and unload too. \"demand\" is not one of Triton's modes.",
             model_control_mode,
         ),
-        Flag::number(
+        Flag::other(
+            "model-memory",
+            "bytes",
+            no_default,
+            "How much memory all models together may take with --model-control-mode=demand, in \
+             bytes, with a unit (512M, 16G), or as a percentage of the memory of the machine or \
+             of the control group (60%). Required in that mode. Not one of Triton's flags.",
+            |settings, value| {
+                settings.model_memory = Some(model_memory(value)?);
+                Ok(())
+            },
+        ),
+        Flag::other(
             "repository-poll-secs",
+            "integer",
+            |settings| settings.repository_poll_secs.to_string(),
             "Seconds between two looks at the repositories with --model-control-mode=poll; with \
              0 only one is taken, at start.",
-            |settings| &mut settings.repository_poll_secs,
+            |settings, value| {
+                settings.repository_poll_secs = value::not_negative(value)?;
+                settings.sets_poll_secs = true;
+                Ok(())
+            },
         ),
         Flag::other(
             "load-model",
             "string",
             no_default,
-            "A model to load at start with --model-control-mode=explicit. May be given several \
-             times; \"*\" alone means all models.",
+            "A model to load at start with --model-control-mode=explicit or demand. May be given \
+             several times; with explicit, \"*\" alone means all models. With demand, the model \
+             stays in memory until a client unloads it.",
             |settings, value| {
                 if !settings.startup_models.iter().any(|known| known == value) {
                     settings.startup_models.push(value.to_owned());
@@ -175,9 +197,24 @@ fn model_control_mode(settings: &mut Settings, value: &str) -> Result<(), Invali
         "none" => ControlMode::None,
         "poll" => ControlMode::Poll,
         "explicit" => ControlMode::Explicit,
+        "demand" => ControlMode::Demand,
         _ => return Err(InvalidValue(String::from("invalid argument for --model-control-mode"))),
     };
     Ok(())
+}
+
+/// Parses a number of bytes or a percentage.
+fn model_memory(value: &str) -> Result<ModelMemoryLimit, InvalidValue> {
+    if let Some(percent) = value.strip_suffix('%') {
+        let percent = percent.parse().ok().filter(|percent| (1..=100).contains(percent));
+        return percent.map(ModelMemoryLimit::Percent).ok_or_else(|| {
+            InvalidValue(format!("expected a percentage from 1% to 100%. Got {value}"))
+        });
+    }
+    match value::byte_size(value)? {
+        0 => Err(InvalidValue(String::from("expected more than 0 bytes"))),
+        bytes => Ok(ModelMemoryLimit::Bytes(bytes)),
+    }
 }
 
 fn model_config_name(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {

@@ -18,7 +18,7 @@ use super::gpus::GpuSettings;
 use crate::connections::ConnectionSettings;
 use crate::environment::VertexAiVariables;
 use crate::error_paths::ErrorPaths;
-use crate::memory::MemoryLimit;
+use crate::memory::{MemoryLimit, ModelMemoryLimit};
 use crate::model_code::ModelCodePermission;
 use crate::tracing::TraceFlags;
 
@@ -52,6 +52,10 @@ pub(crate) struct Settings {
     /// The number of seconds between repository scans, if the server polls for changes; 0 scans
     /// only at startup.
     pub(crate) repository_poll_secs: u32,
+    /// True if the command line sets [`Settings::repository_poll_secs`].
+    pub(crate) sets_poll_secs: bool,
+    /// The maximum memory of models that are loaded on demand.
+    pub(crate) model_memory: Option<ModelMemoryLimit>,
     /// The number of models that load concurrently.
     pub(crate) model_load_threads: usize,
     /// The number of retries for a version that fails to load.
@@ -294,6 +298,8 @@ impl Default for Settings {
             control_mode: ControlMode::None,
             namespaces: NamespaceMode::None,
             repository_poll_secs: 15,
+            sets_poll_secs: false,
+            model_memory: None,
             model_load_threads: 4,
             load_retries: 0,
             memory_limit: MemoryLimit::Default,
@@ -410,6 +416,40 @@ impl Settings {
     /// Adds a note that an accepted flag has no effect without GPUs.
     pub(super) fn no_effect_without_gpus(&mut self, flag: &str) {
         self.note_without_gpus(format!("'--{flag}' has no effect: no GPU is used"));
+    }
+
+    /// The maximum memory of models that are loaded on demand; `None` in other control modes.
+    ///
+    /// # Errors
+    ///
+    /// The flags that can't be combined.
+    pub(crate) fn demand(&self) -> Result<Option<ModelMemoryLimit>, String> {
+        let wrong = |text: &str| Err(String::from(text));
+        match (self.control_mode, self.model_memory) {
+            (ControlMode::None | ControlMode::Poll | ControlMode::Explicit, None) => Ok(None),
+            (ControlMode::None | ControlMode::Poll | ControlMode::Explicit, Some(_)) => {
+                wrong("--model-memory needs --model-control-mode=demand")
+            }
+            (ControlMode::Demand, None) => {
+                wrong("--model-control-mode=demand needs --model-memory")
+            }
+            (ControlMode::Demand, Some(_)) if self.sets_poll_secs => wrong(
+                "--repository-poll-secs has no effect with --model-control-mode=demand, which \
+                 reads a model's files whenever it loads the model",
+            ),
+            (ControlMode::Demand, Some(_)) if self.namespaces == NamespaceMode::Repositories => {
+                wrong("--model-namespacing can't be used with --model-control-mode=demand")
+            }
+            (ControlMode::Demand, Some(_))
+                if self.startup_models.iter().any(|name| name == "*") =>
+            {
+                wrong(
+                    "--load-model=* can't be used with --model-control-mode=demand: it would keep \
+                     all models in memory",
+                )
+            }
+            (ControlMode::Demand, Some(limit)) => Ok(Some(limit)),
+        }
     }
 
     /// The way instances share resources.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::parse::UsageError;
 use super::*;
 use crate::environment::{SpanBatchVariables, VertexAiVariables};
+use crate::memory::ModelMemoryLimit;
 
 fn parse_here(arguments: impl IntoIterator<Item = String>) -> Result<ServerCommand, UsageError> {
     parse(arguments, &VertexAiVariables::default(), &SpanBatchVariables::default())
@@ -543,6 +544,7 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     expected.extend(OPENAI_FLAGS.split_whitespace());
     expected.insert("openai-on-http-port");
     expected.insert("memory-limit");
+    expected.insert("model-memory");
     expected.insert("repository-symlinks");
     expected.insert("allow-dashboard");
     expected.insert("dashboard-host");
@@ -554,6 +556,25 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     expected.extend(known.iter().filter(|name| name.starts_with("connection-")));
     assert_eq!(known, expected);
     assert_eq!(flags().count(), known.len());
+}
+
+#[test]
+fn models_on_demand_need_a_limit_of_memory() {
+    let demand = "--model-control-mode=demand";
+    let limit = |value: &str| settings(&[demand, &format!("--model-memory={value}")]).demand();
+    assert_eq!(limit("2G"), Ok(Some(ModelMemoryLimit::Bytes(2 << 30))));
+    assert_eq!(limit("60%"), Ok(Some(ModelMemoryLimit::Percent(60))));
+    assert_eq!(settings(&[]).demand(), Ok(None));
+    for wrong in ["0", "0%", "101%", "1.5%", "x", "%", "-1%"] {
+        assert!(error(&[demand, &format!("--model-memory={wrong}")]).contains("--model-memory"));
+    }
+    let refused = |more: &[&str]| error(&[&[demand, "--model-memory=1G"], more].concat());
+    assert!(refused(&["--load-model=*"]).starts_with("--load-model=* can't be used"));
+    assert!(refused(&["--repository-poll-secs=15"]).starts_with("--repository-poll-secs has no"));
+    assert!(refused(&["--model-namespacing=true"]).starts_with("--model-namespacing can't"));
+    assert_eq!(error(&[demand]), "--model-control-mode=demand needs --model-memory");
+    assert_eq!(error(&["--model-memory=1G"]), "--model-memory needs --model-control-mode=demand");
+    assert!(settings(&[demand, "--model-memory=1G", "--load-model=a"]).demand().is_ok());
 }
 
 #[test]

@@ -1,10 +1,16 @@
 //! The memory that requests and responses may use, and how it is returned to the system.
 //!
 //! - this file: the limit and its default
+//! - `limit.rs`: the value of `--model-memory`
 //! - `machine.rs`: the amount of memory that the process may use
+//! - `models.rs`: the memory of models that are loaded on demand
+//! - `processes.rs`: the memory that the server and its worker processes use
 //! - `trim.rs`: returns free memory after a burst
 
+mod limit;
 mod machine;
+mod models;
+mod processes;
 mod trim;
 
 use std::path::Path;
@@ -13,6 +19,8 @@ use std::sync::Arc;
 use galatea_gate::ledger::MemoryLedger;
 use galatea_telemetry::{CustomFamilySnapshot, Logger, MetricKind, SeriesValue};
 
+pub(crate) use limit::ModelMemoryLimit;
+pub(crate) use models::{demand_options, model_metrics};
 pub(crate) use trim::trim_after_bursts;
 
 /// The value of `--memory-limit`.

@@ -467,6 +467,7 @@ impl World {
             hold_until_backlogged: 0,
             parallel_creation: None,
             gpu_memory_check: None,
+            demand: None,
             catalog: catalog.clone(),
             control,
             namespaces,
