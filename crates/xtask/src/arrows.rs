@@ -260,8 +260,10 @@ const UNSAFE_ALLOWED: &[&str] = &[
 
 /// The only crates that may keep state in statics: C functions that take none of our objects, such
 /// as the one that writes to the log, have no other place for it, and thread state belongs to the
-/// thread. Signal handlers and memory allocations don't take an object either.
-const STATICS_ALLOWED: [&str; 5] = ["allocator", "c-objects", "capi", "shm", "stdx"];
+/// thread, as does PyTorch's number of threads. Signal handlers and memory allocations don't take an
+/// object either.
+const STATICS_ALLOWED: [&str; 6] =
+    ["allocator", "backend-pytorch", "c-objects", "capi", "shm", "stdx"];
 
 /// The only crates that read the environment; all others receive what they need as arguments.
 const ENVIRONMENT_ALLOWED: [&str; 2] = ["galatea", "xtask"];

@@ -1,11 +1,12 @@
 //! The choice of the model that is evicted next.
 
 use super::Residency;
-use super::demand::{DemandClass, DemandOrder, WaitPurpose};
+use super::demand::WaitPurpose;
 use super::event::{
     RefusalReason, RequestOrigin, ResidencyAction, ResidencyRefusal, ResidencyState,
 };
 use super::model::ModelIndex;
+use super::order::{DemandClass, DemandOrder};
 use super::pools::MemoryByPool;
 use super::worth::EXPERTS;
 use crate::ids::RequestKey;

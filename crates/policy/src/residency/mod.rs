@@ -48,10 +48,11 @@
 mod demand;
 mod event;
 mod eviction;
-mod forecast;
 mod model;
+mod order;
 mod plan;
 mod pools;
+mod prediction;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -68,15 +69,16 @@ pub use pools::{MemoryBudget, MemoryByPool, MemoryPoolId};
 use crate::ids::RequestKey;
 use crate::lifecycle::ModelId;
 use crate::time::Time;
-use demand::{Demand, DemandOrder, Waiter};
-use model::{Model, ModelIndex};
+use demand::{Demand, Waiter};
+use model::{ManagedModel, ModelIndex};
+use order::DemandOrder;
 use worth::Experts;
 
 /// The models in memory and the requests that wait for them.
 #[derive(Clone, Debug)]
 pub struct Residency {
     settings: ResidencySettings,
-    models: Vec<Model>,
+    models: Vec<ManagedModel>,
     /// The indices of models that were deleted.
     free: Vec<ModelIndex>,
     by_name: BTreeMap<ModelId, ModelIndex>,
@@ -90,7 +92,7 @@ pub struct Residency {
     /// The time at which a model may be evicted for which a demand waits.
     eviction_at: Option<Time>,
     /// True if the predicted times of the demands are out of date.
-    is_forecast_stale: bool,
+    is_prediction_stale: bool,
     /// The longest recent duration of an unload, and of a use.
     unload_ns: u64,
     use_ns: u64,
@@ -112,7 +114,7 @@ impl Residency {
             waiters: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             eviction_at: None,
-            is_forecast_stale: false,
+            is_prediction_stale: false,
             unload_ns: 0,
             use_ns: 0,
         }

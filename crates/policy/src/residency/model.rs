@@ -1,7 +1,7 @@
 //! A model and its state.
 
-use super::demand::DemandOrder;
 use super::event::{LoadMeasurement, ModelEstimate, ResidencyState};
+use super::order::DemandOrder;
 use super::pools::MemoryByPool;
 use super::worth::Worth;
 use crate::lifecycle::ModelId;
@@ -26,7 +26,7 @@ pub(crate) enum DrainReason {
 
 /// A model.
 #[derive(Clone, Debug)]
-pub(crate) struct Model {
+pub(crate) struct ManagedModel {
     pub(crate) name: ModelId,
     pub(crate) state: ResidencyState,
     /// The memory: measured, or else estimated.
@@ -60,7 +60,7 @@ pub(crate) struct Model {
     pub(crate) retry_at: Time,
 }
 
-impl Model {
+impl ManagedModel {
     pub(crate) fn new(name: ModelId) -> Self {
         Self {
             name,

@@ -1,10 +1,11 @@
 //! The plan: reserves memory for demands, in order, and starts loads and unloads.
 
 use super::Residency;
-use super::demand::{Demand, DemandClass, DemandOrder, WaitPurpose};
+use super::demand::{Demand, WaitPurpose};
 use super::event::{LoadMeasurement, RefusalReason, ResidencyAction, ResidencyState};
 use super::eviction::{Eviction, Marks};
 use super::model::{DrainReason, ModelIndex};
+use super::order::{DemandClass, DemandOrder};
 use super::pools::MemoryByPool;
 use crate::lifecycle::ModelId;
 use crate::time::Time;
@@ -71,7 +72,7 @@ impl Residency {
     /// Brings the models in memory closer to what the demands need.
     pub(super) fn plan(&mut self, now: Time, out: &mut Vec<ResidencyAction>) {
         self.eviction_at = None;
-        self.is_forecast_stale = true;
+        self.is_prediction_stale = true;
         loop {
             self.give_up_reservations();
             self.unload_unwanted(now, out);

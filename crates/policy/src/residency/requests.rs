@@ -1,12 +1,13 @@
 //! Requests and clients: who is admitted, waits or is refused.
 
 use super::Residency;
-use super::demand::{Demand, DemandClass, DemandOrder, WaitPurpose, Waiter};
+use super::demand::{Demand, WaitPurpose, Waiter};
 use super::event::{
     ModelEstimate, RefusalReason, RequestOrigin, ResidencyAction, ResidencyRefusal,
     ResidencyRequest, ResidencyState,
 };
-use super::model::{Model, ModelIndex};
+use super::model::{ManagedModel, ModelIndex};
+use super::order::{DemandClass, DemandOrder};
 use crate::ids::RequestKey;
 use crate::lifecycle::ModelId;
 use crate::time::Time;
@@ -41,7 +42,7 @@ impl Residency {
     }
 
     fn new_model(&mut self, name: ModelId) -> ModelIndex {
-        let model = Model::new(name.clone());
+        let model = ManagedModel::new(name.clone());
         let index = if let Some(index) = self.free.pop() {
             self.models[index] = model;
             index

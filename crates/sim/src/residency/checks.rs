@@ -5,7 +5,7 @@ use galatea_policy::{
     ResidencyState, ResidencyStatus, Time,
 };
 
-use super::ledger::{Ledger, LedgerWaiter, POOLS, Place};
+use super::ledger::{Ledger, LedgerWaiter, ModelPlace, POOLS};
 use crate::check::{Check, ensure};
 
 impl Ledger {
@@ -20,12 +20,12 @@ impl Ledger {
             ResidencyAction::Load(name) => {
                 let model = self.index(name).ok_or("an unknown model is loaded")?;
                 self.judge_load(now, model)?;
-                self.models[model].place = Place::Loading;
+                self.models[model].place = ModelPlace::Loading;
             }
             ResidencyAction::Unload(name) => {
                 let model = self.index(name).ok_or("an unknown model is unloaded")?;
                 self.judge_unload(now, model, residency)?;
-                self.models[model].place = Place::Unloading;
+                self.models[model].place = ModelPlace::Unloading;
                 self.models[model].is_pinned = false;
             }
             ResidencyAction::Admit(key) => self.judge_admission(now, *key)?,
@@ -40,12 +40,12 @@ impl Ledger {
 
     fn judge_load(&self, now: Time, index: usize) -> Check {
         let model = &self.models[index];
-        ensure!(model.place == Place::Absent, "{} is loaded twice", model.name);
+        ensure!(model.place == ModelPlace::Absent, "{} is loaded twice", model.name);
         ensure!(model.is_known && !model.is_blocked, "{} must not be loaded", model.name);
         ensure!(model.retry_at <= now, "{} is loaded again at once", model.name);
-        let is_resident = |model: &usize| self.models[*model].place == Place::Resident;
+        let is_resident = |model: &usize| self.models[*model].place == ModelPlace::Resident;
         ensure!(model.dependencies.iter().all(is_resident), "a dependency isn't resident");
-        let loading = self.at(&[Place::Loading]).len();
+        let loading = self.at(&[ModelPlace::Loading]).len();
         ensure!(loading < self.settings.concurrent_loads_max, "too many loads at once");
         let mut after = self.in_memory();
         after.push(index);
@@ -68,10 +68,10 @@ impl Ledger {
 
     fn judge_unload(&self, now: Time, index: usize, residency: &Residency) -> Check {
         let model = &self.models[index];
-        ensure!(model.place == Place::Resident, "{} is unloaded while absent", model.name);
-        for other in self.at(&[Place::Resident, Place::Loading]) {
+        ensure!(model.place == ModelPlace::Resident, "{} is unloaded while absent", model.name);
+        for other in self.at(&[ModelPlace::Resident, ModelPlace::Loading]) {
             let depends = self.models[other].dependencies.contains(&index);
-            let is_loading = self.models[other].place == Place::Loading;
+            let is_loading = self.models[other].place == ModelPlace::Loading;
             ensure!(!depends || is_loading, "{} loses its dependency", self.models[other].name);
         }
         let is_unwanted =
@@ -82,7 +82,7 @@ impl Ledger {
         ensure!(!self.is_in_use(index), "{} is unloaded in use", model.name);
         ensure!(!self.is_pinned(index), "{} is pinned and unloaded", model.name);
         let is_over = POOLS.iter().any(|pool| residency.used().of(*pool) > self.limit(*pool));
-        let is_missing = |model: &usize| self.models[*model].place != Place::Resident;
+        let is_missing = |model: &usize| self.models[*model].place != ModelPlace::Resident;
         let wanted = self.wanted();
         let misses = |target: &&usize| self.closure(**target).iter().any(is_missing);
         let targets: Vec<&usize> = wanted.iter().filter(misses).collect();
@@ -122,7 +122,7 @@ impl Ledger {
         let is_wanted = |index: usize| {
             self.wanted().iter().any(|target| self.closure(*target).contains(&index))
         };
-        for other in self.at(&[Place::Resident]) {
+        for other in self.at(&[ModelPlace::Resident]) {
             let model = &self.models[other];
             let is_alike = model.dependencies.is_empty()
                 && victim.dependencies.is_empty()
@@ -160,7 +160,7 @@ impl Ledger {
     fn judge_admission(&mut self, now: Time, key: RequestKey) -> Check {
         let waiter = self.waiters.remove(&key).ok_or_else(|| format!("{key:?} is not there"))?;
         let closure = self.closure(waiter.model);
-        let is_resident = |model: &usize| self.models[*model].place == Place::Resident;
+        let is_resident = |model: &usize| self.models[*model].place == ModelPlace::Resident;
         ensure!(closure.iter().all(is_resident), "{key:?} is admitted to an absent model");
         ensure!(waiter.deadline > now, "{key:?} is admitted after its deadline");
         self.promised.remove(&waiter.model);
@@ -298,7 +298,7 @@ impl Ledger {
 
     /// Returns true if a model drains, which may be the one that waits for a nested request.
     fn waits_for_uses(&self, residency: &Residency) -> bool {
-        let has_arrivals = !self.at(&[Place::Loading, Place::Unloading]).is_empty();
+        let has_arrivals = !self.at(&[ModelPlace::Loading, ModelPlace::Unloading]).is_empty();
         let drains = residency.status().any(|status| status.state == ResidencyState::Draining);
         drains && !has_arrivals
     }
@@ -306,10 +306,10 @@ impl Ledger {
     fn check_status(&self, index: usize, status: &ResidencyStatus) -> Check {
         let model = &self.models[index];
         let place = match status.state {
-            ResidencyState::Absent | ResidencyState::Reserved => Place::Absent,
-            ResidencyState::Loading => Place::Loading,
-            ResidencyState::Resident | ResidencyState::Draining => Place::Resident,
-            ResidencyState::Unloading => Place::Unloading,
+            ResidencyState::Absent | ResidencyState::Reserved => ModelPlace::Absent,
+            ResidencyState::Loading => ModelPlace::Loading,
+            ResidencyState::Resident | ResidencyState::Draining => ModelPlace::Resident,
+            ResidencyState::Unloading => ModelPlace::Unloading,
         };
         ensure!(place == model.place, "{} is {place:?}, not {:?}", model.name, model.place);
         ensure!(status.uses == model.uses, "{} has {} uses", model.name, status.uses);
@@ -332,7 +332,7 @@ impl Ledger {
     fn check_excess(&self, pool: galatea_policy::MemoryPoolId, residency: &Residency) -> Check {
         let state = |index: usize| residency.state(&self.models[index].name);
         let leaves = |index: &usize| {
-            self.models[*index].place == Place::Unloading
+            self.models[*index].place == ModelPlace::Unloading
                 || state(*index) == Some(ResidencyState::Draining)
         };
         let stays: Vec<usize> = self.in_memory().into_iter().filter(|one| !leaves(one)).collect();
@@ -342,9 +342,11 @@ impl Ledger {
         let wanted = self.wanted();
         for index in stays {
             let is_needed = wanted.iter().any(|target| self.closure(*target).contains(&index));
-            let is_base =
-                self.at(&[Place::Loading]).iter().any(|one| self.closure(*one).contains(&index));
-            let is_idle = self.models[index].place == Place::Resident
+            let is_base = self
+                .at(&[ModelPlace::Loading])
+                .iter()
+                .any(|one| self.closure(*one).contains(&index));
+            let is_idle = self.models[index].place == ModelPlace::Resident
                 && !self.is_in_use(index)
                 && !self.is_pinned(index)
                 && !is_needed

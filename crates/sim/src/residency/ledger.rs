@@ -11,7 +11,7 @@ pub(crate) const POOLS: [MemoryPoolId; 2] = [MemoryPoolId::HOST, MemoryPoolId::g
 
 /// The place of a model, as far as the actions tell.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ModelPlace {
     Absent,
     Loading,
     Resident,
@@ -22,7 +22,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug)]
 pub(crate) struct LedgerModel {
     pub(crate) name: ModelId,
-    pub(crate) place: Place,
+    pub(crate) place: ModelPlace,
     /// The bytes that are known: measured, or else estimated.
     pub(crate) bytes: MemoryByPool,
     pub(crate) is_measured: bool,
@@ -116,13 +116,13 @@ impl Ledger {
     }
 
     /// Returns the models in these places.
-    pub(crate) fn at(&self, places: &[Place]) -> Vec<usize> {
+    pub(crate) fn at(&self, places: &[ModelPlace]) -> Vec<usize> {
         let is_there = |model: &usize| places.contains(&self.models[*model].place);
         (0..self.models.len()).filter(is_there).collect()
     }
 
     pub(crate) fn in_memory(&self) -> Vec<usize> {
-        self.at(&[Place::Loading, Place::Resident, Place::Unloading])
+        self.at(&[ModelPlace::Loading, ModelPlace::Resident, ModelPlace::Unloading])
     }
 
     pub(crate) fn limit(&self, pool: MemoryPoolId) -> u64 {

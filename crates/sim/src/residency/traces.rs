@@ -44,16 +44,16 @@ impl ModelTrace {
     #[must_use]
     pub fn all(requests: usize) -> Vec<Self> {
         vec![
-            zipf("Zipf", requests, usize::MAX, Costs::Equal),
-            zipf("Zipf, ranks change at once", requests, 20_000, Costs::Equal),
+            zipf("Zipf", requests, usize::MAX, LoadCosts::Equal),
+            zipf("Zipf, ranks change at once", requests, 20_000, LoadCosts::Equal),
             drift(requests),
             scans(requests),
             Self::equal("loop", 75, (0..requests).map(|number| number % MODELS).collect()),
             bursts(requests),
             diurnal(requests),
-            zipf("Zipf, different bytes", requests, usize::MAX, Costs::Bytes),
-            zipf("Zipf, different load times", requests, usize::MAX, Costs::LoadTimes),
-            zipf("both, ranks change at once", requests, 40_000, Costs::Both),
+            zipf("Zipf, different bytes", requests, usize::MAX, LoadCosts::Bytes),
+            zipf("Zipf, different load times", requests, usize::MAX, LoadCosts::LoadTimes),
+            zipf("both, ranks change at once", requests, 40_000, LoadCosts::Both),
             small_and_large(requests),
             newcomers(requests),
         ]
@@ -66,7 +66,7 @@ impl ModelTrace {
 }
 
 /// The costs of the models of a trace.
-enum Costs {
+enum LoadCosts {
     Equal,
     Bytes,
     LoadTimes,
@@ -74,7 +74,7 @@ enum Costs {
 }
 
 /// Requests by Zipf's law, whose ranks are drawn again after `period` requests.
-fn zipf(name: &'static str, requests: usize, period: usize, costs: Costs) -> ModelTrace {
+fn zipf(name: &'static str, requests: usize, period: usize, costs: LoadCosts) -> ModelTrace {
     let mut random = Random::new(name.len() as u64);
     let (law, mut models) = (Zipf::new(MODELS, 0.9), (0..MODELS).collect::<Vec<_>>());
     let mut next = |number: usize| {
@@ -88,13 +88,15 @@ fn zipf(name: &'static str, requests: usize, period: usize, costs: Costs) -> Mod
         (0..MODELS).map(|_| (least * (most / least).powf(random.unit())) as u64).collect()
     };
     match costs {
-        Costs::Equal => return trace,
-        Costs::Bytes => {
+        LoadCosts::Equal => return trace,
+        LoadCosts::Bytes => {
             trace.bytes = draw(20.0, 5_000.0);
             trace.load_ms = trace.bytes.iter().map(|bytes| 500 + 2 * bytes).collect();
         }
-        Costs::LoadTimes => trace.load_ms = draw(200.0, 60_000.0),
-        Costs::Both => (trace.bytes, trace.load_ms) = (draw(20.0, 5_000.0), draw(200.0, 60_000.0)),
+        LoadCosts::LoadTimes => trace.load_ms = draw(200.0, 60_000.0),
+        LoadCosts::Both => {
+            (trace.bytes, trace.load_ms) = (draw(20.0, 5_000.0), draw(200.0, 60_000.0))
+        }
     }
     trace.budget = trace.bytes.iter().sum::<u64>() / 5;
     trace

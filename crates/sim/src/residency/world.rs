@@ -10,7 +10,7 @@ use galatea_policy::{
     Time,
 };
 
-use super::ledger::{Ledger, LedgerModel, LedgerWaiter, POOLS, Place};
+use super::ledger::{Ledger, LedgerModel, LedgerWaiter, ModelPlace, POOLS};
 use crate::check::{Check, ensure};
 use crate::random::Random;
 
@@ -117,7 +117,7 @@ impl ResidencyWorld {
         usize::try_from(pick(random).min(pick(random))).expect("an index")
     }
 
-    fn pick_at(&self, place: Place, random: &mut Random) -> Option<usize> {
+    fn pick_at(&self, place: ModelPlace, random: &mut Random) -> Option<usize> {
         let there = self.ledger.at(&[place]);
         (!there.is_empty()).then(|| random.pick(&there))
     }
@@ -213,7 +213,7 @@ impl ResidencyWorld {
     }
 
     fn end_load(&mut self, random: &mut Random) -> Check {
-        let Some(index) = self.pick_at(Place::Loading, random) else { return Ok(()) };
+        let Some(index) = self.pick_at(ModelPlace::Loading, random) else { return Ok(()) };
         self.now = self.now.saturating_add(random.between(0, 100));
         if random.percent(8) {
             return self.fail_load(index);
@@ -223,7 +223,7 @@ impl ResidencyWorld {
 
     fn fail_load(&mut self, index: usize) -> Check {
         let model = &mut self.ledger.models[index];
-        (model.place, model.is_pinned) = (Place::Absent, false);
+        (model.place, model.is_pinned) = (ModelPlace::Absent, false);
         let pause_ns = (1_000_000_000_u64 << model.failures.min(6)).min(60_000_000_000);
         model.failures += 1;
         model.retry_at = self.now.saturating_add(pause_ns);
@@ -234,7 +234,7 @@ impl ResidencyWorld {
 
     fn complete_load(&mut self, index: usize, random: &mut Random) -> Check {
         let model = &mut self.ledger.models[index];
-        model.place = Place::Resident;
+        model.place = ModelPlace::Resident;
         model.bytes = model.truth.bytes.clone();
         model.is_measured = true;
         (model.loaded_at, model.idle_since) = (self.now, self.now);
@@ -247,8 +247,8 @@ impl ResidencyWorld {
     }
 
     fn end_unload(&mut self, random: &mut Random) -> Check {
-        let Some(index) = self.pick_at(Place::Unloading, random) else { return Ok(()) };
-        self.ledger.models[index].place = Place::Absent;
+        let Some(index) = self.pick_at(ModelPlace::Unloading, random) else { return Ok(()) };
+        self.ledger.models[index].place = ModelPlace::Absent;
         self.step(ResidencyEvent::Unloaded(self.ledger.models[index].name.clone()))
     }
 
@@ -330,7 +330,7 @@ impl ResidencyWorld {
     }
 
     fn measure(&mut self, random: &mut Random) -> Check {
-        let Some(index) = self.pick_at(Place::Resident, random) else { return Ok(()) };
+        let Some(index) = self.pick_at(ModelPlace::Resident, random) else { return Ok(()) };
         let model = &mut self.ledger.models[index];
         let bytes = model.bytes.of(MemoryPoolId::HOST);
         model.bytes = model.bytes.clone().with(MemoryPoolId::HOST, bytes + random.between(0, 20));
@@ -369,11 +369,11 @@ impl ResidencyWorld {
 
     /// Ends all loads and unloads, and all uses or all but one of each model.
     fn end_all(&mut self, random: &mut Random, ends_uses: bool) -> Check {
-        for index in self.ledger.at(&[Place::Loading]) {
+        for index in self.ledger.at(&[ModelPlace::Loading]) {
             self.complete_load(index, random)?;
         }
-        for index in self.ledger.at(&[Place::Unloading]) {
-            self.ledger.models[index].place = Place::Absent;
+        for index in self.ledger.at(&[ModelPlace::Unloading]) {
+            self.ledger.models[index].place = ModelPlace::Absent;
             self.step(ResidencyEvent::Unloaded(self.ledger.models[index].name.clone()))?;
         }
         for index in 0..self.ledger.models.len() {
@@ -399,7 +399,7 @@ impl ResidencyWorld {
         for _ in 0..STEPS_TO_END_MAX {
             self.end_all(&mut random, true)?;
             let is_quiet = self.ledger.waiters.is_empty()
-                && self.ledger.at(&[Place::Loading, Place::Unloading]).is_empty();
+                && self.ledger.at(&[ModelPlace::Loading, ModelPlace::Unloading]).is_empty();
             if is_quiet {
                 return Ok(());
             }
@@ -433,7 +433,7 @@ impl ResidencyWorld {
 
     /// Checks that something will end for which a waiting request waits.
     fn check_progress(&self) -> Check {
-        let is_busy = !self.ledger.at(&[Place::Loading, Place::Unloading]).is_empty()
+        let is_busy = !self.ledger.at(&[ModelPlace::Loading, ModelPlace::Unloading]).is_empty()
             || self.ledger.models.iter().any(|model| model.uses > 0)
             || self.residency.next_wakeup().is_some();
         ensure!(is_busy || self.ledger.waiters.is_empty(), "all wait for nothing");
@@ -450,7 +450,7 @@ fn draw_model(number: u64, dependencies: Vec<usize>, random: &mut Random) -> Led
     }
     LedgerModel {
         name: format!("m{number}").into(),
-        place: Place::Absent,
+        place: ModelPlace::Absent,
         bytes: MemoryByPool::default(),
         is_measured: false,
         truth: LoadMeasurement { bytes, load_ns: random.between(50, 150) },

@@ -1,9 +1,10 @@
 //! The predicted times at which demands are met.
 
 use super::Residency;
-use super::demand::{Demand, DemandOrder};
+use super::demand::Demand;
 use super::event::ResidencyState;
 use super::model::ModelIndex;
+use super::order::DemandOrder;
 use super::pools::MemoryByPool;
 use crate::time::Time;
 
@@ -27,15 +28,15 @@ impl Residency {
         let is_due = |demand: &Demand| demand.ready_at <= now;
         let order = self.models[target].demand;
         let demand = order.and_then(|order| self.demands.get(&order));
-        if self.is_forecast_stale || demand.is_some_and(is_due) {
-            self.forecast(now);
+        if self.is_prediction_stale || demand.is_some_and(is_due) {
+            self.predict_all(now);
         }
         let demand = order.and_then(|order| self.demands.get(&order));
         demand.map_or(now, |demand| demand.ready_at)
     }
 
-    fn forecast(&mut self, now: Time) {
-        self.is_forecast_stale = false;
+    fn predict_all(&mut self, now: Time) {
+        self.is_prediction_stale = false;
         let mut course = self.course(now);
         let orders: Vec<DemandOrder> = self.demands.keys().copied().collect();
         for order in orders {
