@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use galatea_infer::InputTensor;
 use galatea_openai::{
     Capabilities, ChatRequest, ChatTemplate, CompletionRequest, ContentType, EmbeddingRequest,
-    Failure, ModelDescription, RerankRequest, read_body,
+    Failure, ModelDescription, RerankRequest, ResponsesRequest, read_body,
 };
 use galatea_protocol::inference::{ModelConfig, ModelInput};
 use libfuzzer_sys::fuzz_target;
@@ -52,18 +52,26 @@ fn total(inputs: &[InputTensor]) -> usize {
     inputs.iter().map(|input| input.data.len()).sum()
 }
 
+/// True for the Responses API, whose errors have their own form.
+fn is_response(endpoint: u8) -> bool {
+    endpoint / 16 % 2 == 1
+}
+
 fn serve(endpoint: u8, body: &[u8]) -> Result<(), Failure> {
     let body = read_body(body, ContentType::Json)?;
     let is_vllm = endpoint % 2 == 0;
     let capabilities = Capabilities { is_vllm, has_tool_parser: endpoint % 4 < 2 };
     let model = &MODELS[usize::from(!is_vllm)];
+    let chat = |request: &ChatRequest| {
+        let generation = request.generation(capabilities)?;
+        let prompt = CHAT.render(request, 0)?;
+        model.generation_inputs(&prompt, &generation, 16).map(drop)
+    };
+    if is_response(endpoint) {
+        return chat(&ResponsesRequest::check(&body)?.into_parts().0);
+    }
     match endpoint / 4 % 4 {
-        0 => {
-            let request = ChatRequest::check(&body)?;
-            let generation = request.generation(capabilities)?;
-            let prompt = CHAT.render(&request, 0)?;
-            model.generation_inputs(&prompt, &generation, 16).map(drop)
-        }
+        0 => chat(&ChatRequest::check(&body)?),
         1 => {
             let request = CompletionRequest::check(&body)?;
             let generation = request.generation(capabilities)?;
@@ -94,14 +102,18 @@ fn serve(endpoint: u8, body: &[u8]) -> Result<(), Failure> {
 fuzz_target!(|data: &[u8]| {
     let Some((endpoint, body)) = data.split_first() else { return };
     if let Err(failure) = serve(*endpoint, body) {
-        let (code, document) = failure.into_document();
+        let (member, (code, document)) = if is_response(*endpoint) {
+            ("error", failure.into_error_document())
+        } else {
+            ("detail", failure.into_document())
+        };
         assert!(matches!(code, 400 | 422 | 500));
         // Numbers that JSON lacks are repeated as they were sent.
         if !document.windows(3).any(|part| part == b"NaN" || part == b"Inf") {
             // The numbers stay text: one may be larger than each `f64`.
             let members: BTreeMap<String, IgnoredAny> =
                 serde_json::from_slice(&document).expect("JSON");
-            assert!(members.contains_key("detail"));
+            assert!(members.contains_key(member));
         }
     }
 });

@@ -1,5 +1,7 @@
 //! Adapters of a model, one of which a client selects behind the model's name.
 
+use std::path::PathBuf;
+
 use crate::Failure;
 use crate::json::{JsonValue, parse_text};
 
@@ -16,13 +18,31 @@ pub fn split_adapter<'n>(name: &'n str, separator: Option<&str>) -> (&'n str, Op
     }
 }
 
+/// An adapter of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adapter {
+    /// The name.
+    pub name: String,
+    /// The tensors of the adapter; `None` for the vLLM backend, which reads them itself.
+    pub task: Option<AdapterTask>,
+}
+
+/// The tensors of an adapter, which TensorRT-LLM calls a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdapterTask {
+    /// The identifier: the position in the list, from 1.
+    pub id: u64,
+    /// The directory with the files of the tensors, or the reason why it can't be used.
+    pub folder: Result<PathBuf, String>,
+}
+
 /// The adapters of a model, according to its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdapterList {
     /// The files don't say. As in Triton, a request with any adapter reaches the model without it.
     Unknown,
     /// The model has these adapters.
-    Known(Vec<String>),
+    Known(Vec<Adapter>),
 }
 
 impl AdapterList {
@@ -37,31 +57,48 @@ impl AdapterList {
             Some(JsonValue::Text(text)) => text.eq_ignore_ascii_case("true"),
             _ => false,
         };
-        if is_enabled { Self::of_list(list) } else { Self::Known(Vec::new()) }
+        if !is_enabled {
+            return Self::Known(Vec::new());
+        }
+        Self::of_list(list, |_, name, _| Some(Adapter { name: name.to_owned(), task: None }))
     }
 
     /// Reads the text of `multi_lora.json` for all other models, which have no adapters without it.
+    /// `folder_of` returns the directory with an adapter's tensors, or the reason why it can't be
+    /// used, for the adapter's name and its path in the file; `None` for a path that makes the
+    /// whole list malformed.
     #[must_use]
-    pub fn of_others(list: Option<&str>) -> Self {
-        if list.is_some() { Self::of_list(list) } else { Self::Known(Vec::new()) }
+    pub fn of_others(
+        list: Option<&str>,
+        folder_of: impl Fn(&str, &str) -> Option<Result<PathBuf, String>>,
+    ) -> Self {
+        if list.is_none() {
+            return Self::Known(Vec::new());
+        }
+        Self::of_list(list, |id, name, path| {
+            let folder = folder_of(name, path.as_str()?)?;
+            Some(Adapter { name: name.to_owned(), task: Some(AdapterTask { id, folder }) })
+        })
     }
 
-    fn of_list(list: Option<&str>) -> Self {
-        match list.and_then(|text| parse_text(text).ok()) {
-            Some(JsonValue::Object(list)) => {
-                Self::Known(list.iter().map(|(name, _)| name.to_owned()).collect())
-            }
-            _ => Self::Unknown,
-        }
+    fn of_list(
+        list: Option<&str>,
+        adapter: impl Fn(u64, &str, &JsonValue) -> Option<Adapter>,
+    ) -> Self {
+        let Some(JsonValue::Object(list)) = list.and_then(|text| parse_text(text).ok()) else {
+            return Self::Unknown;
+        };
+        let adapters = (1..).zip(list.iter()).map(|(id, (name, path))| adapter(id, name, path));
+        adapters.collect::<Option<_>>().map_or(Self::Unknown, Self::Known)
     }
 
     /// The names.
-    #[must_use]
-    pub fn names(&self) -> &[String] {
-        match self {
-            Self::Unknown => &[],
-            Self::Known(names) => names,
-        }
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let adapters = match self {
+            Self::Unknown => &[][..],
+            Self::Known(adapters) => adapters,
+        };
+        adapters.iter().map(|adapter| &*adapter.name)
     }
 
     /// Returns the adapter with the name that a client sent behind a model's.
@@ -69,13 +106,11 @@ impl AdapterList {
     /// # Errors
     ///
     /// Code 400 if the model lacks this adapter.
-    pub fn find(&self, adapter: &str, requested: &str) -> Result<Option<String>, Failure> {
-        match self {
-            Self::Unknown => Ok(None),
-            Self::Known(names) if names.iter().any(|name| name == adapter) => {
-                Ok(Some(adapter.to_owned()))
-            }
-            Self::Known(_) => {
+    pub fn find(&self, adapter: &str, requested: &str) -> Result<Option<Adapter>, Failure> {
+        let Self::Known(adapters) = self else { return Ok(None) };
+        match adapters.iter().find(|known| known.name == adapter) {
+            Some(adapter) => Ok(Some(adapter.clone())),
+            None => {
                 Err(Failure::client(format!("Unknown LoRA: {adapter}; for model: {requested}")))
             }
         }
@@ -95,29 +130,49 @@ mod tests {
         }
     }
 
+    fn names(list: &AdapterList) -> Option<Vec<&str>> {
+        matches!(list, AdapterList::Known(_)).then(|| list.names().collect())
+    }
+
     #[test]
     fn adapters_are_listed_if_they_are_enabled() {
         let list = Some(r#"{"b": "x", "a": "y"}"#);
-        let known = |names: &[&str]| {
-            AdapterList::Known(names.iter().map(|name| (*name).to_owned()).collect())
+        let check = |model, list, expected: Option<&[&str]>| {
+            let found = AdapterList::of_vllm(model, list);
+            assert_eq!(names(&found).as_deref(), expected, "{model:?}");
         };
-        let vllm = AdapterList::of_vllm;
-        assert_eq!(vllm(Some(r#"{"enable_lora": true}"#), list), known(&["b", "a"]));
-        assert_eq!(vllm(Some(r#"{"enable_lora": "True"}"#), list), known(&["b", "a"]));
-        assert_eq!(vllm(Some(r#"{"enable_lora": "no"}"#), list), known(&[]));
-        assert_eq!(vllm(Some("{}"), list), known(&[]));
-        assert_eq!(vllm(Some(r#"{"enable_lora": true}"#), None), AdapterList::Unknown);
-        assert_eq!(vllm(Some("["), list), AdapterList::Unknown);
-        assert_eq!(vllm(None, list), AdapterList::Unknown);
-        assert_eq!(AdapterList::of_others(list), known(&["b", "a"]));
-        assert_eq!(AdapterList::of_others(Some("[]")), AdapterList::Unknown);
-        assert_eq!(AdapterList::of_others(None), known(&[]));
+        check(Some(r#"{"enable_lora": true}"#), list, Some(&["b", "a"]));
+        check(Some(r#"{"enable_lora": "True"}"#), list, Some(&["b", "a"]));
+        check(Some(r#"{"enable_lora": "no"}"#), list, Some(&[]));
+        check(Some("{}"), list, Some(&[]));
+        check(Some(r#"{"enable_lora": true}"#), None, None);
+        check(Some("["), list, None);
+        check(None, list, None);
+    }
+
+    #[test]
+    fn adapters_of_tensorrt_llm_have_tasks_in_their_order() {
+        let folder_of = |name: &str, path: &str| match path {
+            "outside" => None,
+            "missing" => Some(Err(format!("no {name}"))),
+            _ => Some(Ok(PathBuf::from(path))),
+        };
+        let read = |list| AdapterList::of_others(list, folder_of);
+        let list = read(Some(r#"{"b": "x", "a": "missing"}"#));
+        let task = |name| list.find(name, name).unwrap().unwrap().task.unwrap();
+        assert_eq!(task("b"), AdapterTask { id: 1, folder: Ok(PathBuf::from("x")) });
+        assert_eq!(task("a"), AdapterTask { id: 2, folder: Err(String::from("no a")) });
+        for malformed in ["[]", r#"{"a": 1}"#, r#"{"b": "x", "a": "outside"}"#] {
+            assert_eq!(read(Some(malformed)), AdapterList::Unknown, "{malformed}");
+        }
+        assert_eq!(read(None), AdapterList::Known(Vec::new()));
     }
 
     #[test]
     fn an_unknown_adapter_is_refused() {
-        let list = AdapterList::Known(vec![String::from("a")]);
-        assert_eq!(list.find("a", "m-a").unwrap(), Some(String::from("a")));
+        let adapter = Adapter { name: String::from("a"), task: None };
+        let list = AdapterList::Known(vec![adapter.clone()]);
+        assert_eq!(list.find("a", "m-a").unwrap(), Some(adapter));
         let error = list.find("b", "m-b").unwrap_err().to_string();
         assert_eq!(error, "Unknown LoRA: b; for model: m-b");
         assert_eq!(AdapterList::Unknown.find("b", "m-b").unwrap(), None);

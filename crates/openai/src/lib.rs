@@ -41,21 +41,23 @@ mod failure;
 mod json;
 mod model;
 mod models;
+mod npy;
 mod reply;
 mod request;
 mod schema;
 mod template;
 mod tools;
 
-pub use adapters::{AdapterList, split_adapter};
+pub use adapters::{Adapter, AdapterList, AdapterTask, split_adapter};
 pub use failure::{Failure, detail_document, error_document};
 pub use json::{JsonValue, Object};
 pub use model::{ModelDescription, RequestFormat};
 pub use models::{ModelEntry, model_document, model_list_document, unloaded_document};
+pub use npy::tensor_of_npy;
 pub use reply::{CompletionKind, CompletionReply, Embedding, Rerank, Usage};
 pub use request::{
-    Capabilities, ChatRequest, CompletionRequest, ContentType, EmbeddingRequest, Generation,
-    NamedTool, RerankRequest, parsed_size, read_body,
+    AdapterChoice, Capabilities, ChatRequest, CompletionRequest, ContentType, EmbeddingRequest,
+    Generation, NamedTool, RerankRequest, ResponsesRequest, parsed_size, read_body,
 };
 pub use schema::ErrorList;
 pub use template::{ChatTemplate, TemplateError};

@@ -38,6 +38,15 @@ impl Object {
         self.members.push((name.into(), value));
     }
 
+    /// Appends an element to the member with this name, which is a list, or is created as one.
+    pub(crate) fn push_to_list(&mut self, name: &str, element: JsonValue) {
+        match self.members.iter_mut().find(|(given, _)| &**given == name) {
+            Some((_, JsonValue::List(elements))) => elements.push(element),
+            Some((_, other)) => *other = JsonValue::List(vec![element]),
+            None => self.push(name, JsonValue::List(vec![element])),
+        }
+    }
+
     /// Returns the value of the member with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&JsonValue> {

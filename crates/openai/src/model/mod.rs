@@ -19,7 +19,9 @@ use self::inputs::{InputElements, tensor};
 pub(crate) use self::names::Names;
 use crate::Failure;
 use crate::json::{JsonValue, push_spaced};
-use crate::request::{Capabilities, EmbeddingRequest, Generation, Guide, RerankRequest};
+use crate::request::{
+    AdapterChoice, Capabilities, EmbeddingRequest, Generation, Guide, RerankRequest,
+};
 
 /// The inputs of a text model that scores pairs of texts.
 const RERANK_QUERY: &str = "query";
@@ -27,6 +29,9 @@ const RERANK_TEXT: &str = "text";
 
 /// The input for a schema, for models with one input per parameter.
 const GUIDE: &str = "guided_decoding_guide";
+
+/// The input for the identifier of an adapter's task.
+const ADAPTER_ID: &str = "lora_task_id";
 
 /// A naming convention for a model's inputs and outputs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -157,8 +162,7 @@ impl ModelDescription {
     /// # Errors
     ///
     /// Code 400 if the client specifies a schema and the model has no input for it. Code 500 if the
-    /// model has no input for the prompt, if an input can't represent its value, or if the model has
-    /// no input for an adapter.
+    /// model has no input for the prompt, or if an input can't represent its value.
     pub fn generation_inputs(
         &self,
         prompt: &str,
@@ -167,9 +171,9 @@ impl ModelDescription {
     ) -> Result<Vec<InputTensor>, Failure> {
         let names = &self.names;
         if matches!(generation.guide, Some(Guide::JsonSchema(_))) && !self.takes_schemas() {
-            return Err(Failure::client(
-                "`response_format` of type `json_schema` is not supported by this model",
-            ));
+            let param = generation.schema_field.to_owned();
+            let text = format!("`{param}` of type `json_schema` is not supported by this model");
+            return Err(Failure::Field { param, text, code: Some("unsupported_value") });
         }
         let mut list = InputList::new(self);
         list.add_required(&names.prompt, &InputElements::Texts(&[prompt]))?;
@@ -185,12 +189,10 @@ impl ModelDescription {
                     &InputElements::Bool(generation.likely_tokens.is_some()),
                 )?;
             }
-            None if generation.adapter.is_some() => {
-                return Err(Failure::server(
-                    "adapters are supported only for models with an input of all parameters",
-                ));
+            None => {
+                list.add_parameters(generation, tokens_max)?;
+                list.add_adapter(generation.adapter.as_ref())?;
             }
-            None => list.add_parameters(generation, tokens_max)?,
         }
         // The vLLM backend includes the prompt in the text unless a request excludes it.
         let echo = match names.parameters {
@@ -205,6 +207,12 @@ impl ModelDescription {
         }
         list.add_counts()?;
         Ok(list.tensors)
+    }
+
+    /// True if the model gets the name of an adapter, and reads its tensors itself.
+    #[must_use]
+    pub fn takes_adapter_names(&self) -> bool {
+        self.names.parameters.is_some()
     }
 
     /// True if the model has an input for the schema of its text.
@@ -357,7 +365,7 @@ fn sampling_text(generation: &Generation, tokens_max: i64) -> String {
     if let Some(count) = generation.likely_tokens {
         sampling.push("logprobs", JsonValue::Int(count));
     }
-    if let Some(adapter) = &generation.adapter {
+    if let Some(AdapterChoice::Name(adapter)) = &generation.adapter {
         sampling.push("lora_name", JsonValue::text(adapter));
     }
     if let Some(guide) = &generation.guide {
@@ -431,6 +439,23 @@ impl<'d> InputList<'d> {
             }
         };
         self.add("guided_decoding_guide_type", &InputElements::Texts(&[kind]))
+    }
+
+    /// Adds the adapter. As in Triton, the inputs are sent even if the model doesn't declare them,
+    /// in which case the server refuses them.
+    fn add_adapter(&mut self, adapter: Option<&AdapterChoice>) -> Result<(), Failure> {
+        let Some(AdapterChoice::Task { id, tensors }) = adapter else { return Ok(()) };
+        let undeclared = DeclaredInput {
+            name: String::from(ADAPTER_ID),
+            datatype: DataType::Uint64,
+            dims: vec![1, 1],
+            optional: true,
+        };
+        let declared = self.description.declared(ADAPTER_ID).unwrap_or(&undeclared);
+        let id = i64::try_from(*id).map_err(|error| Failure::server(error.to_string()))?;
+        self.tensors.push(tensor(declared, &InputElements::Int(id))?);
+        self.tensors.extend(tensors.iter().cloned());
+        Ok(())
     }
 
     /// Requests the token counts.

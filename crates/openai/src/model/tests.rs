@@ -92,7 +92,7 @@ fn vllm_gets_its_parameters_as_json() {
 #[test]
 fn vllm_gets_the_adapter() {
     let mut asked = generation(r#"{"model":"m","prompt":"p"}"#);
-    asked.adapter = Some(String::from("a"));
+    asked.adapter = Some(AdapterChoice::Name(String::from("a")));
     let model = describe(&config("vllm", 0, vllm_inputs()));
     let found = shown(&model.generation_inputs("p", &asked, 16).unwrap());
     assert!(
@@ -100,11 +100,31 @@ fn vllm_gets_the_adapter() {
         "{}",
         found[2]
     );
-    let other = describe(&config("python", 0, vllm_inputs()));
-    assert_eq!(
-        other.generation_inputs("p", &asked, 16).unwrap_err().to_string(),
-        "adapters are supported only for models with an input of all parameters"
-    );
+}
+
+#[test]
+fn tensorrt_llm_gets_the_task_of_the_adapter_and_its_tensors() {
+    let weights = InputTensor {
+        name: String::from("lora_weights"),
+        datatype: DataType::Uint8,
+        shape: galatea_tensor::Shape::new(&[1, 2]).unwrap(),
+        data: galatea_tensor::Buffer::from_vec(vec![7, 8]),
+    };
+    let text = || input("text_input", DataType::Bytes, &[1]);
+    let check = |inputs, batch, dims: &str| {
+        let mut asked = generation(r#"{"model":"m","prompt":"p"}"#);
+        let model = describe(&config("tensorrtllm", batch, inputs));
+        assert!(!model.takes_adapter_names());
+        for tensors in [vec![weights.clone()], Vec::new()] {
+            let mut expected = vec![format!("lora_task_id {dims} [3, 0, 0, 0, 0, 0, 0, 0]")];
+            expected.extend(shown(&tensors));
+            asked.adapter = Some(AdapterChoice::Task { id: 3, tensors });
+            assert_eq!(shown(&model.generation_inputs("p", &asked, 16).unwrap())[1..], expected);
+        }
+    };
+    check(vec![text(), input("lora_task_id", DataType::Uint64, &[1])], 8, "[1, 1]");
+    check(vec![text(), input("lora_task_id", DataType::Uint64, &[1])], 0, "[1]");
+    check(vec![text()], 0, "[1, 1]");
 }
 
 #[test]

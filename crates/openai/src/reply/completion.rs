@@ -10,18 +10,26 @@ use super::calls::{push_tool_calls, push_tool_event};
 use super::collected::CollectedText;
 use super::logprobs::{Logprobs, chunk_number, document_number};
 use super::outputs::{Usage, text};
+use super::response_writer::ResponseWriter;
 use crate::json::push_string;
 use crate::model::{ModelDescription, Names};
 use crate::tools::{PieceOutcome, ToolCallParser, ToolCallStream, ToolEvent};
-use crate::{Capabilities, Failure, NamedTool};
+use crate::{Capabilities, Failure, NamedTool, error_document};
 
 /// The kind of a completion.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum CompletionKind {
     /// A message, or a call of the tool that the client named.
     Chat(Option<NamedTool>),
     /// A text.
     Text,
+    /// A response of the Responses API.
+    Response {
+        /// The tool that the client named.
+        tool: Option<NamedTool>,
+        /// The members of the request that the response repeats, as JSON.
+        echo: Vec<u8>,
+    },
 }
 
 /// A completion whose responses are still arriving.
@@ -43,6 +51,8 @@ pub struct CompletionReply {
     /// The reason why the text ends, if the model states it.
     reason: Option<String>,
     tools: Option<ParsedTools>,
+    /// Writes a response of the Responses API.
+    writer: Option<ResponseWriter>,
     /// True if the text became longer than its parser's limit.
     is_cut_off: bool,
 }
@@ -72,6 +82,13 @@ impl CompletionReply {
         id: String,
         created_secs: u64,
     ) -> Self {
+        let mut kind = kind;
+        let writer = match &mut kind {
+            CompletionKind::Response { echo, .. } => {
+                Some(ResponseWriter::new(&id, created_secs, std::mem::take(echo)))
+            }
+            CompletionKind::Chat(_) | CompletionKind::Text => None,
+        };
         Self {
             id,
             created_secs,
@@ -87,6 +104,7 @@ impl CompletionReply {
             collected: CollectedText::default(),
             reason: None,
             tools: None,
+            writer,
             is_cut_off: false,
         }
     }
@@ -94,7 +112,10 @@ impl CompletionReply {
     /// Finds tool calls in the text.
     #[must_use]
     pub fn with_tools(mut self, parser: ToolCallParser, capabilities: Capabilities) -> Self {
-        let stream = parser.stream();
+        let stream = match &self.writer {
+            Some(_) => parser.exact_stream(capabilities.is_vllm),
+            None => parser.stream(),
+        };
         self.tools = Some(ParsedTools { parser, stream, is_vllm: capabilities.is_vllm });
         self
     }
@@ -114,7 +135,11 @@ impl CompletionReply {
     }
 
     /// Appends the events that precede the first response: for a chat, the speaker's role.
-    pub fn begin(&self, events: &mut Vec<u8>) {
+    pub fn begin(&mut self, events: &mut Vec<u8>) {
+        if let Some(writer) = &mut self.writer {
+            writer.begin(events);
+            return;
+        }
         if self.kind == CompletionKind::Text {
             return;
         }
@@ -147,6 +172,10 @@ impl CompletionReply {
         }
         let logprobs = response.filter(|_| self.wants_logprobs).and_then(Logprobs::of);
         match &mut self.tools {
+            None if self.writer.is_some() => {
+                let changes = self.changes(text.clone().into_owned());
+                self.write(events, &changes);
+            }
             None => {
                 let choice =
                     |json: &mut Vec<u8>| self.push_choice(json, &text, logprobs.as_ref(), is_last);
@@ -162,8 +191,12 @@ impl CompletionReply {
                     (PieceOutcome::Parsed, true) => Some(self.reason(has_calls)),
                     (PieceOutcome::Parsed, false) => None,
                 };
-                let logprobs = logprobs.as_ref().filter(|_| outcome == PieceOutcome::Parsed);
-                self.push_tool_chunks(events, &found, logprobs, reason);
+                if self.writer.is_some() {
+                    self.write(events, &found);
+                } else {
+                    let logprobs = logprobs.as_ref().filter(|_| outcome == PieceOutcome::Parsed);
+                    self.push_tool_chunks(events, &found, logprobs, reason);
+                }
             }
         }
         self.offset = self.offset.saturating_add(text.chars().count());
@@ -180,7 +213,9 @@ impl CompletionReply {
     /// Returns an upper bound on the memory that a stream's text needs.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.tools.as_ref().map_or(0, |tools| tools.stream.held_bytes())
+        let tools = self.tools.as_ref().map_or(0, |tools| tools.stream.held_bytes());
+        let written = self.writer.as_ref().map_or(0, ResponseWriter::held_bytes);
+        tools.saturating_add(written)
     }
 
     /// Reads the reason why the text ends from a response that states it.
@@ -228,7 +263,13 @@ impl CompletionReply {
     }
 
     /// Appends the events that follow the last response.
-    pub fn end_stream(&self, events: &mut Vec<u8>) {
+    pub fn end_stream(&mut self, events: &mut Vec<u8>) {
+        let reason = self.reason(false).to_owned();
+        let reason = if self.is_cut_off { "length" } else { &*reason };
+        if let Some(writer) = &mut self.writer {
+            writer.end(events, reason, self.usage);
+            return;
+        }
         if let Some(usage) = self.usage.filter(|_| self.includes_usage) {
             let none = |json: &mut Vec<u8>| json.extend_from_slice(b"[]");
             events.extend_from_slice(EVENT);
@@ -238,10 +279,45 @@ impl CompletionReply {
         events.extend_from_slice(b"data: [DONE]\n\n");
     }
 
+    /// Appends the event for an error of the model, which ends a stream that has begun.
+    pub fn fail_stream(&mut self, message: &str, events: &mut Vec<u8>) {
+        if let Some(writer) = &mut self.writer {
+            writer.fail(events, message);
+            return;
+        }
+        events.extend_from_slice(b"data: ");
+        events.extend_from_slice(&error_document(message, "server_error", None));
+        events.extend_from_slice(b"\n\n");
+    }
+
+    /// Appends the events for changes of a response's output.
+    fn write(&mut self, events: &mut Vec<u8>, changes: &[ToolEvent]) {
+        if let Some(writer) = &mut self.writer {
+            changes.iter().for_each(|change| writer.add(events, change));
+        }
+    }
+
+    /// Returns the changes of a response's output for a text without calls, or for the arguments
+    /// of the tool that the client named.
+    fn changes(&self, text: String) -> Vec<ToolEvent> {
+        let CompletionKind::Response { tool: Some(NamedTool(name)), .. } = &self.kind else {
+            return vec![ToolEvent::Content(text)];
+        };
+        let mut changes = Vec::new();
+        if self.writer.as_ref().is_some_and(ResponseWriter::is_empty) {
+            let id = self.id.replacen("cmpl-", "call_", 1);
+            changes.push(ToolEvent::Begin { index: 0, id, name: name.clone() });
+        }
+        if !text.is_empty() {
+            changes.push(ToolEvent::Arguments { index: 0, text });
+        }
+        changes
+    }
+
     const fn chunk_object(&self) -> &'static str {
         match self.kind {
             CompletionKind::Chat(_) => "chat.completion.chunk",
-            CompletionKind::Text => "text_completion",
+            CompletionKind::Text | CompletionKind::Response { .. } => "text_completion",
         }
     }
 
@@ -298,7 +374,7 @@ impl CompletionReply {
         let reason = is_last.then(|| self.reason(false));
         let tool = match &self.kind {
             CompletionKind::Chat(tool) => tool,
-            CompletionKind::Text => {
+            CompletionKind::Text | CompletionKind::Response { .. } => {
                 json.extend_from_slice(b"[{\"finish_reason\":");
                 push_reason(json, reason);
                 json.extend_from_slice(b",\"index\":0,\"logprobs\":");
@@ -352,15 +428,29 @@ impl CompletionReply {
     ///
     /// Code 500 if the number of responses isn't one, unless the model wasn't told that the client
     /// doesn't stream.
-    pub fn document(&self) -> Result<Vec<u8>, Failure> {
+    pub fn document(&mut self) -> Result<Vec<u8>, Failure> {
         self.collected.check(self.concatenates)?;
+        if self.writer.is_some() {
+            return Ok(self.response_document().unwrap_or_default());
+        }
         let object = match self.kind {
             CompletionKind::Chat(_) => "chat.completion",
-            CompletionKind::Text => "text_completion",
+            CompletionKind::Text | CompletionKind::Response { .. } => "text_completion",
         };
         let mut json = Vec::new();
         self.push_document(&mut json, |json| self.push_whole(json), object, self.collected.usage);
         Ok(json)
+    }
+
+    /// Returns the document of a response of the Responses API, if this is one.
+    fn response_document(&mut self) -> Option<Vec<u8>> {
+        let text = &self.collected.text;
+        let changes = match &self.tools {
+            Some(tools) => tools.parser.parse(text, tools.is_vllm).into_events(),
+            None => self.changes(text.clone()),
+        };
+        let reason = self.reason(false).to_owned();
+        Some(self.writer.as_mut()?.document(&changes, &reason, self.collected.usage))
     }
 
     /// Appends a document's only choice.
@@ -374,7 +464,7 @@ impl CompletionReply {
         push_reason(json, Some(self.reason(is_call)));
         json.extend_from_slice(b",\"index\":0,");
         let tool = match &self.kind {
-            CompletionKind::Text => {
+            CompletionKind::Text | CompletionKind::Response { .. } => {
                 json.extend_from_slice(b"\"logprobs\":");
                 match logprobs {
                     Some(logprobs) => logprobs.push_text(json, 0, document_number),

@@ -7,6 +7,7 @@ mod embedding;
 mod logprobs;
 mod outputs;
 mod rerank;
+mod response_writer;
 
 pub use completion::{CompletionKind, CompletionReply};
 pub use embedding::Embedding;

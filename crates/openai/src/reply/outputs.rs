@@ -51,6 +51,21 @@ impl Usage {
     }
 }
 
+impl Usage {
+    /// Appends the token counts of a response. Models don't count cached tokens and those of
+    /// reasoning.
+    pub(super) fn push_of_response(self, text: &mut Vec<u8>) {
+        let Self { prompt_tokens, completion_tokens } = self;
+        let total = prompt_tokens.saturating_add(completion_tokens);
+        let shown = format!(
+            "{{\"input_tokens\":{prompt_tokens},\"input_tokens_details\":{{\"cached_tokens\":0,\
+             \"cache_write_tokens\":0}},\"output_tokens\":{completion_tokens},\
+             \"output_tokens_details\":{{\"reasoning_tokens\":0}},\"total_tokens\":{total}}}"
+        );
+        text.extend_from_slice(shown.as_bytes());
+    }
+}
+
 pub(super) fn output<'r>(response: &'r InferenceResponse, name: &str) -> Option<&'r OutputTensor> {
     response.outputs.iter().find(|output| &*output.name == name)
 }

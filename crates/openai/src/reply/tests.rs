@@ -229,3 +229,85 @@ fn embeddings_are_numbers_or_their_bytes() {
     check("float", "[0.5,-1.25]");
     check("base64", "\"AAAAPwAAoL8=\"");
 }
+
+fn answer(tool: Option<&str>) -> CompletionReply {
+    let body = r#"{"model":"m","input":"a","store":false}"#;
+    let body = read_body(body.as_bytes(), ContentType::Json).unwrap();
+    let (_, echo) = crate::ResponsesRequest::check(&body).unwrap().into_parts();
+    let tool = tool.map(|name| NamedTool(name.to_owned()));
+    completion(CompletionKind::Response { tool, echo })
+}
+
+/// The types of the events of a stream, and the data of the last one.
+fn types(events: Vec<u8>) -> (Vec<String>, String) {
+    let text = string(events);
+    let event = |event: &str| {
+        let (kind, data) =
+            event.strip_prefix("event: response.").unwrap().split_once('\n').unwrap();
+        assert!(data.starts_with(&format!("data: {{\"type\":\"response.{kind}\"")), "{data}");
+        (kind.to_owned(), data.to_owned())
+    };
+    let (types, data): (Vec<_>, Vec<_>) = text.trim_end().split("\n\n").map(event).unzip();
+    (types, data.last().unwrap().clone())
+}
+
+#[test]
+fn a_response_is_a_document() {
+    let mut reply = answer(None);
+    reply.collect(Some(&response("a\"", counts(2, 3)))).unwrap();
+    let document = string(reply.document().unwrap());
+    assert!(document.starts_with(
+        r#"{"id":"resp_1","object":"response","created_at":7,"status":"completed","error":null,"incomplete_details":null,"#
+    ));
+    let output = r#""output":[{"id":"msg_1_1","status":"completed","type":"message","role":"assistant","content":[{"type":"output_text","annotations":[],"logprobs":[],"text":"a\""}]}],"#;
+    assert!(document.contains(output), "{document}");
+    let usage = r#""usage":{"input_tokens":2,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"output_tokens":3,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":5}}"#;
+    assert!(document.ends_with(usage), "{document}");
+
+    let mut reply = answer(Some("f"));
+    reply.collect(Some(&response("{}", Vec::new()))).unwrap();
+    let document = string(reply.document().unwrap());
+    let call = r#""output":[{"id":"fc_1_1","status":"completed","type":"function_call","call_id":"call_1","name":"f","arguments":"{}"}],"usage":null}"#;
+    assert!(document.ends_with(call), "{document}");
+}
+
+#[test]
+fn a_response_is_a_stream_of_typed_events() {
+    let mut events = Vec::new();
+    let mut reply = answer(None);
+    reply.begin(&mut events);
+    reply.continue_stream(Some(&response("a", counts(2, 1))), false, &mut events).unwrap();
+    assert!(reply.held_bytes() > 0);
+    reply.continue_stream(None, true, &mut events).unwrap();
+    reply.end_stream(&mut events);
+    let (found, last) = types(events);
+    let expected = "created in_progress output_item.added content_part.added output_text.delta \
+                    output_text.done content_part.done output_item.done completed";
+    assert_eq!(found.join(" "), expected);
+    assert!(last.contains(r#""sequence_number":8,"response":{"id":"resp_1""#), "{last}");
+}
+
+#[test]
+fn a_response_without_text_has_a_message() {
+    let mut events = Vec::new();
+    let mut reply = answer(None);
+    reply.continue_stream(None, true, &mut events).unwrap();
+    reply.end_stream(&mut events);
+    let (found, _) = types(events);
+    let expected = "output_item.added content_part.added output_text.done content_part.done \
+                    output_item.done completed";
+    assert_eq!(found.join(" "), expected);
+}
+
+#[test]
+fn a_response_fails_with_the_message_of_the_model() {
+    let mut events = Vec::new();
+    let mut reply = answer(None);
+    reply.begin(&mut events);
+    reply.continue_stream(Some(&response("a", Vec::new())), false, &mut events).unwrap();
+    reply.fail_stream("no \"memory\"", &mut events);
+    let (found, last) = types(events);
+    assert_eq!(found.last().unwrap(), "failed");
+    let error = r#""error":{"code":"server_error","message":"no \"memory\""}"#;
+    assert!(last.contains(error) && last.contains(r#""status":"failed""#), "{last}");
+}

@@ -15,6 +15,8 @@ const TOOLS_MAX: usize = 1 << 10;
 #[derive(Clone, Debug)]
 pub struct ChatRequest {
     fields: Fields,
+    /// The part of the request that contains the schema of the text.
+    schema_field: &'static str,
 }
 
 impl ChatRequest {
@@ -37,7 +39,13 @@ impl ChatRequest {
                 )));
             }
         }
-        Ok(Self { fields: Fields::check(body, &CHAT)? })
+        Ok(Self { fields: Fields::check(body, &CHAT)?, schema_field: "response_format" })
+    }
+
+    /// Names the part of the request that contains the schema of the text.
+    pub(crate) const fn with_schema_field(mut self, name: &'static str) -> Self {
+        self.schema_field = name;
+        self
     }
 
     /// The model that the client specifies.
@@ -83,6 +91,7 @@ impl ChatRequest {
             stop_words: fields.stop_words()?,
             sampling: fields.some_of(&SAMPLING),
             guide: self.guide()?,
+            schema_field: self.schema_field,
         })
     }
 

@@ -150,6 +150,7 @@ impl CompletionRequest {
             stop_words: fields.stop_words()?,
             sampling: fields.some_of(&SAMPLING),
             guide: None,
+            schema_field: "",
         })
     }
 }

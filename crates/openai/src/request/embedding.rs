@@ -27,6 +27,9 @@ static EMBEDDING: Schema = Schema::ObjectForm(&ObjectForm {
     extra: Extra::Forbidden,
 });
 
+/// The refusal of tokens, whose numbers are those of a tokenizer that the model doesn't have.
+const NO_TOKENS: &str = "the model takes texts; lists of tokens are not supported";
+
 /// A request for an embedding, or for the embeddings of a list of texts.
 #[derive(Clone, Debug)]
 pub struct EmbeddingRequest {
@@ -42,7 +45,10 @@ impl EmbeddingRequest {
     #[must_use]
     pub fn model_for_list(body: &JsonValue) -> Option<&str> {
         let members = body.as_object()?;
-        members.get("input")?.as_list()?.first()?.as_str()?;
+        let first = members.get("input")?.as_list()?.first()?;
+        if first.as_str().is_none() && first.as_list().is_none() {
+            return None;
+        }
         members.get("model")?.as_str()
     }
 
@@ -51,8 +57,11 @@ impl EmbeddingRequest {
     ///
     /// # Errors
     ///
-    /// Code 422 for invalid fields.
+    /// Code 422 for invalid fields, and 400 for lists of tokens if lists of texts are accepted.
     pub fn check(body: &JsonValue, takes_lists: bool) -> Result<Self, Failure> {
+        if takes_lists && has_lists(body) {
+            return Err(Failure::client(NO_TOKENS));
+        }
         match takes_lists.then(|| texts_of(body)).flatten() {
             Some((list, first)) => {
                 Ok(Self { fields: Fields::check(&first, &EMBEDDING)?, list: Some(list) })
@@ -67,10 +76,7 @@ impl EmbeddingRequest {
             Some(list) => Ok(list.iter().map(String::as_str).collect()),
             None => {
                 let text = self.fields.text("input");
-                let text = text.ok_or_else(|| {
-                    Failure::client("the model takes texts; lists of tokens are not supported")
-                });
-                Ok(vec![text?])
+                Ok(vec![text.ok_or_else(|| Failure::client(NO_TOKENS))?])
             }
         }
     }
@@ -121,6 +127,13 @@ impl EmbeddingRequest {
         push_spaced(&mut text, &JsonValue::Object(request));
         String::from_utf8_lossy(&text).into_owned()
     }
+}
+
+/// True if the input is a list of lists.
+fn has_lists(body: &JsonValue) -> bool {
+    let input = body.as_object().and_then(|members| members.get("input"));
+    let first = input.and_then(JsonValue::as_list).and_then(<[JsonValue]>::first);
+    first.is_some_and(|first| first.as_list().is_some())
 }
 
 /// Returns the texts of a body whose input is a list of texts, and the same body with only the

@@ -1,5 +1,7 @@
 //! The fields that chat and text completion requests share.
 
+use galatea_infer::InputTensor;
+
 use crate::Failure;
 use crate::json::{JsonValue, Object};
 use crate::schema::{ErrorList, Schema, check};
@@ -110,7 +112,7 @@ pub struct Generation {
     /// The number of most likely tokens whose probabilities the client requests.
     pub likely_tokens: Option<i64>,
     /// The adapter of the model.
-    pub adapter: Option<String>,
+    pub adapter: Option<AdapterChoice>,
     /// True if the text includes the prompt; `None` if the client doesn't or can't specify this.
     pub echo: Option<bool>,
     /// The words that end the text.
@@ -120,6 +122,22 @@ pub struct Generation {
     pub(crate) sampling: Object,
     /// The form that the text must have.
     pub(crate) guide: Option<Guide>,
+    /// The part of the request that contains the schema of the text.
+    pub(crate) schema_field: &'static str,
+}
+
+/// The adapter with which a model generates a text.
+#[derive(Clone, Debug)]
+pub enum AdapterChoice {
+    /// The name, for a model with an input of all parameters.
+    Name(String),
+    /// The identifier of the adapter's task, for any other model.
+    Task {
+        /// The identifier.
+        id: u64,
+        /// The adapter's tensors, for a model that doesn't have them yet.
+        tensors: Vec<InputTensor>,
+    },
 }
 
 /// The form of a text that is JSON.

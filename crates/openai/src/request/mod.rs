@@ -7,16 +7,18 @@ mod completion;
 mod embedding;
 mod fields;
 mod rerank;
+mod responses;
 
 pub(crate) use body::values_size;
 pub use body::{ContentType, parsed_size, read_body};
 pub use chat::ChatRequest;
 pub use completion::CompletionRequest;
 pub use embedding::EmbeddingRequest;
+pub use fields::{AdapterChoice, Generation, NamedTool};
 pub(crate) use fields::{Fields, Guide};
-pub use fields::{Generation, NamedTool};
 pub(crate) use rerank::RerankForm;
 pub use rerank::RerankRequest;
+pub use responses::ResponsesRequest;
 
 /// The facts about the server and a model that determine which requests are refused.
 #[derive(Copy, Clone, Debug)]

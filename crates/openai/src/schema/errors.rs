@@ -65,6 +65,34 @@ pub(crate) enum Problem {
 pub struct ErrorList {
     text: Vec<u8>,
     count: usize,
+    /// The first error, in the terms of OpenAI's API.
+    first: Option<FirstError>,
+}
+
+/// An error in the terms of OpenAI's API: the text, the path of the field, and the kind.
+type FirstError = (String, Option<String>, Option<&'static str>);
+
+/// Returns an error in the terms of OpenAI's API.
+fn in_openai_terms(path: &[Step<'_>], problem: Problem) -> FirstError {
+    let mut param = String::new();
+    for step in path {
+        match step {
+            Step::Name(name) if param.is_empty() => param.push_str(name),
+            Step::Name(name) => param.push_str(&format!(".{name}")),
+            Step::Index(index) => param.push_str(&format!("[{index}]")),
+        }
+    }
+    let (text, code) = match problem {
+        Problem::Missing => {
+            (format!("Missing required parameter: '{param}'."), "missing_required_parameter")
+        }
+        Problem::Extra => (format!("Unknown parameter: '{param}'."), "unknown_parameter"),
+        other => (format!("Invalid value for '{param}': {}.", other.message()), "invalid_value"),
+    };
+    if param.is_empty() {
+        return (format!("Invalid body: {}.", problem.message()), None, None);
+    }
+    (text, Some(param), Some(code))
 }
 
 impl ErrorList {
@@ -75,6 +103,7 @@ impl ErrorList {
     /// Adds an error at the end of a path.
     pub(crate) fn add(&mut self, path: &[Step<'_>], issue: &Issue<'_>) {
         self.count = self.count.saturating_add(1);
+        self.first.get_or_insert_with(|| in_openai_terms(path, issue.problem));
         if self.text.len() > BYTES_MAX {
             return;
         }
@@ -124,6 +153,9 @@ impl ErrorList {
     /// Appends the errors of another list.
     pub(crate) fn append(&mut self, other: &Self) {
         self.count = self.count.saturating_add(other.count);
+        if self.first.is_none() {
+            self.first.clone_from(&other.first);
+        }
         if other.text.is_empty() || self.text.len() > BYTES_MAX {
             return;
         }
@@ -142,6 +174,11 @@ impl ErrorList {
         document
     }
 
+    /// Returns the first error in the terms of OpenAI's API.
+    pub(crate) fn into_first(self) -> FirstError {
+        self.first.unwrap_or_else(|| (String::from("The request is invalid."), None, None))
+    }
+
     /// The error list for a body that is not JSON.
     pub(crate) fn of_syntax(message: &str, position: usize) -> Self {
         let mut text = Vec::new();
@@ -150,7 +187,8 @@ impl ErrorList {
         text.extend_from_slice(b"],\"msg\":\"JSON decode error\",\"input\":{},\"ctx\":{\"error\":");
         push_string(&mut text, message);
         text.extend_from_slice(b"}}");
-        Self { text, count: 1 }
+        let first = format!("The body is not JSON: {message} at position {position}.");
+        Self { text, count: 1, first: Some((first, None, None)) }
     }
 }
 

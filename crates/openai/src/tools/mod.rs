@@ -148,6 +148,22 @@ impl ParsedText {
     }
 }
 
+impl ParsedText {
+    /// Returns the changes that lead to the message.
+    pub(crate) fn into_events(self) -> Vec<ToolEvent> {
+        let Self { content, calls } = self;
+        let mut events = Vec::new();
+        if !content.is_empty() {
+            events.push(ToolEvent::Content(content));
+        }
+        for (index, ToolCall { id, name, arguments }) in calls.into_iter().flatten().enumerate() {
+            events.push(ToolEvent::Begin { index, id, name });
+            events.push(ToolEvent::Arguments { index, text: arguments });
+        }
+        events
+    }
+}
+
 /// A change of a message that is being streamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolEvent {
@@ -212,6 +228,17 @@ impl ToolCallParser {
         ToolCallStream { ids, chars_left: self.chars_max, text, values_max: 1, calls }
     }
 
+    /// Begins a stream whose events contain each argument once. The parsers of Triton's frontend
+    /// may repeat arguments, so a text in their formats is parsed at its end.
+    #[must_use]
+    pub fn exact_stream(&self, is_vllm: bool) -> ToolCallStream {
+        let mut stream = self.stream();
+        if matches!(self.format, ToolCallFormat::Llama3 | ToolCallFormat::Mistral) {
+            stream.calls = StreamedCalls::AtEnd { parser: self.clone(), is_vllm, has_calls: false };
+        }
+        stream
+    }
+
     fn streamed_calls(&self) -> StreamedCalls {
         let format = match self.format {
             ToolCallFormat::Llama3 => return StreamedCalls::Llama(LlamaStream::default()),
@@ -251,6 +278,12 @@ enum StreamedCalls {
     Llama(LlamaStream),
     Mistral(MistralStream),
     Marked(MarkedStream),
+    /// The calls are found when the text is complete.
+    AtEnd {
+        parser: ToolCallParser,
+        is_vllm: bool,
+        has_calls: bool,
+    },
 }
 
 impl ToolCallStream {
@@ -261,6 +294,7 @@ impl ToolCallStream {
             StreamedCalls::Llama(stream) => stream.calls().has_calls(),
             StreamedCalls::Mistral(stream) => stream.calls().has_calls(),
             StreamedCalls::Marked(stream) => stream.count() > 0,
+            StreamedCalls::AtEnd { has_calls, .. } => *has_calls,
         }
     }
 
@@ -271,6 +305,7 @@ impl ToolCallStream {
             StreamedCalls::Llama(stream) => self.held_with(stream.held_bytes()),
             StreamedCalls::Mistral(stream) => self.held_with(stream.held_bytes()),
             StreamedCalls::Marked(stream) => stream.held_bytes(),
+            StreamedCalls::AtEnd { .. } => self.held_with(0),
         }
     }
 
@@ -293,6 +328,9 @@ impl ToolCallStream {
         events: &mut Vec<ToolEvent>,
     ) -> Result<PieceOutcome, Failure> {
         let Some(left) = self.chars_left.checked_sub(piece.chars().count()) else {
+            if matches!(self.calls, StreamedCalls::AtEnd { .. }) && !self.text.is_empty() {
+                events.push(ToolEvent::Content(std::mem::take(&mut self.text)));
+            }
             return Ok(PieceOutcome::TooLong);
         };
         self.chars_left = left;
@@ -308,6 +346,15 @@ impl ToolCallStream {
             }
             StreamedCalls::Marked(stream) => {
                 stream.feed(piece, is_last, &self.ids, events);
+                return Ok(PieceOutcome::Parsed);
+            }
+            StreamedCalls::AtEnd { parser, is_vllm, has_calls } => {
+                self.text.push_str(piece);
+                if is_last {
+                    let parsed = parser.parse(&self.text, *is_vllm);
+                    *has_calls = parsed.calls.is_some();
+                    events.extend(parsed.into_events());
+                }
                 return Ok(PieceOutcome::Parsed);
             }
         };

@@ -247,13 +247,38 @@ fn events_of(format: &str, pieces: &[&str], is_read_again: bool) -> Vec<String> 
         let (event, calls) = match calls {
             StreamedCalls::Llama(stream) => (stream.read(text, piece, ids), stream.calls()),
             StreamedCalls::Mistral(stream) => (stream.read(text, piece, ids), stream.calls()),
-            StreamedCalls::Marked(_) => unreachable!(),
+            StreamedCalls::Marked(_) | StreamedCalls::AtEnd { .. } => unreachable!(),
         };
         let event = if is_last { calls.last_event(event) } else { Ok(event) };
         let fed = event.map(|event| events.extend(event));
         found.push(format!("{fed:?} {events:?}"));
     }
     found
+}
+
+#[test]
+fn an_exact_stream_has_each_argument_once() {
+    let text = r#"[TOOL_CALLS][{"name": "f", "arguments": {"a": "b", "c": [1, 2]}}]"#;
+    let parser = parser("mistral", usize::MAX);
+    let mut stream = parser.exact_stream(true);
+    let mut events = Vec::new();
+    for piece in text.split_inclusive(' ') {
+        assert_eq!(stream.feed(piece, false, &mut events).unwrap(), PieceOutcome::Parsed);
+        assert!(events.is_empty() && !stream.has_calls() && stream.held_bytes() > 0);
+    }
+    stream.feed("", true, &mut events).unwrap();
+    let [ToolEvent::Begin { name, .. }, ToolEvent::Arguments { text, .. }] = &events[..] else {
+        panic!("{events:?}");
+    };
+    assert_eq!((&**name, &**text), ("f", r#"{"a": "b", "c": [1, 2]}"#));
+    assert!(stream.has_calls());
+
+    // A text that is cut off is a text for the user.
+    let mut stream = ToolCallParser { chars_max: 5, ..parser }.exact_stream(true);
+    let mut events = Vec::new();
+    assert_eq!(stream.feed("four", false, &mut events).unwrap(), PieceOutcome::Parsed);
+    assert_eq!(stream.feed("more", false, &mut events).unwrap(), PieceOutcome::TooLong);
+    assert_eq!(events, [ToolEvent::Content(String::from("four"))]);
 }
 
 #[test]
