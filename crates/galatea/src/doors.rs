@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ pub(crate) struct DoorSetup<'a> {
     pub(crate) regions: Arc<dyn ShmControl>,
     /// Response delays for Triton's own tests.
     pub(crate) grpc_delays: TestDelays,
+    /// The cache of Hugging Face's libraries.
+    pub(crate) hub_cache: Option<PathBuf>,
     /// The settings that cloud platforms pass to the server.
     pub(crate) clouds: &'a CloudVariables,
     /// The request tracer.

@@ -55,6 +55,10 @@ pub(crate) struct Environment {
     pub(crate) temporary_folder: PathBuf,
     /// `XDG_CACHE_HOME`, or else `.cache` in `HOME`.
     pub(crate) cache_folder: Option<PathBuf>,
+    /// The cache of Hugging Face's libraries: `HF_HUB_CACHE`, its earlier name
+    /// `HUGGINGFACE_HUB_CACHE`, or else `hub` in `HF_HOME`, which defaults to `huggingface` in
+    /// the cache directory.
+    pub(crate) hub_cache: Option<PathBuf>,
     /// `HOME`.
     pub(crate) home: Option<PathBuf>,
     /// The directories in `PATH`.
@@ -174,6 +178,20 @@ impl CloudVariables {
             },
         }
     }
+}
+
+/// Returns the directory of the user's caches.
+fn cache_folder(path: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    path("XDG_CACHE_HOME").or_else(|| path("HOME").map(|home| home.join(".cache")))
+}
+
+/// Returns the cache of Hugging Face's libraries.
+fn hub_cache(path: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let in_home = || {
+        let home = path("HF_HOME").or_else(|| Some(cache_folder(&path)?.join("huggingface")));
+        home.map(|home| home.join("hub"))
+    };
+    path("HF_HUB_CACHE").or_else(|| path("HUGGINGFACE_HUB_CACHE")).or_else(in_home)
 }
 
 /// Parses a duration in OpenTelemetry's format: digits followed by a unit, which defaults to
@@ -317,8 +335,8 @@ impl Environment {
                 temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
             },
             temporary_folder: path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")),
-            cache_folder: path("XDG_CACHE_HOME")
-                .or_else(|| path("HOME").map(|home| home.join(".cache"))),
+            cache_folder: cache_folder(path),
+            hub_cache: hub_cache(path),
             home: path("HOME"),
             program_folders: variable("PATH")
                 .map(|folders| std::env::split_paths(&folders).collect())

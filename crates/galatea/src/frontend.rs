@@ -61,6 +61,7 @@ impl InProcessServer {
             served: door_services(&self.server, &settings, &self.environment.temporary_folder),
             regions: shared.regions.clone(),
             grpc_delays: self.environment.grpc_delays,
+            hub_cache: self.environment.hub_cache.clone(),
             clouds: &CloudVariables::default(),
             tracer: &shared.tracer,
             devices: &self.devices,

@@ -35,6 +35,7 @@ mod error_paths;
 mod flags;
 mod frontend;
 mod gpus;
+mod hub_cache;
 mod in_process;
 mod input_bytes;
 mod listeners;

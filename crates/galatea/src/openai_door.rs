@@ -16,7 +16,8 @@ use crate::certificates::Certificates;
 use crate::doors::{DoorSetup, failed};
 use crate::error_paths::DoorServices;
 use crate::flags::tls;
-use crate::openai_adapters::adapters;
+use crate::hub_cache::tokenizer_folder;
+use crate::openai_adapters::{adapters, open_tensors};
 
 const NAME: &str = "OpenAI service";
 
@@ -51,8 +52,12 @@ impl DoorSetup<'_> {
     /// The settings of OpenAI's API, without TLS.
     pub(crate) fn openai_options(&self, connections: DoorOptions) -> Result<OpenAiOptions, Status> {
         let settings = &self.settings.openai;
-        let template = template(settings.tokenizer.as_deref(), settings.chat_template.as_deref())
-            .map_err(|reason| failed(NAME, &Status::invalid_argument(reason)))?;
+        let refused = |reason| failed(NAME, &Status::invalid_argument(reason));
+        let tokenizer = settings.tokenizer.as_deref();
+        let tokenizer = tokenizer.map(|name| tokenizer_folder(name, self.hub_cache.as_deref()));
+        let tokenizer = tokenizer.transpose().map_err(refused)?;
+        let template = template(tokenizer.as_deref(), settings.chat_template.as_deref());
+        let template = template.map_err(refused)?;
         let gate = AccessGate::new(settings.rules.clone());
         Ok(OpenAiOptions {
             http: HttpOptions { gate, ..self.http_options(connections) },
@@ -75,7 +80,8 @@ impl DoorSetup<'_> {
         let symlinks = self.settings.repository_symlinks;
         let separator = self.settings.openai.lora_separator.clone()?;
         let read = move |model: &str| adapters(&repositories, symlinks, model, format);
-        Some(AdapterSource { separator, read: Arc::new(read) })
+        let open = move |name: &str, folder: &Path| open_tensors(symlinks, name, folder);
+        Some(AdapterSource { separator, read: Arc::new(read), open: Arc::new(open) })
     }
 }
 

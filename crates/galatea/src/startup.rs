@@ -158,6 +158,7 @@ pub(crate) fn run(
     let settings = Arc::new(settings);
     // Backend libraries identify the server by this address until the end.
     let reserved = ReservedServerPointer::new();
+    let hub_cache = environment.hub_cache.clone();
     let (grpc_delays, clouds) = (environment.grpc_delays, environment.clouds.clone());
     let temporary_folder = environment.temporary_folder.clone();
     let (collector, buckets) = (environment.collector.clone(), make::buckets(&environment));
@@ -196,6 +197,7 @@ pub(crate) fn run(
         served: error_paths::door_services(&server, &settings, &temporary_folder),
         regions: make::regions(&settings, &devices, &logger),
         grpc_delays,
+        hub_cache,
         clouds: &clouds,
         tracer: &tracer,
         devices: &devices,

@@ -83,7 +83,9 @@ pub use clouds::{
 pub use galatea_dashboard::{AllowedHosts, Dashboard};
 pub use galatea_door::RunningDoor;
 pub use galatea_openai::{AdapterList, ChatTemplate, RequestFormat, ToolCallFormat};
-pub use openai::{AdapterSource, OpenAiMeters, OpenAiOptions};
+pub use openai::{
+    AdapterFiles, AdapterSource, OpenAdapter, OpenAiMeters, OpenAiOptions, ReadAdapter,
+};
 pub use options::{HttpOptions, OrcaReportSource};
 pub use request_log::RequestLog;
 pub use server::{

@@ -69,8 +69,9 @@ pub(super) const GROUP: Group = Group {
         ),
         Flag::file(
             "tokenizer",
-            "A folder with the tokenizer of the models, as Hugging Face has it. Its chat template \
-             turns chats into prompts.",
+            "A folder with the tokenizer of the models, as Hugging Face has it, or the tokenizer's \
+             identifier there, if its files are in the local cache. Its chat template turns chats \
+             into prompts.",
             |settings| &mut settings.openai.tokenizer,
         ),
         Flag::file(

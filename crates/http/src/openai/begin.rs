@@ -16,7 +16,7 @@ use hyper::StatusCode;
 use super::endpoint::OpenAi;
 use super::meters::TextMeter;
 use super::prepare::{BodyKind, MissingModel, NotBegun, Prepared, PreparedReply, ReceivedText};
-use super::responses::refused;
+use super::responses::ErrorForm;
 use super::route::OpenAiRoute;
 use super::sink::{CompletionSink, ReplyKind, TextDelivery};
 use crate::api::{Arrival, Received, explain, mark};
@@ -45,6 +45,7 @@ impl OpenAi {
             OpenAiRoute::Chat => BodyKind::Chat,
             OpenAiRoute::Embedding => BodyKind::Embedding,
             OpenAiRoute::Rerank => BodyKind::Rerank,
+            OpenAiRoute::Responses => BodyKind::Response,
             _ => BodyKind::Text,
         };
         let (arrival, arrived) = (self.api.arrival(), Instant::now());
@@ -70,11 +71,11 @@ impl OpenAi {
         };
         let prepared = match self.prepare(pass, text, deadline).await {
             Ok(prepared) => prepared,
-            Err(reason) => return Ok(reason.into_response()),
+            Err(reason) => return Ok(reason.into_response(kind.error_form())),
         };
         let facts = RequestFacts { arrived, deadline, received, explanation };
         let (events, delivery) = self.submit(pass, head, prepared, facts, body.account());
-        Ok(respond(events, delivery, explanation).await)
+        Ok(respond(events, delivery, kind.error_form(), explanation).await)
     }
 
     /// Reads a body and finds its model, for which the request may have to wait.
@@ -88,7 +89,7 @@ impl OpenAi {
             (text, Err(NotBegun::Missing(missing))) => (text, missing),
             (_, prepared) => return prepared,
         };
-        let MissingModel { name, status, failure } = missing;
+        let MissingModel { name, status, failure } = *missing;
         let wait = self.api.wait_for_model(pass, &name, None, deadline, status.clone());
         match Box::pin(wait).await {
             Ok(found) => {
@@ -108,7 +109,7 @@ impl OpenAi {
         text: ReceivedText,
     ) -> Result<(ReceivedText, Result<Prepared, NotBegun>), NotBegun> {
         let charge = if text.bytes.len() > MemoryAccount::SMALL_BYTES_MAX {
-            let size = parsed_size(&text.bytes);
+            let size = parsed_size(&text.bytes).saturating_mul(text.kind.copies());
             Some(MemoryCharge::new(&text.account, size).map_err(Status::from)?)
         } else {
             None
@@ -132,7 +133,7 @@ impl OpenAi {
         facts: RequestFacts<'_>,
         account: &Arc<MemoryAccount>,
     ) -> (EventStream, TextDelivery) {
-        let Prepared { model, name, inputs, parameters, reply } = prepared;
+        let Prepared { model, name, inputs, parameters, reply, registration, kept } = prepared;
         let RequestFacts { arrived, deadline, received, explanation } = facts;
         let trace = received.and_then(|received| received.begin_trace(pass, head, &name));
         let (traced, trace) = trace.map(|trace| (trace.request, trace.door)).unzip();
@@ -168,6 +169,7 @@ impl OpenAi {
             request.cancel.clone(),
             trace.clone(),
         );
+        let sink = sink.with_registration(registration).with_kept(kept);
         let events = EventStream::of(queue, request.cancel.clone(), trace);
         if delivery == TextDelivery::Stream {
             request.backpressure =
@@ -196,21 +198,22 @@ struct RequestFacts<'a> {
 async fn respond(
     mut events: EventStream,
     delivery: TextDelivery,
+    form: ErrorForm,
     explanation: Option<&Arc<LatencyExplanation>>,
 ) -> HttpResponse {
     let trace = events.trace();
     let mut response = match delivery {
         TextDelivery::Stream => match poll_fn(|context| events.poll_begin(context)).await {
-            Beginning::Refusal(status) => refused(&status),
+            Beginning::Refusal(status) => form.refused(&status),
             Beginning::Response | Beginning::Error => {
                 http_response::events(StatusCode::OK, Events::Responses(events))
             }
         },
         TextDelivery::Document => match poll_fn(|context| events.poll_collect(context)).await {
-            Collected { beginning: Beginning::Refusal(status), .. } => refused(&status),
+            Collected { beginning: Beginning::Refusal(status), .. } => form.refused(&status),
             Collected { only: Some(document), .. } => http_response::json(document),
             Collected { only: None, .. } => {
-                refused(&Status::internal("the request was dropped without a response"))
+                form.refused(&Status::internal("the request was dropped without a response"))
             }
         },
     };

@@ -127,7 +127,8 @@ impl OpenAi {
             OpenAiRoute::Chat
             | OpenAiRoute::Completion
             | OpenAiRoute::Embedding
-            | OpenAiRoute::Rerank => match admission.pass() {
+            | OpenAiRoute::Rerank
+            | OpenAiRoute::Responses => match admission.pass() {
                 Ok(pass) => return self.generate(pass, route, head, body).await,
                 Err(mistake) => refused(&mistake.into()),
             },

@@ -8,6 +8,8 @@ use galatea_control::ModelConfigDocument;
 use galatea_openai::{ChatTemplate, Failure, ModelDescription, RequestFormat};
 use galatea_stdx::Lock;
 
+use super::adapters::KnownAdapters;
+
 /// The models that clients have requested.
 pub(super) struct KnownModels {
     /// The convention for all models; `None` for each backend's own.
@@ -31,6 +33,7 @@ pub(super) struct KnownModel {
     /// The model's own template, compiled when it is first needed, or the reason why it can't be
     /// used.
     template: OnceLock<Result<Arc<ChatTemplate>, String>>,
+    pub(super) adapters: Arc<KnownAdapters>,
 }
 
 impl KnownModels {
@@ -56,7 +59,8 @@ impl KnownModels {
             return Ok(model);
         }
         let description = ModelDescription::new(&config.protobuf, self.format)?;
-        let model = Arc::new(KnownModel { description, template: OnceLock::new() });
+        let model = KnownModel { description, template: OnceLock::new(), adapters: Arc::default() };
+        let model = Arc::new(model);
         let entry = DerivedModel { config: Arc::downgrade(config), model: model.clone() };
         let mut models = self.models.lock("keep a model");
         models.retain(|_, entry| entry.config.strong_count() > 0);

@@ -4,6 +4,7 @@
 //! `galatea-openai` reads the bodies and writes the documents and events. This module connects it
 //! to the connection, the gate, the server and the clock.
 
+mod adapters;
 mod begin;
 mod charged_inputs;
 mod combined;
@@ -22,5 +23,5 @@ mod sink;
 pub(crate) use combined::CombinedEndpoint;
 pub(crate) use endpoint::OpenAi;
 pub use meters::OpenAiMeters;
-pub use options::{AdapterSource, OpenAiOptions};
+pub use options::{AdapterFiles, AdapterSource, OpenAdapter, OpenAiOptions, ReadAdapter};
 pub(crate) use responses::too_large;

@@ -36,15 +36,15 @@ impl OpenAi {
         pass: AccessPass<api::ModelRepository>,
     ) -> Result<Vec<ModelEntry>, Status> {
         let models = self.ready_models(pass).await?;
-        let Some(AdapterSource { separator, read }) = self.options.adapters.clone() else {
+        let Some(AdapterSource { separator, read, .. }) = self.options.adapters.clone() else {
             return Ok(models);
         };
         let with_adapters = move |model: ModelEntry| {
             let ModelEntry { id, created_secs } = &model;
             let created_secs = *created_secs;
             let adapter =
-                |name: &String| ModelEntry { id: format!("{id}{separator}{name}"), created_secs };
-            let adapters: Vec<_> = read(id).names().iter().map(adapter).collect();
+                |name: &str| ModelEntry { id: format!("{id}{separator}{name}"), created_secs };
+            let adapters: Vec<_> = read(id).names().map(adapter).collect();
             std::iter::once(model).chain(adapters).collect::<Vec<_>>()
         };
         let list =

@@ -1,6 +1,7 @@
 //! The settings of the OpenAI endpoint.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use galatea_openai::{AdapterList, ChatTemplate, RequestFormat, ToolCallFormat};
@@ -15,6 +16,29 @@ pub struct AdapterSource {
     pub separator: String,
     /// Reads the adapters of a model from its files.
     pub read: Arc<dyn Fn(&str) -> AdapterList + Send + Sync>,
+    /// Opens the files with the tensors of the adapter of this name in this directory, or returns
+    /// the reason why they can't be read.
+    pub open: Arc<OpenAdapter>,
+}
+
+/// Opens the files of the adapter with a name, in a directory.
+pub type OpenAdapter = dyn Fn(&str, &Path) -> Result<AdapterFiles, String> + Send + Sync;
+
+/// Files with the tensors of an adapter.
+pub struct AdapterFiles {
+    /// The sum of their lengths.
+    pub length: usize,
+    /// Reads the files with the weights and the configuration.
+    pub read: ReadAdapter,
+}
+
+/// Reads two files.
+pub type ReadAdapter = Box<dyn FnOnce() -> Result<[Vec<u8>; 2], String>>;
+
+impl fmt::Debug for AdapterFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdapterFiles").field("length", &self.length).finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for AdapterSource {

@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use galatea_control::{ServedModel, ServerControl};
-use galatea_gate::ledger::MemoryAccount;
+use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 use galatea_infer::{AccessPass, InputTensor, Parameter, Status, api};
 use galatea_openai::{
-    ChatRequest, CompletionKind, CompletionReply, CompletionRequest, ContentType, Embedding,
-    EmbeddingRequest, Failure, JsonValue, ModelDescription, Rerank, RerankRequest, ToolCallParser,
-    read_body, split_adapter,
+    Adapter, ChatRequest, CompletionKind, CompletionReply, CompletionRequest, ContentType,
+    Embedding, EmbeddingRequest, Failure, Generation, JsonValue, ModelDescription, Rerank,
+    RerankRequest, ResponsesRequest, ToolCallParser, read_body, split_adapter,
 };
 
+use super::adapters::{AdapterRegistration, OpenedAdapter};
 use super::charged_inputs::ChargedInputs;
 use super::known_models::{KnownModel, KnownModels};
 use super::options::AdapterSource;
-use super::responses::{failed, refused};
+use super::responses::ErrorForm;
 use super::sink::{NumbersReply, TextDelivery};
 use crate::http_response::HttpResponse;
 
@@ -43,6 +44,26 @@ pub(super) enum BodyKind {
     Text,
     Embedding,
     Rerank,
+    Response,
+}
+
+impl BodyKind {
+    /// The form of the errors.
+    pub(super) const fn error_form(self) -> ErrorForm {
+        match self {
+            Self::Response => ErrorForm::OpenAi,
+            Self::Chat | Self::Text | Self::Embedding | Self::Rerank => ErrorForm::Detail,
+        }
+    }
+
+    /// The number of times that a body is validated. A request for a response is validated again
+    /// as a request for a chat.
+    pub(super) const fn copies(self) -> usize {
+        match self {
+            Self::Response => 2,
+            Self::Chat | Self::Text | Self::Embedding | Self::Rerank => 1,
+        }
+    }
 }
 
 /// A body, along with information about its request.
@@ -66,6 +87,25 @@ pub(super) struct Prepared {
     pub(super) inputs: Vec<InputTensor>,
     pub(super) parameters: Vec<Parameter>,
     pub(super) reply: PreparedReply,
+    /// The adapter whose tensors are among the inputs.
+    pub(super) registration: Option<AdapterRegistration>,
+    /// The part of the request that its response repeats.
+    pub(super) kept: Option<MemoryCharge>,
+}
+
+impl Prepared {
+    fn new(found: FoundModel<'_>, inputs: Vec<InputTensor>, reply: PreparedReply) -> Self {
+        let FoundModel { model, name, .. } = found;
+        Self {
+            model,
+            name: name.to_owned(),
+            inputs,
+            parameters: Vec::new(),
+            reply,
+            registration: None,
+            kept: None,
+        }
+    }
 }
 
 pub(super) enum PreparedReply {
@@ -78,7 +118,7 @@ pub(super) enum NotBegun {
     Failure(Failure),
     Refusal(Status),
     /// The model was not found. It may be one that is loaded on demand.
-    Missing(MissingModel),
+    Missing(Box<MissingModel>),
 }
 
 /// A model that was not found.
@@ -103,11 +143,11 @@ impl From<Status> for NotBegun {
 }
 
 impl NotBegun {
-    pub(super) fn into_response(self) -> HttpResponse {
+    pub(super) fn into_response(self, form: ErrorForm) -> HttpResponse {
         match self {
-            Self::Failure(failure) => failed(failure),
-            Self::Refusal(status) => refused(&status),
-            Self::Missing(missing) => failed(missing.failure),
+            Self::Failure(failure) => form.failed(failure),
+            Self::Refusal(status) => form.refused(&status),
+            Self::Missing(missing) => form.failed(missing.failure),
         }
     }
 }
@@ -115,7 +155,8 @@ impl NotBegun {
 impl Beginner {
     /// True if a request of this kind may read files of its model.
     pub(super) fn reads_files(&self, kind: BodyKind) -> bool {
-        self.adapters.is_some() && matches!(kind, BodyKind::Chat | BodyKind::Text)
+        self.adapters.is_some()
+            && matches!(kind, BodyKind::Chat | BodyKind::Text | BodyKind::Response)
     }
 
     /// Reads a body and finds its model.
@@ -130,6 +171,7 @@ impl Beginner {
             BodyKind::Text => self.completion(pass, text, &body),
             BodyKind::Embedding => self.embedding(pass, text, &body),
             BodyKind::Rerank => self.rerank(pass, text, &body),
+            BodyKind::Response => self.response(pass, text, &body),
         }
     }
 
@@ -140,20 +182,41 @@ impl Beginner {
         body: &JsonValue,
     ) -> Result<Prepared, NotBegun> {
         let request = ChatRequest::check(body)?;
+        let kind = CompletionKind::Chat(request.named_tool());
+        self.conversation(pass, text, &request, kind)
+    }
+
+    fn response(
+        &self,
+        pass: AccessPass<api::Inference>,
+        text: &ReceivedText,
+        body: &JsonValue,
+    ) -> Result<Prepared, NotBegun> {
+        let (request, echo) = ResponsesRequest::check(body)?.into_parts();
+        let is_large = echo.len() > MemoryAccount::SMALL_BYTES_MAX;
+        let charge = is_large.then(|| MemoryCharge::new(&text.account, echo.len()));
+        let kept = charge.transpose().map_err(Status::from)?;
+        let kind = CompletionKind::Response { tool: request.named_tool(), echo };
+        Ok(Prepared { kept, ..self.conversation(pass, text, &request, kind)? })
+    }
+
+    /// Prepares the next message of a conversation.
+    fn conversation(
+        &self,
+        pass: AccessPass<api::Inference>,
+        text: &ReceivedText,
+        request: &ChatRequest,
+        kind: CompletionKind,
+    ) -> Result<Prepared, NotBegun> {
         let found = self.model(pass, text, request.model())?;
         let template = self.models.template(found.name, &found.known)?;
         let capabilities = found.known.description.capabilities(self.tool_parser.is_some())?;
         let adapter = self.adapter(&found, request.model())?;
         let mut generation = request.generation(capabilities)?;
-        generation.adapter = adapter;
-        let prompt = template.render(&request, text.created_secs)?;
-        let FoundModel { model, known, name, .. } = found;
-        let description = &known.description;
-        let charged = ChargedInputs::new(&text.account, prompt.len())?;
-        let inputs = description.generation_inputs(&prompt, &generation, self.tokens_default)?;
-        let inputs = charged.attach_to(inputs);
-        let kind = CompletionKind::Chat(request.named_tool());
-        let mut reply = completion(description, kind, request.model(), text)
+        let prompt = template.render(request, text.created_secs)?;
+        let (inputs, registration) =
+            self.generation_inputs(&found.known, &prompt, &mut generation, adapter, text)?;
+        let mut reply = completion(&found.known.description, kind, request.model(), text)
             .with_logprobs(generation.likely_tokens.is_some())
             .with_usage(request.includes_usage());
         if let Some(parser) =
@@ -162,7 +225,7 @@ impl Beginner {
             reply = reply.with_tools(parser.clone(), capabilities);
         }
         let reply = PreparedReply::Text(Box::new(reply), delivery(generation.is_stream));
-        Ok(Prepared { model, name: name.to_owned(), inputs, parameters: Vec::new(), reply })
+        Ok(Prepared { registration, ..Prepared::new(found, inputs, reply) })
     }
 
     fn completion(
@@ -176,17 +239,14 @@ impl Beginner {
         let capabilities = found.known.description.capabilities(false)?;
         let adapter = self.adapter(&found, request.model())?;
         let mut generation = request.generation(capabilities)?;
-        generation.adapter = adapter;
-        let FoundModel { model, known, name, .. } = found;
-        let (description, prompt) = (&known.description, request.prompt());
-        let charged = ChargedInputs::new(&text.account, prompt.len())?;
-        let inputs = description.generation_inputs(prompt, &generation, self.tokens_default)?;
-        let inputs = charged.attach_to(inputs);
-        let reply = completion(description, CompletionKind::Text, request.model(), text)
+        let (inputs, registration) =
+            self.generation_inputs(&found.known, request.prompt(), &mut generation, adapter, text)?;
+        let kind = CompletionKind::Text;
+        let reply = completion(&found.known.description, kind, request.model(), text)
             .with_logprobs(generation.likely_tokens.is_some())
             .with_usage(request.includes_usage());
         let reply = PreparedReply::Text(Box::new(reply), delivery(generation.is_stream));
-        Ok(Prepared { model, name: name.to_owned(), inputs, parameters: Vec::new(), reply })
+        Ok(Prepared { registration, ..Prepared::new(found, inputs, reply) })
     }
 
     fn embedding(
@@ -203,18 +263,18 @@ impl Beginner {
         let for_list = for_list.filter(|found| found.known.description.takes_lists());
         let request = EmbeddingRequest::check(body, for_list.is_some())?;
         // As in Triton, an adapter in the name has no effect.
-        let FoundModel { model, known, name, .. } = match for_list {
+        let found = match for_list {
             Some(found) => found,
             None => self.model(pass, text, request.model())?,
         };
-        let description = &known.description;
+        let description = &found.known.description;
         description.capabilities(false)?;
         let charged = ChargedInputs::new(&text.account, description.embedding_bytes(&request)?)?;
         let inputs = charged.attach_to(description.embedding_inputs(&request)?);
         let parameters = description.embedding_parameters(&request)?;
         let reply = NumbersReply::Embedding(Box::new(Embedding::new(description, &request)));
         let reply = PreparedReply::Numbers(reply);
-        Ok(Prepared { model, name: name.to_owned(), inputs, parameters, reply })
+        Ok(Prepared { parameters, ..Prepared::new(found, inputs, reply) })
     }
 
     fn rerank(
@@ -224,14 +284,14 @@ impl Beginner {
         body: &JsonValue,
     ) -> Result<Prepared, NotBegun> {
         let request = RerankRequest::check(body)?;
-        let FoundModel { model, known, name, .. } = self.model(pass, text, request.model())?;
-        let description = &known.description;
+        let found = self.model(pass, text, request.model())?;
+        let description = &found.known.description;
         let charged = ChargedInputs::new(&text.account, description.rerank_bytes(&request)?)?;
         let inputs = charged.attach_to(description.rerank_inputs(&request)?);
         let parameters = description.rerank_parameters(&request);
         let reply = Rerank::new(description, &request, text.id.replacen("cmpl", "rerank", 1));
         let reply = PreparedReply::Numbers(NumbersReply::Rerank(Box::new(reply)));
-        Ok(Prepared { model, name: name.to_owned(), inputs, parameters, reply })
+        Ok(Prepared { parameters, ..Prepared::new(found, inputs, reply) })
     }
 
     /// Finds a model. As in Triton, a model that isn't ready is unknown.
@@ -245,7 +305,8 @@ impl Beginner {
         let (name, adapter) = split_adapter(requested, separator);
         let unknown = |status| {
             let failure = Failure::Client(format!("Unknown model: {requested}"));
-            NotBegun::Missing(MissingModel { name: name.to_owned(), status, failure })
+            let name = name.to_owned();
+            NotBegun::Missing(Box::new(MissingModel { name, status, failure }))
         };
         let model = match &text.found {
             Some(found) => found.clone(),
@@ -256,11 +317,44 @@ impl Beginner {
     }
 
     /// Returns the adapter that the client selects.
-    fn adapter(&self, found: &FoundModel<'_>, requested: &str) -> Result<Option<String>, Failure> {
+    fn adapter(&self, found: &FoundModel<'_>, requested: &str) -> Result<Option<Adapter>, Failure> {
         match (&self.adapters, found.adapter) {
-            (Some(adapters), Some(adapter)) => (adapters.read)(found.name).find(adapter, requested),
+            (Some(source), Some(adapter)) => {
+                let takes_names = found.known.description.takes_adapter_names();
+                found.known.adapters.find(takes_names, source, found.name, adapter, requested)
+            }
             _ => Ok(None),
         }
+    }
+
+    /// Creates the inputs for a prompt. They include the tensors of the adapter if the model
+    /// doesn't have them yet.
+    fn generation_inputs(
+        &self,
+        known: &Arc<KnownModel>,
+        prompt: &str,
+        generation: &mut Generation,
+        adapter: Option<Adapter>,
+        text: &ReceivedText,
+    ) -> Result<(Vec<InputTensor>, Option<AdapterRegistration>), NotBegun> {
+        let description = &known.description;
+        let opened = match (&self.adapters, adapter) {
+            (Some(source), Some(adapter)) => {
+                Some(known.adapters.open(description.takes_adapter_names(), source, adapter)?)
+            }
+            _ => None,
+        };
+        let files_bytes = opened.as_ref().map_or(0, OpenedAdapter::length);
+        let bytes = prompt.len().saturating_add(files_bytes);
+        let charged = ChargedInputs::new(&text.account, bytes)?;
+        let mut registration = None;
+        if let Some(opened) = opened {
+            let choice = opened.read()?;
+            registration = known.adapters.registration(&choice);
+            generation.adapter = Some(choice);
+        }
+        let inputs = description.generation_inputs(prompt, generation, self.tokens_default)?;
+        Ok((charged.attach_to(inputs), registration))
     }
 }
 

@@ -14,11 +14,36 @@ pub(super) fn detail(code: StatusCode, text: &str) -> HttpResponse {
     http_response::document(code, detail_document(text).into())
 }
 
-/// Creates the response to a request that failed.
-pub(super) fn failed(failure: Failure) -> HttpResponse {
-    let (code, document) = failure.into_document();
-    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    http_response::document(code, document.into())
+/// The form of the errors of an endpoint.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum ErrorForm {
+    /// That of Triton's frontend.
+    Detail,
+    /// That of OpenAI's API.
+    OpenAi,
+}
+
+impl ErrorForm {
+    /// Creates the response to a request that failed.
+    pub(super) fn failed(self, failure: Failure) -> HttpResponse {
+        let (code, document) = match self {
+            Self::Detail => failure.into_document(),
+            Self::OpenAi => failure.into_error_document(),
+        };
+        let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        http_response::document(code, document.into())
+    }
+
+    /// Creates the response to a request that the server or the model refused.
+    pub(super) fn refused(self, status: &Status) -> HttpResponse {
+        let mut response = refused(status);
+        if self == Self::OpenAi {
+            let document = error_document(status.message(), "server_error", None);
+            response.chunks.clear();
+            response.chunks.push(document.into());
+        }
+        response
+    }
 }
 
 /// Creates the response to a request that the server or the model refused. As in Triton, the code

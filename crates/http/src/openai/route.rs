@@ -12,6 +12,7 @@ pub(super) enum OpenAiRoute<'a> {
     Completion,
     Embedding,
     Rerank,
+    Responses,
     Models,
     Model(Cow<'a, str>),
     Load(Cow<'a, str>),
@@ -28,6 +29,7 @@ impl<'a> OpenAiRoute<'a> {
             "/v1/completions" => Self::Completion,
             "/v1/embeddings" => Self::Embedding,
             "/v1/rerank" => Self::Rerank,
+            "/v1/responses" => Self::Responses,
             "/v1/models" => Self::Models,
             "/metrics" => Self::Metrics,
             "/health/ready" => Self::Ready,
@@ -54,6 +56,7 @@ impl<'a> OpenAiRoute<'a> {
             | Self::Completion
             | Self::Embedding
             | Self::Rerank
+            | Self::Responses
             | Self::Load(_)
             | Self::Unload(_) => Method::POST,
             Self::Models | Self::Model(_) | Self::Metrics | Self::Ready => Method::GET,
@@ -64,7 +67,7 @@ impl<'a> OpenAiRoute<'a> {
     /// no category of their own.
     pub(super) const fn category(&self) -> ApiCategory {
         match self {
-            Self::Chat | Self::Completion | Self::Embedding | Self::Rerank => {
+            Self::Chat | Self::Completion | Self::Embedding | Self::Rerank | Self::Responses => {
                 ApiCategory::Inference
             }
             Self::Models | Self::Model(_) | Self::Load(_) | Self::Unload(_) => {
@@ -115,6 +118,7 @@ mod tests {
         check("/v1/completions", "Completion");
         check("/v1/embeddings", "Embedding");
         check("/v1/rerank", "Rerank");
+        check("/v1/responses", "Responses");
         check("/v1/models", "Models");
         check("/v1/models/m", "Model(\"m\")");
         check("/v1/models/a%20b%zz%", "Model(\"a b%zz%\")");
@@ -125,6 +129,7 @@ mod tests {
         for path in [
             "/",
             "/v1",
+            "/v1/responses/resp_1",
             "/v1/models/",
             "/v1/models/m/",
             "/v1/models/a/b",

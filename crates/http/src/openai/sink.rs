@@ -7,8 +7,9 @@ use bytes::Bytes;
 use galatea_control::{DoorTracePoint, DoorTraceSink};
 use galatea_gate::ledger::{MemoryAccount, MemoryCharge};
 use galatea_infer::{CancelToken, Finality, InferenceResponse, Reply, ResponseSink, Status};
-use galatea_openai::{CompletionReply, Embedding, Failure, Rerank, error_document};
+use galatea_openai::{CompletionReply, Embedding, Failure, Rerank};
 
+use super::adapters::AdapterRegistration;
 use super::meters::TextMeter;
 use crate::event_queue::{EVENT_BYTES, Event, EventQueue};
 
@@ -72,6 +73,10 @@ pub(super) struct CompletionSink {
     /// Cancels the model when its text becomes too long.
     cancel: CancelToken,
     trace: Option<Arc<dyn DoorTraceSink>>,
+    /// The adapter that the model has after a successful response.
+    registration: Option<AdapterRegistration>,
+    /// The part of the request that the response repeats.
+    _kept: Option<MemoryCharge>,
 }
 
 impl CompletionSink {
@@ -84,8 +89,30 @@ impl CompletionSink {
         trace: Option<Arc<dyn DoorTraceSink>>,
     ) -> Self {
         let collected = MemoryCharge::nothing(account.clone());
-        let events = Vec::new();
-        Self { queue, kind, meter, events, collected, has_begun: false, cancel, trace }
+        Self {
+            queue,
+            kind,
+            meter,
+            events: Vec::new(),
+            collected,
+            has_begun: false,
+            cancel,
+            trace,
+            registration: None,
+            _kept: None,
+        }
+    }
+
+    /// Charges a part of the request until the response is complete.
+    pub(super) fn with_kept(mut self, kept: Option<MemoryCharge>) -> Self {
+        self._kept = kept;
+        self
+    }
+
+    /// Notes at the first successful response that the model has the adapter.
+    pub(super) fn with_registration(mut self, registration: Option<AdapterRegistration>) -> Self {
+        self.registration = registration;
+        self
     }
 
     /// Processes a response, or an end without a response, and appends its events.
@@ -173,9 +200,11 @@ impl CompletionSink {
             self.queue.refuse(status.clone());
             return;
         }
-        let mut event = b"data: ".to_vec();
-        event.extend_from_slice(&error_document(status.message(), "server_error", None));
-        event.extend_from_slice(b"\n\n");
+        // Only texts are sent in several events.
+        let mut event = Vec::new();
+        if let ReplyKind::Text { completion, .. } = &mut self.kind {
+            completion.fail_stream(status.message(), &mut event);
+        }
         let event = Event { bytes: event.into(), _charge: None };
         self.queue.add(Some((Some(event), true)), true);
     }
@@ -208,6 +237,9 @@ impl ResponseSink for CompletionSink {
                 }
             }),
         };
+        if let Some(registration) = self.registration.take_if(|_| taken.is_ok()) {
+            registration.confirm();
+        }
         match taken {
             Ok(_) if self.is_cut_off() => {
                 self.add(true);

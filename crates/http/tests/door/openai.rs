@@ -1,5 +1,6 @@
 //! The OpenAI endpoint: its threads and its memory.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -70,7 +71,9 @@ fn files_are_read_away_from_the_io_threads() {
         signal.lock().unwrap().recv_timeout(PATIENCE / 4).expect("the I/O thread is blocked");
         AdapterList::Known(Vec::new())
     };
-    let adapters = AdapterSource { separator: String::from("_lora_"), read: Arc::new(read) };
+    let open = |_: &str, _: &Path| Err(String::from("no files"));
+    let (read, open) = (Arc::new(read), Arc::new(open));
+    let adapters = AdapterSource { separator: String::from("_lora_"), read, open };
     let options = OpenAiOptions { adapters: Some(adapters), ..options() };
     let server = OpenAiServer::start("vllm", &["text_input"], options);
     let body = r#"{"model":"m_lora_a","prompt":"x"}"#;
