@@ -19,6 +19,7 @@ from server import START_SECONDS_MAX, Reply, Server, free_ports, wait_until
 #: Each message's text, one after the other.
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 CHAT, TEXT, EMBEDDING = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+RESPONSES = "/v1/responses"
 JSON = {"Content-Type": "application/json"}
 
 
@@ -81,7 +82,7 @@ def write_models(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
 
 @contextlib.contextmanager
 def open_door(
-    start_server: Callable[..., Any], folder: pathlib.Path, *flags: str
+    start_server: Callable[..., Any], folder: pathlib.Path, *flags: str, **options: Any
 ) -> Iterator[Door]:
     """Starts a server with the endpoint."""
     backends, repository = write_models(folder)
@@ -94,7 +95,7 @@ def open_door(
         f"--openai-port={port}",
         f"--chat-template={template}",
     )
-    with start_server(repository, *common, *flags) as server:
+    with start_server(repository, *common, *flags, **options) as server:
         door = Door(server.wait_until_ready(), port, repository)
         wait_until(door.is_open, START_SECONDS_MAX, "the endpoint is open")
         yield door

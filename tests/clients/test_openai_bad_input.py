@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from openai_door import CHAT, EMBEDDING, TEXT, Door, chat, open_door
+from openai_door import CHAT, EMBEDDING, RESPONSES, TEXT, Door, chat, open_door
 
 pytestmark = pytest.mark.galatea_only
 
@@ -51,6 +51,16 @@ def spoken(*messages: Any, **members: Any) -> dict[str, Any]:
     return {"model": "vllm_model", "messages": list(messages), **members}
 
 
+def response(**members: Any) -> dict[str, Any]:
+    """A request for a response."""
+    return {"model": "vllm_model", "input": "a", **members}
+
+
+def items(*given: Any) -> dict[str, Any]:
+    """A request for a response to these items."""
+    return response(input=list(given))
+
+
 DEEP = json.dumps(chat(tools=[TOOL])).replace('{"type": "object"}', nested(10_000))
 #: Bodies that are no document of the right kind.
 BODIES: dict[str, tuple[str, bytes]] = {
@@ -66,6 +76,9 @@ BODIES: dict[str, tuple[str, bytes]] = {
     "an unpaired surrogate": (EMBEDDING, b'{"model": "vllm_model", "input": "\xed\xa0\x80"}'),
     "a comment": (TEXT, b'{"model": "vllm_model", "prompt": "a" /* b */}'),
     "a comma too many": (TEXT, b'{"model": "vllm_model", "prompt": "a",}'),
+    "half a request for a response": (RESPONSES, b'{"model": '),
+    "a list in place of a response": (RESPONSES, b"[]"),
+    "nothing in place of a response": (RESPONSES, b""),
     "a control character": (TEXT, b'{"model": "vllm_model", "prompt": "a\nb"}'),
     "deep lists": (CHAT, b"[" * 100_000),
     "deep objects": (CHAT, b'{"a":' * 100_000),
@@ -158,6 +171,46 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "dimensions that are a word": (EMBEDDING, embedding(dimensions="all")),
     "a model without embeddings": (EMBEDDING, embedding(model="python_model")),
 }
+#: Requests for responses that are refused.
+ANSWERS: dict[str, dict[str, Any]] = {
+    "no input of a response": {"model": "vllm_model"},
+    "no model of a response": {"input": "a"},
+    "an unknown model of a response": response(model="other"),
+    "an unknown member of a response": response(messages=[]),
+    "an input that is a number": response(input=7),
+    "no items": items(),
+    "an item that is a text": items("a"),
+    "a message without a role": items({"content": "a"}),
+    "a message of a tool": items({"role": "tool", "content": "a"}),
+    "a message without content": items({"role": "user"}),
+    "content that is an object": items({"role": "user", "content": {"text": "a"}}),
+    "a part that is an image": items({"role": "user", "content": [IMAGE]}),
+    "a part without text": items({"role": "user", "content": [{"type": "input_text"}]}),
+    "a call without arguments": items({"type": "function_call", "call_id": "1", "name": "f"}),
+    "an output without a call": items({"type": "function_call_output", "output": "a"}),
+    "an item that is stored": items({"type": "item_reference", "id": "msg_1"}),
+    "an item of reasoning": items({"type": "reasoning", "id": "rs_1", "summary": []}),
+    "many items": items(*[USER] * 20_000),
+    "a response that is stored": response(store=True),
+    "a response in the background": response(background=True),
+    "a response to another": response(previous_response_id="resp_1"),
+    "a conversation": response(conversation={"id": "conv_1"}),
+    "a search of the web": response(tools=[{"type": "web_search"}]),
+    "a tool of a response without a name": response(tools=[{"type": "function"}]),
+    "a tool in the form of chats": response(tools=[TOOL]),
+    "parameters that are a list": response(tools=[{**FUNCTION, "type": "function", "parameters": []}]),
+    "a choice without tools": response(tool_choice="required"),
+    "a choice of an unknown tool": response(tool_choice={"type": "function", "name": "g"}),
+    "a form of a text that is unknown": response(text={"format": {"type": "grammar"}}),
+    "a schema that is missing": response(text={"format": {"type": "json_schema", "name": "n"}}),
+    "a text that is a word": response(text="json"),
+    "no tokens": response(max_output_tokens=0),
+    "a temperature of a response that is too high": response(temperature=3),
+    "metadata that are numbers": response(metadata={"a": 1}),
+    "instructions that are a list": response(instructions=[USER]),
+    "an effort": response(reasoning={"effort": "high"}),
+    "a template of a response that loops": response(input="loop"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +231,8 @@ def requests() -> Iterator[tuple[str, str, bytes]]:
         yield name, path, body
     for name, document in CHATS.items():
         yield name, CHAT, json.dumps(document).encode()
+    for name, document in ANSWERS.items():
+        yield name, RESPONSES, json.dumps(document).encode()
     for name, (path, document) in OTHERS.items():
         yield name, path, json.dumps(document).encode()
 

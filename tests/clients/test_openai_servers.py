@@ -4,6 +4,7 @@ templates, and models that name their inputs and outputs."""
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import urllib.error
@@ -139,6 +140,11 @@ def test_any_model_by_its_configuration(start_server: Start, tmp_path: pathlib.P
         # A deadline that can't be met is refused, as on the inference endpoint.
         late = door.post(CHAT, chat("hello", model="upper"), request_timeout="0.000001")
         assert (late.status, list(late.json())) == (503, ["detail"])
+        document = {"model": "upper", "input": "hello"}
+        assert door.post("/v1/responses", document).json()["output"][0]["status"] == "completed"
+        late = door.post("/v1/responses", document, request_timeout="0.000001")
+        assert (late.status, late.json()["error"]["type"]) == (503, "server_error")
+        assert int(late.headers["Retry-After"]) >= 1
 
 
 def test_templates_of_a_tokenizer(start_server: Start, tmp_path: pathlib.Path) -> None:
@@ -165,6 +171,39 @@ def test_templates_of_a_tokenizer(start_server: Start, tmp_path: pathlib.Path) -
         )
         reply = door.post(CHAT, chat("refuse"))
         assert (reply.status, reply.json()) == (500, {"detail": "not this"})
+
+
+# row: OAI-05
+def test_a_tokenizer_in_the_cache_of_hugging_face(
+    start_server: Start, program: Program, tmp_path: pathlib.Path
+) -> None:
+    """An identifier leads to the files of the main branch. Other identifiers are refused."""
+    hub = tmp_path / "home" / "hub"
+    repository = hub / "models--org--name"
+    snapshot, blob = repository / "snapshots" / "0a1b2c", repository / "blobs" / "1"
+    for folder in (snapshot, blob.parent, repository / "refs"):
+        folder.mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0a1b2c")
+    blob.write_text(json.dumps({"chat_template": "cached {{ messages[0].content }}"}))
+    (snapshot / "tokenizer_config.json").symlink_to("../../blobs/1")
+    flags = ("--tokenizer=org/name", "--chat-template=")
+    for number, cache in enumerate(({"HF_HOME": str(hub.parent)}, {"HF_HUB_CACHE": str(hub)})):
+        place = tmp_path / str(number)
+        with open_door(start_server, place, *flags, environment=cache) as door:
+            reply = door.post(CHAT, chat("hi")).json()
+            assert reply["choices"][0]["message"]["content"] == "cached hi"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    command = program.command(
+        [f"--model-repository={empty}", "--openai-port=0", "--tokenizer=org/other"]
+    )
+    environment = {**os.environ, "HF_HUB_CACHE": str(hub)}
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode != 0
+    output = run.stdout + run.stderr
+    assert "'org/other' is neither a directory nor in the cache of Hugging Face" in output
+    assert f"there is no directory '{hub}/models--org--other/snapshots/main'" in output
+    assert "Nothing is downloaded" in output
 
 
 def test_a_server_without_a_template(start_server: Start, tmp_path: pathlib.Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pathlib
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +22,34 @@ from test_serve_command import serving
 
 pytestmark = pytest.mark.galatea_only
 
+#: A program with LangChain's embeddings. Without a setting, LangChain sends the numbers of the
+#: tokens in the encoding of OpenAI's models. The encoding of bytes stands in for that encoding, which
+#: its library downloads.
+LANGCHAIN_CLIENT = """
+import asyncio, json, sys
+import openai, tiktoken
+from langchain_openai import OpenAIEmbeddings
+
+ranks = {bytes([value]): value for value in range(256)}
+encoding = tiktoken.Encoding(
+    "bytes", pat_str=".", mergeable_ranks=ranks, special_tokens={}, explicit_n_vocab=256
+)
+tiktoken.encoding_for_model = tiktoken.get_encoding = lambda name: encoding
+place = {"base_url": sys.argv[1], "api_key": "none", "model": "embedder", "max_retries": 0}
+texts = json.loads(sys.argv[2])
+plain = OpenAIEmbeddings(**place, check_embedding_ctx_length=False)
+try:
+    OpenAIEmbeddings(**place).embed_documents(texts)
+    refused = None
+except openai.BadRequestError as error:
+    refused = error.response.json()["detail"]
+print(json.dumps({
+    "texts": plain.embed_documents(texts),
+    "query": plain.embed_query(texts[0]),
+    "later": asyncio.run(plain.aembed_query(texts[1])),
+    "tokens": refused,
+}))
+"""
 TEXTS = ["the cat", "The dog ran far away, quickly!", "a"]
 DOCUMENTS = ["the mat", "ran far away", "the cat sat on the mat", "dog"]
 
@@ -155,3 +185,22 @@ def test_refusals_of_documents(url: str) -> None:
     for change in ({"documents": []}, {"documents": [1]}, {"query": None}, {"top_n": 0}):
         code, detail = post(url, "rerank", body | change)
         assert code == 422 and detail[0]["loc"][:2] == ["body", *change], (change, detail)
+
+
+# row: OAI-01
+def test_the_embeddings_of_langchain(url: str, tmp_path: pathlib.Path) -> None:
+    """LangChain sends texts if it is told not to send tokens. Its tokens are refused."""
+    python = os.environ.get("GALATEA_LANGCHAIN_PYTHON")
+    if python is None:
+        pytest.skip("GALATEA_LANGCHAIN_PYTHON names no Python with langchain-openai")
+    script = tmp_path / "client.py"
+    script.write_text(LANGCHAIN_CLIENT)
+    command = [python, str(script), url, json.dumps(TEXTS)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run
+    found = json.loads(run.stdout)
+    expected = numpy.array([text_models.embedding(text) for text in TEXTS])
+    numpy.testing.assert_allclose(found["texts"], expected, rtol=1e-5)
+    numpy.testing.assert_allclose(found["query"], expected[0], rtol=1e-5)
+    numpy.testing.assert_allclose(found["later"], expected[1], rtol=1e-5)
+    assert found["tokens"] == "the model takes texts; lists of tokens are not supported"
