@@ -18,6 +18,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from conftest import StartServer
 from constant_models import added_value, request_body, write_model
+from python_backend import interpreter_flag
 from raw_http import Connection, post
 from server import Program, Reply, Server, wait_until
 
@@ -110,7 +111,8 @@ def write_ensemble(repository: pathlib.Path, name: str, steps: list[str]) -> Non
 def serving(
     start_server: StartServer, repository: pathlib.Path, *flags: str, budget: int = BUDGET
 ) -> Iterator[Server]:
-    with start_server(repository, DEMAND, f"--model-memory={budget}", *flags) as server:
+    limit = f"--model-memory={budget}"
+    with start_server(repository, DEMAND, limit, interpreter_flag(), *flags) as server:
         yield server.wait_until_ready()
 
 
@@ -256,6 +258,11 @@ def test_readiness_and_metadata_do_not_load(
         assert server.get("/v2/models/net/stats").status == 400
         assert memory(server, "net")["state"] == "not_resident"
         assert server.get("/v2/models/nothing/memory").status == 404
+    restricted = "--http-restricted-api=statistics:key=value"
+    with serving(start_server, tmp_path, restricted) as server:
+        assert server.get("/v2/models/net/memory").status == 403
+        reply = server.request("GET", "/v2/models/net/memory", headers={"key": "value"})
+        assert reply.json()["state"] == "not_resident"
         assert infer(server, "nothing").status == 404
         assert metric(server, "galatea_model_loads_total") == 0
 

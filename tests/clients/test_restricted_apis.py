@@ -36,11 +36,12 @@ CATEGORIES = [
 ]
 METHODS = ["GET", "POST", "PUT", "DELETE", "OPTIONS"]
 
-#: Every path over HTTP, with its category. Recordings of traffic need a flag.
+#: Every path over HTTP, with its category. Recordings of traffic and the memory of models need a
+#: flag; test_demand.py tests the restriction of the latter.
 PATHS = {
     template: category_of(template)
     for template in DOCUMENT["paths"]
-    if template.startswith("/v2") and not template.endswith("/traffic")
+    if template.startswith("/v2") and not template.endswith(("/traffic", "/memory"))
 }
 
 #: The methods of the inference service. A method without an entry fails the test.

@@ -257,7 +257,13 @@ impl Beginner {
     ) -> Result<Prepared, NotBegun> {
         let for_list = EmbeddingRequest::model_for_list(body);
         let for_list = match for_list.map(|requested| self.model(pass, text, requested)) {
-            Some(Err(NotBegun::Missing(missing))) => return Err(NotBegun::Missing(missing)),
+            Some(Err(NotBegun::Missing(mut missing))) => {
+                // As in Triton, a model that doesn't exist takes no list.
+                if let Err(failure) = EmbeddingRequest::check(body, false) {
+                    missing.failure = failure;
+                }
+                return Err(NotBegun::Missing(missing));
+            }
             found => found.and_then(Result::ok),
         };
         let for_list = for_list.filter(|found| found.known.description.takes_lists());
