@@ -194,6 +194,7 @@ fn a_default_in_the_help_is_the_default() {
         settings.notes.clear();
         settings.gpus.notes_without.clear();
         settings.strict_model_config = None;
+        settings.sets_poll_secs = false;
         let mut defaults = Settings::default();
         for one in [&mut settings, &mut defaults] {
             one.gpus.min_compute_capability = Some(one.gpus.minimum());
