@@ -197,10 +197,13 @@ class Bench:
             generator.close()
         after, more = process.usage(running.pid), running.counts(network)
         used = after.user + after.kernel - before.user - before.kernel
+        requests = more.requests - counts.requests
+        used_us = used * 1e6 / requests
         return {
             f"rate_{clients}": view.throughput,
             f"p50_us_{clients}": view.p50,
-            f"cpu_us_{clients}": used * 1e6 / (more.requests - counts.requests),
+            f"cpu_us_{clients}": used_us,
+            f"beside_us_{clients}": used_us - (more.infer_ns - counts.infer_ns) / 1e3 / requests,
         }
 
     def alone(self, form: Form, network: str) -> None:
@@ -217,15 +220,16 @@ def table(found: dict[tuple[str, str], dict[str, list[float]]]) -> str:
     """The medians over the rounds."""
     head = (
         "| network | form | requests/s, 1 | 8 clients | p50 µs, 1 | CPU µs a request, 1 | 8 | "
-        "framework alone, µs | server's share, µs | idle MiB | loaded MiB | ready ms |"
+        "framework alone, µs | server's share, µs | beside executions, µs | idle MiB | loaded MiB | "
+        "ready ms |"
     )
-    lines = [head, "|---|" + "---|" * 11]
+    lines = [head, "|---|" + "---|" * 12]
     for (network, form), values in found.items():
         if "alone_us" not in values:
             continue
         one = {key: statistics.median(rounds) for key, rounds in values.items()}
         cells = [one["rate_1"], one["rate_8"], one["p50_us_1"], one["cpu_us_1"], one["cpu_us_8"]]
-        cells += [one["alone_us"], one["cpu_us_8"] - one["alone_us"]]
+        cells += [one["alone_us"], one["cpu_us_8"] - one["alone_us"], one["beside_us_8"]]
         cells += [one["idle_mib"], one["loaded_mib"], one["ready_ms"]]
         shown = " | ".join(f"{each:,.0f}" for each in cells)
         lines.append(f"| {network} | {form} | {shown} |")

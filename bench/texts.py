@@ -2,11 +2,13 @@
 
     python bench/texts.py --galatea PROGRAM --rounds 3 --duration 8
     python bench/texts.py --triton COMMAND --triton-backends DIR
+    python bench/texts.py --text-embeddings-inference COMMAND
 
 MiniLM embeds English text on one core, with one thread. ONNX Runtime is driven directly from
 Python, with all texts converted, sorted by length and pooled there. The ensemble has a Python model
 that converts texts, and the network with pooling inside; with --triton, Triton serves the same
-ensemble. It accepts the options of run.py. See bench/README.md.
+ensemble. With --text-embeddings-inference, that server embeds the texts with the same files. The
+script accepts the options of run.py. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -20,10 +22,14 @@ import os
 import pathlib
 import shutil
 import statistics
+import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "examples")]
@@ -38,6 +44,7 @@ TEXTS = 400
 #: Name of the load, clients, and texts in each request.
 LOADS = [("64 clients, 1 text", 64, 1), ("8 clients, 1 text", 8, 1), ("4 clients, 32 texts", 4, 32)]
 WARM_SECONDS = 1.5
+TEI = "text-embeddings-inference"
 ONE_THREAD = "".join(
     f'parameters {{ key: "{key}" value {{ string_value: "1" }} }}\n'
     for key in ("intra_op_thread_count", "inter_op_thread_count")
@@ -90,6 +97,7 @@ SIDES = [
     Side("text model", report.OURS, "texts", "embedding"),
     Side("ensemble with a Python tokenizer", report.OURS, "ensemble", "sentence_embedding"),
     Side("the same ensemble in Triton", report.TRITON, "ensemble", "sentence_embedding"),
+    Side("text-embeddings-inference", TEI, "", ""),
 ]
 
 
@@ -135,45 +143,103 @@ def write_repository(folder: pathlib.Path) -> None:
 
 
 def request(side: Side, texts: Sequence[str]) -> bytes:
-    """A request over HTTP, with a binary output."""
-    body = json.dumps({
+    """A request over HTTP. The servers of KServe's protocol respond with a binary output."""
+    path, value = f"/v2/models/{side.model}/infer", {
         "inputs": [{"name": "text", "datatype": "BYTES", "shape": [len(texts), 1],
                     "data": list(texts)}],
         "outputs": [{"name": side.output, "parameters": {"binary_data": True}}],
-    }).encode()
-    lines = (f"POST /v2/models/{side.model}/infer HTTP/1.1", "Host: bench",
+    }
+    if side.program == TEI:
+        path, value = "/embed", {"inputs": list(texts)}
+    body = json.dumps(value).encode()
+    lines = (f"POST {path} HTTP/1.1", "Host: bench", "Content-Type: application/json",
              f"Content-Length: {len(body)}", "", "")
     return "\r\n".join(lines).encode() + body
 
 
-def least_cosine(done: Sequence[http_load.Done], count: int, expected: numpy.ndarray) -> float:
+def least_cosine(
+    side: Side, done: Sequence[http_load.Done], count: int, expected: numpy.ndarray
+) -> float:
     """The least cosine similarity to the reference. Request N has the texts from N on."""
     least = 1.0
     for one in done:
         size = count * 384
-        found = numpy.frombuffer(one.body[-4 * size:], numpy.float32).reshape(count, 384)
+        if side.program == TEI:
+            found = numpy.array(json.loads(one.body), numpy.float32)
+        else:
+            found = numpy.frombuffer(one.body[-4 * size:], numpy.float32).reshape(count, 384)
         places = [(one.number + place) % TEXTS for place in range(count)]
         least = min(least, float((found * expected[places]).sum(axis=1).min()))
     return least
 
 
+class Embeddings:
+    """A running server of text-embeddings-inference."""
+
+    def __init__(self, child: subprocess.Popen[bytes], port: int) -> None:
+        self._child = child
+        self._port = port
+        self.pid = child.pid
+
+    def address(self, _protocol: str) -> str:
+        """The host and port."""
+        return f"{server.HOST}:{self._port}"
+
+    def wait_ready(self) -> None:
+        """Waits until the network is loaded and has embedded a text."""
+        deadline = time.monotonic() + server.READY_DEADLINE_SECONDS
+        while time.monotonic() < deadline and self._child.poll() is None:
+            with contextlib.suppress(urllib.error.URLError, OSError):
+                with urllib.request.urlopen(f"http://{self.address('http')}/health") as response:
+                    if response.status == 200:
+                        return
+            time.sleep(0.05)
+        raise RuntimeError("text-embeddings-inference isn't ready; its log has the reason")
+
+
+@contextlib.contextmanager
+def embeddings(options: argparse.Namespace, network: pathlib.Path, log: pathlib.Path
+               ) -> Iterator[Embeddings]:
+    """Starts text-embeddings-inference on the server's core, and ends it."""
+    (port,) = server.free_ports(1)
+    command = [*shlex.split(options.text_embeddings_inference), "--model-id", str(network),
+               "--hostname", server.HOST, "--port", str(port), "--tokenization-workers", "1"]
+    library = {"ORT_DYLIB_PATH": options.onnxruntime_library}
+    with log.open("wb") as output, subprocess.Popen(
+        ["taskset", "-c", str(options.server_core), *command], stdout=output,
+        stderr=subprocess.STDOUT, env={**os.environ, **library},
+    ) as child:
+        try:
+            running = Embeddings(child, port)
+            running.wait_ready()
+            yield running
+        finally:
+            child.terminate()
+
+
 def start(
     stack: contextlib.ExitStack, options: argparse.Namespace, work: pathlib.Path
-) -> dict[str, server.Server]:
+) -> dict[str, server.Server | Embeddings]:
     """Starts the servers by their names. Triton has no text models."""
     shutil.copytree(work / "models", work / "ensemble", ignore=shutil.ignore_patterns("texts"))
-    servers = {}
+    servers: dict[str, server.Server | Embeddings] = {}
     for program in run.programs(options, work):
         repository = work / ("models" if program.name == report.OURS else "ensemble")
         log = work / f"{program.name}.log"
         running = server.running(program, repository, options.server_core, log)
         servers[program.name] = stack.enter_context(running)
+    if options.text_embeddings_inference:
+        network, log = work / "models" / "texts" / "1", work / "embeddings.log"
+        servers[TEI] = stack.enter_context(embeddings(options, network, log))
     return servers
 
 
 def main() -> None:
     """Measures and prints."""
-    options = run.parser().parse_args()
+    parser = run.parser()
+    parser.add_argument("--text-embeddings-inference", metavar="COMMAND",
+                        help="command line that starts text-embeddings-router; flags follow it")
+    options = parser.parse_args()
     os.sched_setaffinity(0, {options.load_core})
     texts = sentences.mixed(TEXTS)
     rates: dict[tuple[str, str], list[dict[str, float]]] = {}
@@ -206,7 +272,7 @@ def main() -> None:
                         "texts/s": window.rate() * count,
                         "CPU ms/text": window.cpu * 1e3 / len(window.finished) / count,
                         "p99 ms": window.latency(0.99) * 1e3,
-                        "cosine": least_cosine(window.done, count, reference),
+                        "cosine": least_cosine(side, window.done, count, reference),
                     })
                     print(load, side.name, rates[load, side.name][-1], file=sys.stderr, flush=True)
             done = subprocess.run([*command, str(options.duration)], capture_output=True, text=True,

@@ -38,6 +38,8 @@ class ModelCounts:
     failures: int
     inferences: int
     executions: int
+    #: Time in the framework, in nanoseconds.
+    infer_ns: int = 0
 
 
 class Server:
@@ -125,6 +127,7 @@ class Server:
             failures=int(statistics["inference_stats"]["fail"]["count"]),
             inferences=int(statistics["inference_count"]),
             executions=int(statistics["execution_count"]),
+            infer_ns=int(statistics["inference_stats"]["compute_infer"]["ns"]),
         )
 
     def stop(self) -> None:
