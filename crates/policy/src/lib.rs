@@ -8,6 +8,7 @@
 //! | [`EnsembleRun`], [`StepConcurrencyLimiter`] | which steps of an ensemble's request start |
 //! | [`ReplyReorderBuffer`] | when a reply may be sent, if replies keep the order of requests |
 //! | [`LifecyclePlanner`] | which models are loaded and unloaded |
+//! | [`FairShares`], [`TenantUsage`] | which tenant's request of a model is served next, and which one exceeds a tenant's limits |
 //! | [`Residency`] | which models are in memory, if it can't hold all, and which requests wait for one |
 //! | [`CancellationWatch`] | which executions are ended because no client waits for them |
 //! | [`WorkerProcessLifecycle`] | when a worker process is started anew, given up and ended |
@@ -104,6 +105,7 @@ mod scheduler_state;
 #[cfg(test)]
 mod script;
 mod sequence;
+mod shares;
 mod spec;
 mod status;
 mod template_life;
@@ -139,6 +141,10 @@ pub use residency::{
     ResidencySettings, ResidencyState, ResidencyStatus,
 };
 pub use scheduler::Scheduler;
+pub use shares::{
+    ComputeCharge, FairShareSettings, FairShares, TenantId, TenantLimit, TenantLimitExceeded,
+    TenantLimits, TenantUsage, TokenBucket, divide_compute,
+};
 pub use spec::{
     DeadlineBatcherSpec, DynamicBatcherSpec, PaddingSpec, QueuePolicy, SchedulingMode,
     SchedulingSpec, SequenceBatcherSpec, SequenceStrategy, TimeoutAction,
