@@ -30,6 +30,7 @@
 //! | `ensembles` | requests to random ensembles |
 //! | `replies` | random orders of replies |
 //! | `residency` | models that don't all fit into memory: a random world, and a comparison of ways to choose victims |
+//! | `shares` | tenants that share a model's compute, and limits per second |
 //! | `workers` | random lives of worker processes |
 //! | `timed` | requests with deadlines, of unequal lengths or both, whose executions cost what they cost |
 //! | `padding_gain` | padded batches beside executions one by one |
@@ -72,6 +73,7 @@ mod replies;
 mod residency;
 mod sequences;
 mod setup;
+mod shares;
 mod sharing;
 mod stateless;
 mod timed;
@@ -90,6 +92,7 @@ pub use random::Random;
 pub use random_setup::SchedulerMode;
 pub use residency::{ModelTrace, ResidencyComparison, compare_residency, fuzz_residency};
 pub use setup::SchedulerSetup;
+pub use shares::{check_shares, fuzz_shares, fuzz_tenant_limits};
 pub use sharing::{ContendedBatchCounts, fuzz_rate_limiter};
 pub use timed::{DeadlineOutcomes, fuzz_deadlines, fuzz_padded_deadlines, fuzz_padding};
 pub use trace::SchedulerTrace;

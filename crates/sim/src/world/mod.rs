@@ -28,13 +28,14 @@ use crate::random::Random;
 use crate::random_setup::random_setup;
 use crate::replies::check_replies;
 use crate::residency::fuzz_residency;
+use crate::shares::{check_shares, fuzz_shares, fuzz_tenant_limits};
 use crate::sharing::fuzz_rate_limiter;
 use crate::timed::{fuzz_deadlines, fuzz_padded_deadlines, fuzz_padding};
 use crate::trace::SchedulerTrace;
 use crate::workers::fuzz_workers;
 
 /// Runs a seed's world after checking the seed's replies, shared resources, ensembles, workers,
-/// models in memory and deadlines.
+/// models in memory, tenants and deadlines.
 pub fn run(seed: u64, config: &SimulationConfig) -> Result<RunResult, Box<Violation>> {
     let mut world = World::new(seed, *config);
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -43,6 +44,11 @@ pub fn run(seed: u64, config: &SimulationConfig) -> Result<RunResult, Box<Violat
         fuzz_ensembles(seed)?;
         fuzz_workers(seed)?;
         fuzz_residency(seed % RESIDENCY_SEEDS)?;
+        fuzz_shares(seed)?;
+        fuzz_tenant_limits(seed)?;
+        if seed.is_multiple_of(SHARES_EVERY) {
+            check_shares(seed)?;
+        }
         fuzz_deadlines(seed)?;
         if seed.is_multiple_of(PADDING_EVERY) {
             fuzz_padding(seed)?;
@@ -65,6 +71,10 @@ pub fn run(seed: u64, config: &SimulationConfig) -> Result<RunResult, Box<Violat
 /// The number of worlds of models in memory. Their checks can't see the ends of all promises, so
 /// only worlds that were examined are used.
 const RESIDENCY_SEEDS: u64 = 6_000;
+
+/// The number of seeds per check of shares over ten seconds, which takes tens of thousands of
+/// requests.
+const SHARES_EVERY: u64 = 128;
 
 /// The number of seeds per goodput check, because a load of thousands of requests takes longer than
 /// a seed's world.
