@@ -137,3 +137,14 @@ pub(crate) struct OpDef {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
 }
+
+/// Creates a node for a test.
+#[cfg(test)]
+pub(crate) fn test_node(name: &str, operator: &str, inputs: &[&str]) -> NodeDef {
+    NodeDef {
+        name: name.to_owned(),
+        operator: operator.to_owned(),
+        inputs: inputs.iter().map(|&input| input.to_owned()).collect(),
+        ..NodeDef::default()
+    }
+}

@@ -263,16 +263,9 @@ fn is_shape_input(operator: &str, index: usize, count: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::{AttrValue, FunctionDef, FunctionLibrary, NameAttrList, OpDef};
-
-    fn node(name: &str, operator: &str, inputs: &[&str]) -> NodeDef {
-        NodeDef {
-            name: name.to_owned(),
-            operator: operator.to_owned(),
-            inputs: inputs.iter().map(|&input| input.to_owned()).collect(),
-            ..NodeDef::default()
-        }
-    }
+    use crate::messages::{
+        AttrValue, FunctionDef, FunctionLibrary, NameAttrList, OpDef, test_node as node,
+    };
 
     fn is(nodes: Vec<NodeDef>, library: Option<FunctionLibrary>) -> bool {
         is_predictable(&GraphDef { nodes, library }, ["y:0"].into_iter())

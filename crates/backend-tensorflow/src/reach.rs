@@ -70,16 +70,9 @@ pub(crate) fn node_name(tensor: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::{AttrList, FunctionDef, FunctionLibrary, NameAttrList, OpDef};
-
-    fn node(name: &str, operator: &str, inputs: &[&str]) -> NodeDef {
-        NodeDef {
-            name: name.to_owned(),
-            operator: operator.to_owned(),
-            inputs: inputs.iter().map(|&input| input.to_owned()).collect(),
-            ..NodeDef::default()
-        }
-    }
+    use crate::messages::{
+        AttrList, FunctionDef, FunctionLibrary, NameAttrList, OpDef, test_node as node,
+    };
 
     fn calling(mut node: NodeDef, function: &str, is_in_list: bool) -> NodeDef {
         let called = NameAttrList { name: function.to_owned() };
