@@ -7,6 +7,7 @@
 //! | [`RateLimiter`] | which instances of all models may execute while they share resources |
 //! | [`EnsembleRun`], [`StepConcurrencyLimiter`] | which steps of an ensemble's request start |
 //! | [`ReplyReorderBuffer`] | when a reply may be sent, if replies keep the order of requests |
+//! | [`RequestCoalescer`] | which equal requests share an execution |
 //! | [`LifecyclePlanner`] | which models are loaded and unloaded |
 //! | [`FairShares`], [`TenantUsage`] | which tenant's request of a model is served next, and which one exceeds a tenant's limits |
 //! | [`Residency`] | which models are in memory, if it can't hold all, and which requests wait for one |
@@ -83,6 +84,7 @@
 mod batch;
 mod batch_strategy;
 mod batcher;
+mod coalescing;
 mod cost;
 mod deadline;
 mod device_loss;
@@ -116,6 +118,10 @@ mod worker_life;
 
 pub use batch::{Batch, BatchEntry, CloseReason, SequenceStep};
 pub use batch_strategy::{BatchInclusion, BatchStrategy, NoBatchStrategy};
+pub use coalescing::{
+    CoalescedCancellation, CoalescedRequestId, CoalescedRole, EndedExecution, JoinedExecution,
+    RequestCoalescer, SharedExecutionEnd, SharedExecutionId,
+};
 pub use device_loss::DeviceLossPlan;
 pub use ensemble::{
     EnsembleAction, EnsembleGraph, EnsembleGraphError, EnsembleRun, EnsembleRunFailure,

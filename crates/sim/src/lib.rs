@@ -29,6 +29,7 @@
 //! | `sharing`, `permit_ledger` | several schedulers with one rate limiter, and the state of their permits |
 //! | `ensembles` | requests to random ensembles |
 //! | `replies` | random orders of replies |
+//! | `coalescing` | equal requests that share executions |
 //! | `residency` | models that don't all fit into memory: a random world, and a comparison of ways to choose victims |
 //! | `shares` | tenants that share a model's compute, and limits per second |
 //! | `workers` | random lives of worker processes |
@@ -55,6 +56,7 @@
 
 mod check;
 mod checker;
+mod coalescing;
 mod custom_batching;
 mod decision;
 mod dynamic_rules;

@@ -18,6 +18,7 @@ use self::clients::{Client, random_client};
 use self::instances::Instances;
 pub use self::occurrences::{CoverageCounts, CoverageEvent};
 pub use self::report::{RunResult, SimulationConfig, Violation};
+use crate::coalescing::check_coalescing;
 use crate::decision::SchedulerDecision;
 use crate::ensembles::fuzz_ensembles;
 use crate::goodput::check_goodput;
@@ -34,12 +35,13 @@ use crate::timed::{fuzz_deadlines, fuzz_padded_deadlines, fuzz_padding};
 use crate::trace::SchedulerTrace;
 use crate::workers::fuzz_workers;
 
-/// Runs a seed's world after checking the seed's replies, shared resources, ensembles, workers,
-/// models in memory, tenants and deadlines.
+/// Runs a seed's world after checking the seed's replies, equal requests, shared resources,
+/// ensembles, workers, models in memory, tenants and deadlines.
 pub fn run(seed: u64, config: &SimulationConfig) -> Result<RunResult, Box<Violation>> {
     let mut world = World::new(seed, *config);
     let result = catch_unwind(AssertUnwindSafe(|| {
         check_replies(seed)?;
+        check_coalescing(seed)?;
         fuzz_rate_limiter(seed)?;
         fuzz_ensembles(seed)?;
         fuzz_workers(seed)?;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use galatea_sim::Random;
 
-const LISTS: [&str; 11] = [
+const LISTS: [&str; 12] = [
     include_str!("../../../mutants/scheduler.mutants"),
     include_str!("../../../mutants/sequences.mutants"),
     include_str!("../../../mutants/replies.mutants"),
@@ -16,6 +16,7 @@ const LISTS: [&str; 11] = [
     include_str!("../../../mutants/padded_deadlines.mutants"),
     include_str!("../../../mutants/residency.mutants"),
     include_str!("../../../mutants/shares.mutants"),
+    include_str!("../../../mutants/coalescing.mutants"),
 ];
 
 /// A bug to plant: a text replacement.
