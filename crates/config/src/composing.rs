@@ -50,6 +50,13 @@ pub fn validate_ensemble(
         check.outputs(member);
     }
     let decoupled = check.check_decoupling(&steps);
+    if decoupled && ensemble.own.coalesce {
+        let text = bounded!(
+            "parameter 'coalesce' contradicts ensemble {id}, which is decoupled because of its \
+             models"
+        );
+        check.report("parameters[\"coalesce\"]".into(), text);
+    }
     ConfigErrors { diagnostics: check.diagnostics.into_vec() }.into_result()?;
     set_decoupled(ensemble, decoupled);
     Ok(())

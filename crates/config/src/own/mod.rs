@@ -4,8 +4,9 @@
 //! Each parameter is a row in [`OWN_PARAMETERS`], whose function reads and checks it, and a field in
 //! [`NonTritonSettings`]. The function of a parameter that excludes or describes other settings has
 //! a file in this directory. `galatea check` and `galatea tune` read the table. Every parameter
-//! changes how requests are batched, and none is accepted without a batcher.
+//! changes how requests are scheduled.
 
+mod coalesce;
 mod objective;
 mod padding;
 
@@ -21,6 +22,8 @@ pub struct NonTritonParameter {
     pub name: &'static str,
     /// The effect here and in Triton, described for operators.
     pub effect: &'static str,
+    /// True if the parameter is refused without `dynamic_batching`.
+    pub needs_batcher: bool,
     read: ParameterReader,
 }
 
@@ -28,19 +31,27 @@ pub struct NonTritonParameter {
 type ParameterReader = fn(&ModelConfig, &mut NonTritonSettings, &mut Diagnostics);
 
 /// Every parameter that Triton lacks.
-pub const OWN_PARAMETERS: [NonTritonParameter; 2] = [
+pub const OWN_PARAMETERS: [NonTritonParameter; 3] = [
     NonTritonParameter {
         name: objective::PARAMETER,
         effect: "latency_objective_us forms batches by deadlines, and refuses what can't be \
                  answered in time; Triton ignores it",
+        needs_batcher: true,
         read: objective::read,
     },
     NonTritonParameter {
         name: padding::INPUTS,
         effect: "batch_padding lets requests of unequal lengths share a batch; Triton ignores it",
+        needs_batcher: true,
         read: |config, settings, diagnostics| {
             settings.padding = padding::parse(config, diagnostics);
         },
+    },
+    NonTritonParameter {
+        name: coalesce::PARAMETER,
+        effect: "coalesce executes equal requests that are in flight once; Triton ignores it",
+        needs_batcher: false,
+        read: coalesce::read,
     },
 ];
 
@@ -63,6 +74,8 @@ pub struct NonTritonSettings {
     /// The padding that lets requests of unequal lengths share a batch; `None` if they don't.
     /// Requires the dynamic batcher.
     pub padding: Option<BatchPaddingSettings>,
+    /// True if equal requests that are in flight at the same time share one execution.
+    pub coalesce: bool,
 }
 
 impl NonTritonSettings {

@@ -157,7 +157,16 @@ pub(super) fn has_preferred_sizes(config: &Value) -> bool {
 
 /// Returns true if a parameter is refused without `dynamic_batching`.
 pub(super) fn needs_batching(parameter: &str) -> bool {
-    OWN_PARAMETERS.iter().any(|own| own.matches_name(parameter))
+    OWN_PARAMETERS.iter().any(|own| own.needs_batcher && own.matches_name(parameter))
+}
+
+/// Removes the sharing of executions by equal requests, because requests of measurements may be
+/// equal.
+pub(super) fn without_coalescing(mut config: Value) -> Value {
+    if let Some(fields) = config.as_object_mut() {
+        parameters(fields).remove("coalesce");
+    }
+    config
 }
 
 /// The configuration for measuring execution costs: batches of this size, each made of one request.
@@ -171,7 +180,7 @@ pub(super) fn with_resources(config: &Value, resources: Resources, max_batch: u3
         fields.insert(String::from("max_batch_size"), json!(max_batch.max(1)));
     }
     parameters(fields).retain(|name, _| !needs_batching(name));
-    config
+    without_coalescing(config)
 }
 
 /// Sets the number of instances and threads. If there are several groups, only the first is kept.
@@ -303,6 +312,17 @@ mod tests {
         assert_eq!(some.apply(&config)["parameters"], config["parameters"]);
         assert_eq!(names(&Candidate { max_batch: 1, ..some }.apply(&config)), 0);
         assert_eq!(names(&Candidate { objective_us: Some(5), ..some }.apply(&config)), 3);
+    }
+
+    #[test]
+    fn measurements_execute_equal_requests_one_by_one() {
+        let config = json!({ "parameters": { "coalesce": { "string_value": "true" } } });
+        let resources = Resources { instances: 1, threads: None };
+        let alone = Candidate { resources, max_batch: 1, delay_us: 0, objective_us: None };
+        let none = json!({});
+        assert_eq!(alone.apply(&config)["parameters"], config["parameters"]);
+        assert_eq!(with_resources(&config, resources, 8)["parameters"], none);
+        assert_eq!(without_coalescing(alone.apply(&config))["parameters"], none);
     }
 
     #[test]

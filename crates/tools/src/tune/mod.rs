@@ -23,7 +23,9 @@ use std::time::Duration;
 use galatea_load::{InputShapes, SampleRequest, ServedModelInterface, fetch_model_interface};
 use serde_json::Value;
 
-use self::candidate::{Candidate, Resources, ThreadsParameter, instances, resources};
+use self::candidate::{
+    Candidate, Resources, ThreadsParameter, instances, resources, without_coalescing,
+};
 use self::measure::{MeasuredResources, measure, sizes};
 use self::objective::Objective;
 use self::report::TuneReport;
@@ -382,11 +384,12 @@ fn check_best(
     let mut checked = Vec::new();
     for found in searched.best {
         console.show_step(&format!("checking {}", found.candidate.text()));
-        let config = found.candidate.apply(&server.config);
+        let config = without_coalescing(found.candidate.apply(&server.config));
         checked.push(verification.verify(found, &config, false)?);
     }
     console.show_step("checking the configuration as it is");
-    checked.push(verification.verify(searched.usual, &server.config, true)?);
+    let as_it_is = without_coalescing(server.config.clone());
+    checked.push(verification.verify(searched.usual, &as_it_is, true)?);
     checked.sort_by(|one, other| rank(other).total_cmp(&rank(one)));
     Ok(checked)
 }
