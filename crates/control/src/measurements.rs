@@ -115,6 +115,8 @@ impl ModelMeasurements {
     pub const CLOSED_BATCHES: &str = "galatea_batch_closed_total";
     /// The family that counts requests that ended without execution, by reason.
     pub const UNEXECUTED: &str = "galatea_inference_unexecuted_total";
+    /// The family that counts requests that shared the execution of an equal one.
+    pub const COALESCED: &str = "galatea_inference_coalesced_total";
 
     /// The counts of the family with this name, by reason; empty if there is no such family.
     #[must_use]

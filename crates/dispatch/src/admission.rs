@@ -195,10 +195,10 @@ impl Admission {
     }
 
     /// Adapts the checks to a backend that takes inputs in this memory, provided that nothing else
-    /// reads the inputs: neither the cache, nor padding, nor a sequence whose states may include an
-    /// input.
-    pub(crate) fn with_memory(self, memory: AcceptedInputMemory, is_cached: bool) -> Self {
-        let backend_alone = !is_cached && self.padding.is_none();
+    /// reads the inputs: neither the cache, nor a comparison with other requests (`is_compared`), nor
+    /// padding, nor a sequence whose states may include an input.
+    pub(crate) fn with_memory(self, memory: AcceptedInputMemory, is_compared: bool) -> Self {
+        let backend_alone = !is_compared && self.padding.is_none();
         let memory = match memory {
             AcceptedInputMemory::Device if backend_alone => memory,
             AcceptedInputMemory::Unread if backend_alone && self.sequences.is_none() => memory,

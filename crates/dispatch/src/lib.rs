@@ -12,6 +12,7 @@
 //! | a request and its sender arrive; each layer wraps the sender | `version` |
 //! | the request is checked and normalized; its shape class is determined | `admission`, `batch` |
 //! | the response cache may have the response | `cache` |
+//! | an equal request in flight may share its execution | `coalescing` |
 //! | the request enters the queue, and the scheduler is stepped under one lock | `dispatcher` |
 //! | a batch needs permits where resources are limited | `rate_limiter` |
 //! | the batch goes to a lane's thread, or is executed on this one | `dispatcher/execution.rs`, `lane` |
@@ -60,6 +61,7 @@ mod admission;
 mod batch;
 mod cache;
 mod classes;
+mod coalescing;
 mod deadlines;
 mod dispatcher;
 mod host_policy;

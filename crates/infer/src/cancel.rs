@@ -20,8 +20,11 @@
 //!    `TRITONSERVER_InferenceRequestCancel` or `cancel()`, and still get the final response.
 //! 3. **Flag, then hooks.** [`CancelToken::cancel`] sets the flag and takes out the hooks under one
 //!    lock, then runs them without the lock, on the cancelling thread. A hook does not block. There
-//!    are three hooks: the queue's (`Dispatcher::enqueue`), an ensemble's (`Run::start`) and a
-//!    worker's (`Worker::watch_cancellation`). All other code reads the flag.
+//!    are four hooks: the queue's (`Dispatcher::enqueue`), an ensemble's (`Run::start`), a worker's
+//!    (`Worker::watch_cancellation`), and that of requests which share an execution
+//!    (`Coalescing::submit`). All other code reads the flag. A shared execution has its own token:
+//!    `Coalescing::cancel` ends a request at once while others need its execution, and cancels the
+//!    execution for the last one.
 //! 4. **A queued request leaves the queue.** The hook calls `Dispatcher::cancel`, which steps the
 //!    scheduler with `Event::Cancel`. A waiting request becomes `Action::Fail`. If the request
 //!    belongs to a sequence, all requests waiting behind it fail too, and the sequence closes

@@ -41,6 +41,12 @@ pub(crate) fn key_of(
     Some(CacheKey(*hasher.finalize().as_bytes()))
 }
 
+/// Computes a key that only equal requests to one loaded version share. Returns `None` if an input
+/// is not in CPU memory.
+pub(crate) fn equality_key_of(request: &InferenceRequest, output_count: usize) -> Option<CacheKey> {
+    key_of(request, output_count, &VersionFingerprint([0; 32]))
+}
+
 fn add_tensor(hasher: &mut Hasher, input: &InputTensor) -> Option<()> {
     add_text(hasher, &input.name);
     add_text(hasher, input.datatype.config_name());

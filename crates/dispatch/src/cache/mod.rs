@@ -29,6 +29,7 @@ use galatea_infer::{
 pub(crate) use self::fingerprint::{
     FilesFingerprint, FingerprintInputs, VersionFingerprint, VersionFingerprints,
 };
+pub(crate) use self::key::equality_key_of;
 use self::key::key_of;
 pub use self::local::LocalCache;
 use crate::statistics::Statistics;
@@ -51,6 +52,13 @@ pub(crate) enum CacheLookup {
 pub(crate) struct CacheMiss {
     key: CacheKey,
     lookup: Duration,
+}
+
+impl CacheMiss {
+    /// The request's key.
+    pub(crate) const fn key(&self) -> CacheKey {
+        self.key
+    }
 }
 
 impl CacheLayer {

@@ -53,8 +53,8 @@ use std::time::{Duration, Instant};
 use galatea_backend::LogLevel;
 use galatea_infer::{PendingRequest, ResponseSender, SequenceReleaseHook, StateTensor, Status};
 use galatea_policy::{
-    ArrivalNumber, InstanceId, RequestKey, RequestRelease, SchedulerEvent, SchedulerStatus,
-    SchedulingMode, SchedulingSpec, Time, WarmupMeasurement,
+    ArrivalNumber, FailReason, InstanceId, RequestKey, RequestRelease, SchedulerEvent,
+    SchedulerStatus, SchedulingMode, SchedulingSpec, Time, WarmupMeasurement,
 };
 use galatea_stdx::{Guard, Lock};
 
@@ -273,6 +273,11 @@ impl Dispatcher {
                 }
             });
         }
+    }
+
+    /// Fails a request that was not queued.
+    pub(crate) fn fail(&self, request: PendingRequest, reason: FailReason) {
+        failure::fail(request, reason, &self.log);
     }
 
     /// Removes a request from the queue. A request that has already left the queue continues but is

@@ -40,6 +40,7 @@ use crate::cache::{
     CacheLayer, FilesFingerprint, FingerprintInputs, VersionFingerprint, VersionFingerprints,
 };
 use crate::classes::read_classes;
+use crate::coalescing::{Coalescing, UseOfDeadlines};
 use crate::dispatcher::{CustomBatching, Dispatcher, DispatcherOptions};
 use crate::host_policy::{HostPolicies, run_bound};
 use crate::instances::{
@@ -54,7 +55,7 @@ use crate::scheduling::{HoldThresholds, reply_ordering, scheduling_spec};
 use crate::statistics::{FirstResponses, GpuCounters, ModelMetricOptions, Statistics};
 use crate::timer::Timer;
 use crate::version::{
-    ComposingVersions, LoadedModel, LostGpus, Placements, VersionHost, VersionLabel,
+    ComposingVersions, LoadedModel, LostGpus, Placements, ResponseReuse, VersionHost, VersionLabel,
 };
 use crate::warmup::{InstanceWarmup, Warmup, WarmupCosts};
 
@@ -219,9 +220,9 @@ impl VersionLoader {
         let BuiltInstances { lanes, keys, passive } = builder.build(planned)?;
         let dispatcher = self.start_dispatcher(&spec, lanes, assembler, custom_batching)?;
         dispatcher.learn(&costs.into_inner());
-        let cache = self.cache_layer(&spec, &version_host, fingerprint);
+        let reuse = self.response_reuse(&spec, &version_host, fingerprint, &dispatcher);
         let memory = model.input_memory();
-        let admission = Admission::new(&spec).with_memory(memory, cache.is_some());
+        let admission = Admission::new(&spec).with_memory(memory, reuse.is_some());
         self.verbose(1, format_args!("{name}: loaded within {:?}", started.elapsed()));
         Ok(Arc::new(LoadedModel {
             version: files.version(),
@@ -236,7 +237,7 @@ impl VersionLoader {
             admission,
             output_reshape: OutputReshape::new(&spec),
             classes,
-            cache,
+            reuse,
             fingerprint,
             host: version_host,
             files: files.clone(),
@@ -459,6 +460,23 @@ impl VersionLoader {
     ) -> Option<CacheLayer> {
         let cache = self.cache.clone().filter(|_| spec.response_cache)?;
         Some(CacheLayer::new(cache, host.statistics.clone(), fingerprint?))
+    }
+
+    /// The ways to answer a request with the response to an equal one, if there are any.
+    fn response_reuse(
+        &self,
+        spec: &ModelSpec,
+        host: &VersionHost,
+        fingerprint: Option<VersionFingerprint>,
+        dispatcher: &Arc<Dispatcher>,
+    ) -> Option<Box<ResponseReuse>> {
+        let refuses =
+            spec.own.latency_objective_microseconds.is_some() || spec.ensemble().is_some();
+        let deadlines = if refuses { UseOfDeadlines::Refuses } else { UseOfDeadlines::Ignores };
+        let (reshape, statistics) = (OutputReshape::new(spec), host.statistics.clone());
+        let coalescing = || Coalescing::new(dispatcher, reshape, statistics, deadlines);
+        let cache = self.cache_layer(spec, host, fingerprint);
+        ResponseReuse::new(cache, spec.own.coalesce.then(coalescing))
     }
 
     #[track_caller]

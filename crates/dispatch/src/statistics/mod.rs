@@ -43,6 +43,8 @@ pub(crate) struct Statistics {
     responses: Lock<Vec<ResponseStatistics>>,
     /// The number of requests refused by admission.
     invalid: AtomicU64,
+    /// The number of requests that followed an equal one.
+    coalesced: AtomicU64,
     distributions: Option<Distributions>,
     summaries: Option<Summaries>,
     /// The time to the first response, if it is measured.
@@ -157,6 +159,16 @@ impl Statistics {
     /// Counts a request that did not match the model's configuration.
     pub(crate) fn refused_as_invalid(&self) {
         self.invalid.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request that shares the execution of an earlier one.
+    pub(crate) fn coalesced(&self) {
+        self.coalesced.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The number of requests that shared the execution of an earlier one.
+    pub(crate) fn coalesced_count(&self) -> u64 {
+        self.coalesced.load(Ordering::Relaxed)
     }
 
     /// Counts a request that ended with an error.

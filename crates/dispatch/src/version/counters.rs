@@ -5,14 +5,16 @@ use galatea_control::{CounterFamily, CounterReadings, ModelMeasurements};
 use crate::dispatcher::SchedulingCounts;
 use crate::statistics::Statistics;
 
-/// All families, in the order of the metrics.
+/// All families, in the order of the metrics. Requests that share an execution are counted only for
+/// a model whose requests may do so.
 pub(super) fn families(
     statistics: &Statistics,
     scheduling: &SchedulingCounts,
+    coalesces: bool,
 ) -> Vec<CounterFamily> {
     let mut unexecuted = vec![("invalid", statistics.invalid())];
     unexecuted.extend(scheduling.unexecuted());
-    vec![
+    let mut families = vec![
         CounterFamily {
             name: ModelMeasurements::CLOSED_BATCHES,
             help: "Batches by the reason why they were closed and executed",
@@ -23,5 +25,13 @@ pub(super) fn families(
             help: "Requests that were refused, expired or cancelled before they were executed",
             counts: CounterReadings::ByReason(unexecuted),
         },
-    ]
+    ];
+    if coalesces {
+        families.push(CounterFamily {
+            name: ModelMeasurements::COALESCED,
+            help: "Requests that shared the execution of an equal request before them",
+            counts: CounterReadings::Total(statistics.coalesced_count()),
+        });
+    }
+    families
 }

@@ -2,7 +2,7 @@
 //!
 //! [`LoadedModel::infer`] is a request's path up to the queue. It checks the request, consults the
 //! response cache, wraps the sender once for each layer that needs to see the replies, and passes
-//! the request to the dispatcher.
+//! the request to the dispatcher, or to an execution that equal requests share.
 //!
 //! **Traces.** A request may carry a trace. The version records the request's arrival, queueing and
 //! responses in it; the pending request records its execution and its end. Without a trace, this
@@ -18,6 +18,7 @@ mod counters;
 mod current_use;
 mod gpu_loss;
 mod host;
+mod reuse;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -47,8 +48,10 @@ pub use self::current_use::VersionUse;
 pub use self::gpu_loss::LostGpus;
 pub(crate) use self::gpu_loss::{Placements, VersionLabel};
 pub(crate) use self::host::VersionHost;
+pub(crate) use self::reuse::ResponseReuse;
+use self::reuse::{ArrivedRequest, Reuse};
 use crate::admission::Admission;
-use crate::cache::{CacheLayer, CacheLookup, CacheMiss, VersionFingerprint};
+use crate::cache::VersionFingerprint;
 use crate::dispatcher::{AdmittedRequest, Dispatcher, ReportSubject};
 use crate::instances::{InstanceKey, PassiveInstances};
 use crate::log::{refuse_and_log, request_log};
@@ -76,8 +79,8 @@ pub struct LoadedModel {
     pub(crate) host: Arc<VersionHost>,
     /// The fingerprint; `None` if the server has no cache.
     pub(crate) fingerprint: Option<VersionFingerprint>,
-    /// The cache layer; `None` unless the server has a cache and the configuration enables caching.
-    pub(crate) cache: Option<CacheLayer>,
+    /// The ways to answer a request with the response to an equal one, if there are any.
+    pub(crate) reuse: Option<Box<ResponseReuse>>,
     /// The passive instances, dropped before the model.
     pub(crate) passive: PassiveInstances,
     /// The model, which outlives the instances in the lanes.
@@ -113,7 +116,7 @@ impl LoadedModel {
                 return refuse_and_log(sender, status, &self.host.log);
             }
         };
-        let mut request = admitted.request;
+        let request = admitted.request;
         if let Some(trace) = &trace {
             trace.record_queued(&request.inputs, Instant::now());
             self.explain_admission(trace, &request);
@@ -121,33 +124,54 @@ impl LoadedModel {
         let log = &self.host.log;
         let sender = request_log::log_request(log, &request, self.version, arrival, sender);
         let (sender, reply_number) = self.dispatcher.order_replies(sender);
-        let sender = match self.look_up(&request, arrival) {
-            CacheLookup::Hit(response) => {
-                self.dispatcher.start_reply(reply_number);
-                if let Some(trace) = &trace {
-                    trace.record_response(&response);
-                    explain(trace, |facts| facts.is_cached = true);
-                }
-                self.host.statistics.responding(arrival);
-                return sender.send_final(Ok(response));
-            }
-            CacheLookup::Miss(miss) => self.store_response(miss, sender),
-        };
-        let sender = match &trace {
-            Some(trace) => trace.wrap_sender(sender),
+        let sender = match &self.reuse {
             None => sender,
+            Some(reuse) => {
+                let arrived = ArrivedRequest { request: &request, arrival, reply_number };
+                match self.find_response(reuse, &arrived, trace.as_ref(), sender) {
+                    Reuse::Replied => return,
+                    Reuse::Executes(sender) => sender,
+                    Reuse::Shares(share, sender) => {
+                        let sender = trace_replies(trace.as_ref(), sender);
+                        let (shape_class, length) = (admitted.shape_class, admitted.length);
+                        let request = self.pending_request(
+                            request,
+                            sender,
+                            admitted.batch_size,
+                            trace,
+                            arrival,
+                        );
+                        let member = AdmittedRequest { request, shape_class, length, reply_number };
+                        return share.submit(reuse, member);
+                    }
+                }
+            }
         };
+        let sender = trace_replies(trace.as_ref(), sender);
         let sender = match &self.output_reshape {
             Some(reshape) => reshape.wrap(sender),
             None => sender,
         };
+        let (shape_class, length) = (admitted.shape_class, admitted.length);
+        let request = self.pending_request(request, sender, admitted.batch_size, trace, arrival);
+        self.dispatcher.enqueue(AdmittedRequest { request, shape_class, length, reply_number });
+    }
+
+    /// Combines a request with its sender and the times of its admission.
+    #[inline]
+    fn pending_request(
+        &self,
+        mut request: Box<InferenceRequest>,
+        sender: ResponseSender,
+        batch_size: u32,
+        trace: Option<Arc<Trace>>,
+        arrival: Instant,
+    ) -> PendingRequest {
         request.trace = trace;
         request.held = self.host.statistics.model_bytes.add_request(&request.inputs);
         let times = AdmissionTimes { arrival, queued: Instant::now() };
         let observer = self.observer(&request, times);
-        let (shape_class, length) = (admitted.shape_class, admitted.length);
-        let request = PendingRequest::new(request, sender, admitted.batch_size, times, observer);
-        self.dispatcher.enqueue(AdmittedRequest { request, shape_class, length, reply_number });
+        PendingRequest::new(request, sender, batch_size, times, observer)
     }
 
     /// Creates the statistics observer, behind the observer of the request's explanation, if it has
@@ -184,19 +208,6 @@ impl LoadedModel {
                 .map(|at| at.saturating_duration_since(arrival)),
         };
         trace.begin(&subject, arrival);
-    }
-
-    fn look_up(&self, request: &InferenceRequest, arrival: Instant) -> CacheLookup {
-        let output_count = self.spec.outputs.len();
-        let layer = self.cache.as_ref();
-        layer.map_or(CacheLookup::Miss(None), |cache| cache.look_up(request, output_count, arrival))
-    }
-
-    fn store_response(&self, miss: Option<CacheMiss>, sender: ResponseSender) -> ResponseSender {
-        match (&self.cache, miss) {
-            (Some(cache), Some(miss)) => cache.store_response(miss, sender),
-            _ => sender,
-        }
     }
 
     /// The version's configuration.
@@ -342,7 +353,8 @@ impl LoadedModel {
     pub fn statistics(&self) -> ModelStatistics {
         let counters = &self.host.statistics;
         let batches = counters.batches();
-        let families = counters::families(counters, &self.dispatcher.scheduling_counts());
+        let scheduling = self.dispatcher.scheduling_counts();
+        let families = counters::families(counters, &scheduling, self.spec.own.coalesce);
         let measurements =
             ModelMeasurements { counters: families, ..counters.measurements(&batches) };
         ModelStatistics {
@@ -365,6 +377,15 @@ impl LoadedModel {
             measurements,
             gpus: self.host.gpus.read(),
         }
+    }
+}
+
+/// Wraps a sender so that the responses passing through it are traced, if the request has a trace.
+#[inline]
+fn trace_replies(trace: Option<&Arc<Trace>>, sender: ResponseSender) -> ResponseSender {
+    match trace {
+        Some(trace) => trace.wrap_sender(sender),
+        None => sender,
     }
 }
 

@@ -8,6 +8,7 @@ use galatea_infer::{
     CancelToken, InferenceRequest, Status, TensorTracePoint, Trace, TracePoint, TraceSink,
     TraceSubject, TracedTensor,
 };
+use galatea_stdx::testing::wait_until;
 
 use crate::cache::LocalCache;
 use crate::testing::TestServer;
@@ -121,6 +122,24 @@ fn the_trace_of_a_cached_response_has_no_execution() {
     let answer = ["BackendOutput OUT [2, 3]"];
     assert_eq!(trace_of(&server, &[2, 3]), all_of(&[&QUEUED, &answer, &COMPUTED, &ENDED]));
     assert_eq!(trace_of(&server, &[2, 3]), all_of(&[&QUEUED, &answer, &ENDED]));
+}
+
+#[test]
+fn requests_that_share_an_execution_have_separate_traces() {
+    let (backend, entries, release) = FakeBackend::gated();
+    let more = "parameters { key: 'coalesce' value { string_value: 'true' } }";
+    let server = ServerSetup::new(format!("{ECHO} {more}"), backend).serve();
+    let (first, first_log) = traced(&[2, 3]);
+    let first_inbox = send(&server, first);
+    entries.recv().unwrap();
+    let (second, second_log) = traced(&[2, 3]);
+    let second_inbox = send(&server, second);
+    release.send(()).unwrap();
+    let expected = all_of(&[&QUEUED, &["BackendOutput OUT [2, 3]"], &COMPUTED, &ENDED]);
+    for (inbox, log) in [(first_inbox, first_log), (second_inbox, second_log)] {
+        inbox.recv().unwrap().unwrap();
+        wait_until("the trace has ended", || recorded(&log) == expected);
+    }
 }
 
 #[test]
