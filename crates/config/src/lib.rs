@@ -38,6 +38,7 @@ mod ensemble;
 mod identity;
 mod normalize;
 mod own;
+mod placement;
 mod plug_in;
 mod spec;
 mod support;

@@ -89,6 +89,12 @@ impl ModelDirectory {
         self.remote.as_ref().map_or(Ok(()), |copy| copy.fetch())
     }
 
+    /// The sizes of a version's files in the listing of the object store, in bytes. `None` for a
+    /// model on this machine.
+    pub(crate) fn listed_version_bytes(&self, version: i64) -> Option<u64> {
+        self.remote.as_ref().map(|copy| copy.listing.version_bytes(version))
+    }
+
     pub(crate) fn open(&self) -> io::Result<OpenDirectory> {
         OpenDirectory::open(&self.path, self.symlinks)
     }

@@ -31,11 +31,11 @@ impl ModelDirectory {
         VersionDirectory { path: self.path().join(&name), name, version, model: self.clone() }
     }
 
-    /// Returns the sizes of all files of one of the model's versions, in bytes. The files of a
-    /// model in a bucket count only once they have been fetched.
+    /// Returns the sizes of all files of one of the model's versions, in bytes. The sizes of a
+    /// model in a bucket come from the bucket's listing, so its files needn't have been fetched.
     #[must_use]
     pub fn version_bytes(&self, version: i64) -> u64 {
-        version_bytes(self, version)
+        self.listed_version_bytes(version).unwrap_or_else(|| version_bytes(self, version))
     }
 }
 

@@ -81,6 +81,13 @@ impl ModelListing {
         Ok(())
     }
 
+    /// The sizes of a version's files, in bytes.
+    pub(crate) fn version_bytes(&self, version: i64) -> u64 {
+        let folder = format!("{version}/");
+        let files = self.files.iter().filter(|(path, _)| path.starts_with(&folder));
+        files.fold(0, |sum: u64, (_, file)| sum.saturating_add(file.byte_size))
+    }
+
     /// The sorted names of a directory's immediate entries.
     pub(crate) fn names_in(&self, directory: &str) -> Vec<String> {
         let inside = |path: &String| {
@@ -158,6 +165,13 @@ mod tests {
             (a.names_in("1"), a.names_in("1/deep")),
             (vec!["deep".into()], vec!["weights".into()])
         );
+    }
+
+    #[test]
+    fn a_version_has_the_bytes_of_its_files() {
+        let files = [("1/model", 3), ("1/deep/weights", 4), ("10/model", 50), ("config.pbtxt", 9)];
+        let listing = one(&files).unwrap();
+        assert_eq!([1, 2, 10].map(|version| listing.version_bytes(version)), [7, 0, 50]);
     }
 
     #[test]
