@@ -60,5 +60,6 @@ pub use trace_control::{
 pub use traffic::{TrafficRecording, TrafficRecordingControl};
 pub use watch::{
     ActivityMonitor, ActivityReading, ActivityRecording, BatchCloseReasons, ExecutionInterval,
-    InstanceActivity, QueueActivity, SequenceActivity, VersionActivity, WATCHED_VERSIONS_MAX,
+    InstanceActivity, QueueActivity, ResidencyChange, ResidencyChangeKind, ResidencyReading,
+    SequenceActivity, VersionActivity, WATCHED_VERSIONS_MAX,
 };

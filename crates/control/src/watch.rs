@@ -22,6 +22,72 @@ pub trait ActivityMonitor: fmt::Debug + Send + Sync {
 
     /// Returns true if the control mode lets clients load and unload models.
     fn allows_model_control(&self) -> bool;
+
+    /// Returns the memory of models that are loaded on demand, and its changes whose numbers are at
+    /// least `from`. `None` if models aren't loaded on demand.
+    fn residency(&self, from: u64) -> Option<ResidencyReading> {
+        let _ = from;
+        None
+    }
+}
+
+/// The memory of models that are loaded on demand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResidencyReading {
+    /// The time of the reading, relative to the server's start.
+    pub at: Duration,
+    /// The maximum memory of all models together, in bytes.
+    pub limit_bytes: u64,
+    /// The memory of all models together, in bytes.
+    pub used_bytes: u64,
+    /// The latest changes, oldest first. There is a maximum, beyond which old ones are dropped.
+    pub changes: Vec<ResidencyChange>,
+}
+
+/// A change of the models in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResidencyChange {
+    /// The number of the change. Each change has a larger number than earlier ones.
+    pub number: u64,
+    /// The time of the change, relative to the server's start.
+    pub at: Duration,
+    /// The model.
+    pub model: String,
+    /// The kind of the change.
+    pub kind: ResidencyChangeKind,
+    /// The model's memory, in bytes.
+    pub bytes: u64,
+    /// The reason in words; empty if there is none to tell.
+    pub reason: String,
+}
+
+/// The kind of a change of the models in memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ResidencyChangeKind {
+    /// A load began.
+    LoadBegan,
+    /// The model was loaded.
+    Loaded,
+    /// The load failed.
+    LoadFailed,
+    /// The model went out of service.
+    UnloadBegan,
+    /// The model's memory is free.
+    Unloaded,
+}
+
+impl ResidencyChangeKind {
+    /// The kind as a word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LoadBegan => "load",
+            Self::Loaded => "loaded",
+            Self::LoadFailed => "failed",
+            Self::UnloadBegan => "unload",
+            Self::Unloaded => "unloaded",
+        }
+    }
 }
 
 /// A recording of executions, which lasts until it is dropped.

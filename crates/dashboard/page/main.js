@@ -5,6 +5,7 @@ const figures = new Figures($("figures"));
 const timeline = new Timeline($("timeline"), $("bars"), $("tip"), server);
 const past = new Past($("past"));
 const gpus = new Gpus($("gpus"));
+const residency = new Residency($("residency"));
 const tryDialog = new TryDialog();
 const models = new Models($("models"), { try: tryModel, change: changeModel });
 const isStill = matchMedia("(prefers-reduced-motion: reduce)");
@@ -36,9 +37,13 @@ const stream = new Stream({
     } else if (name === "history") {
       server.history.replace(data);
       past.update(server.history);
+      residency.update(server.history);
     } else if (name === "sample") {
       server.history.append(data);
-      if (!isPaused) past.update(server.history);
+      if (!isPaused) {
+        past.update(server.history);
+        residency.update(server.history);
+      }
     } else if (name === "frame") {
       const hasChanged = server.add(data);
       timeline.sync(data.at_us);

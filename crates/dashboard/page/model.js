@@ -145,17 +145,23 @@ class History {
   constructor() {
     this.models = new Map();
     this.memory = [];
+    this.residency = undefined;
     this.periodMs = 5000;
   }
 
   replace(data) {
     this.models = new Map();
     this.memory = [];
+    this.residency = undefined;
     this.append(data);
   }
 
-  append({ models, memory, period_ms: periodMs, samples_max: most }) {
+  append({ models, memory, residency, period_ms: periodMs, samples_max: most }) {
     const known = this.models;
+    if (residency) {
+      const changes = [...(this.residency?.changes ?? []), ...residency.changes];
+      this.residency = { ...residency, changes: changes.slice(-residency.changes_max) };
+    }
     this.periodMs = periodMs;
     this.memory = [...this.memory, ...memory].slice(-most);
     this.models = new Map();

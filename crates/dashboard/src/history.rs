@@ -6,9 +6,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use galatea_control::{HistogramReading, ModelMeasurements, ModelStatistics, WATCHED_VERSIONS_MAX};
+use galatea_control::{
+    HistogramReading, ModelMeasurements, ModelStatistics, ResidencyReading, WATCHED_VERSIONS_MAX,
+};
 use galatea_infer::FailureReason;
 use serde_json::{Value, json};
+
+use crate::residency::ResidencySeries;
 
 /// The time between two samples.
 pub(crate) const PERIOD: Duration = Duration::from_secs(5);
@@ -33,6 +37,8 @@ type Key = (Option<String>, String, i64);
 pub(crate) struct History {
     memory: VecDeque<usize>,
     versions: BTreeMap<Key, VersionSeries>,
+    /// The models in memory, if models are loaded on demand.
+    residency: Option<ResidencySeries>,
 }
 
 /// The samples of a version. The last one belongs to the server's last sample.
@@ -61,9 +67,24 @@ struct Point {
 }
 
 impl History {
+    /// The number of the first change of the models in memory that the history doesn't have.
+    pub(crate) fn next_change(&self) -> u64 {
+        self.residency.as_ref().map_or(0, ResidencySeries::next_change)
+    }
+
     /// Adds a sample, and drops the oldest sample and the versions that no longer exist.
-    pub(crate) fn add(&mut self, statistics: &[ModelStatistics], memory: usize) {
+    pub(crate) fn add(
+        &mut self,
+        statistics: &[ModelStatistics],
+        memory: usize,
+        residency: Option<ResidencyReading>,
+    ) {
         push(&mut self.memory, memory);
+        if let Some(reading) = residency {
+            let samples = u32::try_from(SAMPLES_MAX).unwrap_or(u32::MAX);
+            let kept = PERIOD.saturating_mul(samples);
+            self.residency.get_or_insert_default().add(reading, kept);
+        }
         let mut known = std::mem::take(&mut self.versions);
         for version in statistics.iter().take(WATCHED_VERSIONS_MAX) {
             let namespace = version.namespace.as_deref().map(String::from);
@@ -80,15 +101,17 @@ impl History {
 
     /// Returns all samples.
     pub(crate) fn all(&self) -> Value {
-        self.newest(SAMPLES_MAX)
+        let residency = self.residency.as_ref().map(ResidencySeries::all);
+        self.newest(SAMPLES_MAX, residency)
     }
 
     /// Returns the last sample.
     pub(crate) fn last(&self) -> Value {
-        self.newest(1)
+        let residency = self.residency.as_ref().map(ResidencySeries::last);
+        self.newest(1, residency)
     }
 
-    fn newest(&self, count: usize) -> Value {
+    fn newest(&self, count: usize, residency: Option<Value>) -> Value {
         let models = self.versions.iter().map(|((namespace, name, version), series)| {
             let points = tail(&series.points, count);
             let column = |read: fn(&Point) -> Value| points.clone().map(read).collect::<Value>();
@@ -107,6 +130,7 @@ impl History {
             "samples_max": SAMPLES_MAX,
             "memory": tail(&self.memory, count).collect::<Vec<_>>(),
             "models": models.collect::<Vec<_>>(),
+            "residency": residency,
         })
     }
 }
@@ -218,8 +242,8 @@ mod tests {
     #[test]
     fn samples_are_what_happened_between_them() {
         let mut history = History::default();
-        history.add(&[statistics(100, 0, [9, 0, 0, 0])], 7);
-        history.add(&[statistics(150, 50, [12, 1, 0, 0])], 8);
+        history.add(&[statistics(100, 0, [9, 0, 0, 0])], 7, None);
+        history.add(&[statistics(150, 50, [12, 1, 0, 0])], 8, None);
         assert_eq!(
             history.all(),
             json!({
@@ -229,14 +253,16 @@ mod tests {
                     "requests": [0, 104], "errors": [0, 4],
                     "p50_us": [null, 1_000], "p99_us": [null, 1_980],
                 }],
+                "residency": null,
             })
         );
         assert_eq!(history.last()["models"][0]["requests"], json!([104]));
         // The version was reloaded.
-        history.add(&[statistics(3, 0, [0; 4])], 0);
+        history.add(&[statistics(3, 0, [0; 4])], 0, None);
         assert_eq!(history.last()["models"][0]["requests"], json!([3]));
-        history.add(&[], 0);
+        history.add(&[], 0, Some(ResidencyReading::default()));
         assert_eq!(history.all()["models"], json!([]));
+        assert_eq!(history.last()["residency"]["changes"], json!([]));
     }
 
     #[test]
@@ -246,7 +272,7 @@ mod tests {
             .map(|number| ModelStatistics { name: number.to_string().into(), ..Default::default() })
             .collect();
         for _ in 0..=SAMPLES_MAX {
-            history.add(&many, 1);
+            history.add(&many, 1, None);
         }
         let all = history.all();
         assert_eq!(all["memory"].as_array().unwrap().len(), SAMPLES_MAX);

@@ -18,6 +18,7 @@
 //! | `slot.rs` | what waits for one watcher |
 //! | `frame.rs` | a reading as an event |
 //! | `history.rs` | the samples of the last fifteen minutes |
+//! | `residency.rs` | the models in memory, if they are loaded on demand |
 //! | `sampler.rs` | the thread that takes them |
 //! | `gpus.rs` | the use of GPUs |
 //! | `hosts.rs` | the names under which the page is served |
@@ -36,6 +37,7 @@ mod gpus;
 mod history;
 mod hosts;
 mod page;
+mod residency;
 mod sampler;
 mod slot;
 mod watchers;

@@ -17,13 +17,14 @@ const FRAME: &str = include_str!("../page/index.html");
 const STYLE: &str = include_str!("../page/style.css");
 
 /// The scripts, each after those that it uses. They are combined into one module.
-const SCRIPTS: [&str; 8] = [
+const SCRIPTS: [&str; 9] = [
     include_str!("../page/format.js"),
     include_str!("../page/model.js"),
     include_str!("../page/stream.js"),
     include_str!("../page/draw.js"),
     include_str!("../page/timeline.js"),
     include_str!("../page/cards.js"),
+    include_str!("../page/residency.js"),
     include_str!("../page/form.js"),
     include_str!("../page/main.js"),
 ];

@@ -65,10 +65,12 @@ impl Watchers {
     pub(crate) fn sample(&self) {
         let statistics = self.server.counters();
         let held = self.ledger.held();
+        let from = self.history.lock("look for the next change").next_change();
+        let residency = self.server.residency(from);
         // A watcher that is admitted in the meantime receives this sample exactly once, either with
         // the history or separately.
         let mut history = self.history.lock("take a sample");
-        history.add(&statistics, held);
+        history.add(&statistics, held, residency);
         self.publish(&frame::latest_history(&history));
     }
 
