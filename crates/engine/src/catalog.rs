@@ -4,13 +4,14 @@
 //! types of the `repository` crate, and has the catalog define the models that are about to be
 //! loaded.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use galatea_control::{LoadParameters, ModelNameMapping};
 use galatea_dispatch::ModelDefinition;
 use galatea_infer::Status;
-use galatea_policy::ModificationTimes;
+use galatea_policy::{MemoryByPool, MemoryPoolId, ModificationTimes};
 use galatea_repository::{ListedModel, LookupResult, ScanResult};
 
 /// The models that can be loaded. Every method may block on disk I/O.
@@ -59,8 +60,20 @@ pub trait LoadableModels: Send + Sync {
 pub struct ModelOutline {
     /// The sizes of the files of all versions to be served, in bytes.
     pub bytes: u64,
+    /// The number of instances on each GPU that the configuration names.
+    pub gpu_instances: BTreeMap<u16, u32>,
     /// The names of the models that it needs.
     pub dependencies: Vec<String>,
+}
+
+impl ModelOutline {
+    /// The estimated memory: the files in host memory, and once for each instance on a GPU.
+    pub(crate) fn memory(&self) -> MemoryByPool {
+        let host = MemoryByPool::host(self.bytes);
+        self.gpu_instances.iter().fold(host, |bytes, (gpu, count)| {
+            bytes.with(MemoryPoolId::gpu(*gpu), self.bytes.saturating_mul(u64::from(*count)))
+        })
+    }
 }
 
 /// A model in the catalog.

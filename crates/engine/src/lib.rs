@@ -98,7 +98,7 @@ mod testing;
 
 pub use catalog::{CatalogModel, LoadOverride, LoadableModels, ModelOutline};
 pub use composing::ensemble_version_error;
-pub use demand::{DemandOptions, MemoryMeter, ModelMemoryReading};
+pub use demand::{DemandOptions, GpuMemory, GpuMemoryReading, ModelMemoryReading, ProcessMemory};
 pub use failure::LoadFailure;
 pub use manager::{ControlMode, NamespaceMode};
 pub use server::{RemainingUnloads, Server, ServerOptions};

@@ -150,8 +150,8 @@ impl ModelDefiner {
         })
     }
 
-    /// Returns the sizes of the files of all versions to be served, and the models that the model
-    /// needs. Neither repository agents nor backends are asked.
+    /// Returns the sizes of the files of all versions to be served, the GPUs that the configuration
+    /// names, and the models that the model needs. Neither repository agents nor backends are asked.
     pub(crate) fn outline(&self, source: &ScannedModel) -> ModelOutline {
         let draft = self.draft(source).unwrap_or_else(|_| ConfigDraft::empty());
         let available: Vec<i64> = source.versions.iter().map(|version| version.number).collect();
@@ -161,7 +161,10 @@ impl ModelDefiner {
             draft.composing_models().into_iter().map(|(name, _)| name).collect();
         dependencies.sort_unstable();
         dependencies.dedup();
-        ModelOutline { bytes: sizes.fold(0, u64::saturating_add), dependencies }
+        let instances = draft.named_gpu_instances(&self.support).into_iter();
+        let gpu_instances =
+            instances.filter_map(|(gpu, count)| Some((u16::try_from(gpu).ok()?, count))).collect();
+        ModelOutline { bytes: sizes.fold(0, u64::saturating_add), gpu_instances, dependencies }
     }
 
     /// Defines a model and validates its configuration. Like Triton when it reads a repository, it

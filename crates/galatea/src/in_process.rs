@@ -60,7 +60,7 @@ pub fn make_in_process(
     };
     let (devices, exporter) = make::devices_and_exporter(&settings, &environment, &logger);
     let buckets = make::buckets(&environment);
-    let ledger = memory::ledger(settings.memory_limit, &logger);
+    let ledger = memory::ledger(settings.memory_limit, settings.model_memory, &logger);
     let made = make::server(make::ServerParts {
         settings: &settings,
         environment: environment.clone(),

@@ -107,14 +107,14 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
     let (repository, failure) = open_or_empty(settings, buckets)?;
     let cache = cache::make(settings)?;
     gpus::prepare(devices, settings, logger);
-    let log = log_sink(logger.clone());
-    let parallel_creation = environment.parallel_instance_loading;
+    let heap = memory::Heap { ledger: parts.ledger.clone(), allocator: allocator.clone() };
+    let (log, parallel_creation) =
+        (log_sink(logger.clone()), environment.parallel_instance_loading);
     let (delay, backlog_delay) = (environment.delay_scheduler, environment.backlog_delay_scheduler);
     let folder = &environment.temporary_folder;
     let agents = RepositoryAgents::new(&settings.repoagent_directory, folder);
     let (agents, overlays) = (Arc::new(agents), UploadedModelFactory::new(folder));
-    let options = settings.scan_options();
-    let python = Arc::new(PythonAccess::new(logger.clone()));
+    let (options, python) = (settings.scan_options(), Arc::new(PythonAccess::new(logger.clone())));
     let backends = Backends::new(
         settings.clone(),
         environment,
@@ -144,7 +144,7 @@ pub(crate) fn server(parts: ServerParts<'_>) -> Result<Arc<Server>, Status> {
         gpu_memory_check: gpus::memory_check(devices, settings),
         catalog: Arc::new(RepositoryCatalog { repository, overlays, options, definer }),
         control: settings.control_mode,
-        demand: memory::demand_options(settings, logger)?,
+        demand: memory::demand_options(settings, devices, heap, logger)?,
         namespaces: settings.namespaces,
         load_threads: settings.model_load_threads,
         load_retries: settings.load_retries,

@@ -178,7 +178,7 @@ impl ServerAccess for PythonAccess {
     }
 
     fn load_model(&self, model: &str, parameters: LoadParameters) -> Result<(), Status> {
-        self.server()?.load_model(AccessPass::in_process(), model, parameters)
+        self.server()?.load_nested(model, parameters)
     }
 
     fn unload_model(&self, model: &str, unload_dependents: bool) -> Result<(), Status> {

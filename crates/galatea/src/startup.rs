@@ -12,7 +12,6 @@ use galatea_backend_plugin::exit_without_destructors;
 use galatea_bucket::BucketConnector;
 use galatea_capi::ReservedServerPointer;
 use galatea_engine::{ControlMode, Server};
-use galatea_gate::ledger::MemoryLedger;
 use galatea_telemetry::{Logger, MetricsExporter};
 use galatea_tools::console::print_line;
 
@@ -87,15 +86,6 @@ impl StartupObserver for UnobservedStartup {
     }
 }
 
-/// The allocator tuning of a server whose requests and responses may use as much memory as the
-/// ledger allows.
-fn beside(ledger: &MemoryLedger, allocator: GlibcMallocTuner) -> GlibcMallocTuner {
-    match ledger.limit() {
-        Some(bytes_max) => allocator.for_memory_limit(bytes_max),
-        None => allocator,
-    }
-}
-
 /// Ends the program after the server has stopped; `tell` prints a failure that is not in the log.
 pub(crate) fn end_with(
     result: Result<Stopped, ExitError>,
@@ -162,7 +152,7 @@ pub(crate) fn run(
     let (grpc_delays, clouds) = (environment.grpc_delays, environment.clouds.clone());
     let temporary_folder = environment.temporary_folder.clone();
     let (collector, buckets) = (environment.collector.clone(), make::buckets(&environment));
-    let ledger = memory::ledger(settings.memory_limit, &logger);
+    let ledger = memory::ledger(settings.memory_limit, settings.model_memory, &logger);
     let server = make::server(make::ServerParts {
         settings: &settings,
         environment,
@@ -185,7 +175,7 @@ pub(crate) fn run(
     let mut signals = catch_signals(&runtime)?;
     let workers = Workers::start(settings.http_threads)
         .map_err(|error| ExitError::start("starting worker threads", "Internal", error))?;
-    let allocator = beside(&ledger, allocator);
+    let allocator = memory::beside(&ledger, allocator);
     let tracer = tracing::make(&settings.trace, &collector, &server, &logger)
         .map_err(|error| ExitError::start("creating tracer", "Invalid argument", error))?;
     let doors = DoorSetup {

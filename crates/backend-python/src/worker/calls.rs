@@ -34,6 +34,9 @@ struct WorkerCallSink {
     single: Option<Result<InferenceResponse, Status>>,
 }
 
+/// The beginning of the errors for models that were not found.
+const LOOKUP: &str = "Request for unknown model: ";
+
 impl Worker {
     /// Sends a call to its model. Every call receives a reply.
     pub(crate) fn begin_call(self: &Arc<Self>, call: Call, via: CallSocket) {
@@ -62,7 +65,10 @@ impl Worker {
     /// The error for a call that didn't reach a model, as Triton words it.
     fn refusal(&self, sink: &WorkerCallSink, status: &Status) -> Status {
         let WorkerCallSink { model, version, .. } = sink;
-        let may_be_unready = matches!(status.code(), Code::NotFound | Code::Unavailable);
+        // A model that can't be loaded on demand has a reason, which Triton's text would hide.
+        let is_lookup = status.message().starts_with(LOOKUP) && status.retry_after_ms().is_none();
+        let may_be_unready =
+            status.code() == Code::NotFound || (status.code() == Code::Unavailable && is_lookup);
         let ready = self.model.server.is_model_ready(model, *version);
         let text = if may_be_unready && ready == Ok(false) {
             format!("Failed for execute the inference request. Model '{model}' is not ready.")

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use galatea_control::LoadParameters;
+use galatea_control::{LoadParameters, ResidencyChangeKind};
 use galatea_infer::Status;
-use galatea_policy::{LoadMeasurement, MemoryByPool, ModelId, ResidencyEvent};
-use galatea_stdx::len64;
+use galatea_policy::{LoadMeasurement, MemoryByPool, MemoryPoolId, ModelId, ResidencyEvent};
 
-use super::{Demand, threads};
+use super::orders::brought_bytes;
+use super::sizes::Uses;
+use super::{Demand, memory, threads};
 
 /// The assumed duration of a first load without its files.
 const LOAD_BASE: Duration = Duration::from_millis(100);
@@ -38,9 +39,9 @@ impl Demand {
     }
 
     fn load(self: &Arc<Self>, model: &ModelId, parameters: LoadParameters, is_alone: bool) {
-        let brought = parameters.files.iter().map(|(_, bytes)| len64(bytes.len()));
-        let brought = brought.fold(0, u64::saturating_add);
-        let before = is_alone.then(|| (self.meter)()).flatten();
+        let brought = brought_bytes(&parameters);
+        // Free memory that the allocator keeps would hide a part of the growth.
+        let before = is_alone.then(|| self.options.measure()).flatten();
         let start = Instant::now();
         let loaded = self.manager.load_evictable(model, parameters);
         let took = start.elapsed();
@@ -53,14 +54,17 @@ impl Demand {
             let _ = self.manager.unload_evicted(model);
             return self.end_load(model, Err(status));
         }
-        let after = before.and_then(|_| (self.meter)());
-        let growth = before.zip(after).map_or(0, |(before, after)| after.saturating_sub(before));
-        let files = if brought > 0 {
-            brought
-        } else {
-            self.catalog.outline(model).map_or(0, |outline| outline.bytes)
-        };
-        let measured = MeasuredLoad { files, growth, took };
+        let reading = before.and_then(|before| {
+            let after = self.options.measure()?;
+            let growth = memory::growth(&before, &after);
+            Some(LoadReading {
+                growth,
+                total: after.of(MemoryPoolId::HOST),
+                uses: self.request_uses(),
+            })
+        });
+        let files = brought.unwrap_or_else(|| self.estimate(model));
+        let measured = MeasuredLoad { files, reading, took };
         self.end_load(model, Ok(measured));
     }
 
@@ -70,13 +74,20 @@ impl Demand {
         let event = match result {
             Ok(measured) => {
                 state.errors.remove(model);
-                let growth = if was_alone { measured.growth } else { 0 };
-                let bytes = MemoryByPool::host(measured.files.max(growth));
+                let growth = measured.reading.filter(|_| was_alone).map(|reading| {
+                    state.sizes.begin(reading.total, reading.uses);
+                    reading.growth
+                });
+                let bytes = state.sizes.loaded(model, measured.files, growth);
+                let host = bytes.of(MemoryPoolId::HOST);
+                state.journal.add(self.now(), model, ResidencyChangeKind::Loaded, host, "");
                 let load_ns = u64::try_from(measured.took.as_nanos()).unwrap_or(u64::MAX);
                 ResidencyEvent::Loaded(model.clone(), LoadMeasurement { bytes, load_ns })
             }
             Err(status) => {
                 state.counts.failed_loads += 1;
+                let (kind, reason) = (ResidencyChangeKind::LoadFailed, status.message());
+                state.journal.add(self.now(), model, kind, 0, reason);
                 state.errors.insert(model.clone(), status);
                 ResidencyEvent::LoadFailed(model.clone())
             }
@@ -89,11 +100,20 @@ impl Demand {
 
 /// The cost of a load.
 struct MeasuredLoad {
-    /// The sizes of the model's files.
-    files: u64,
-    /// The growth of the memory of the server and its worker processes.
-    growth: u64,
+    /// The memory estimated from the sizes of the model's files.
+    files: MemoryByPool,
+    /// `None` if the memory wasn't measured.
+    reading: Option<LoadReading>,
     took: Duration,
+}
+
+/// The memory at the end of a load.
+struct LoadReading {
+    /// The growth during the load.
+    growth: MemoryByPool,
+    /// The memory of the server and its worker processes, in bytes.
+    total: u64,
+    uses: Uses,
 }
 
 #[cfg(test)]

@@ -25,6 +25,11 @@
 //! counts that exist anyway ([`uses`]), before each decision that may evict a model, and tells
 //! `Residency` the differences.
 //!
+//! # Sizes
+//!
+//! A model counts with the size of its files until a load has been measured. The watching thread
+//! measures again while models serve ([`sizes`]).
+//!
 //! # Unloads
 //!
 //! An evicted model goes out of service at once, executes its requests, and is destroyed by the
@@ -35,10 +40,13 @@
 //!
 //! [`CancelToken`]: galatea_infer::CancelToken
 
+mod journal;
 mod load;
+mod memory;
 mod orders;
 mod refusal;
 mod report;
+mod sizes;
 mod state;
 mod threads;
 mod uses;
@@ -48,14 +56,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use galatea_control::ResidencyChangeKind;
 use galatea_infer::Status;
 use galatea_policy::{
-    MemoryBudget, MemoryByPool, ModelEstimate, ModelId, RequestKey, Residency, ResidencyAction,
-    ResidencyEvent, ResidencyRequest, ResidencySettings, Time,
+    ModelEstimate, ModelId, RequestKey, Residency, ResidencyAction, ResidencyEvent,
+    ResidencyRequest, ResidencySettings, Time,
 };
 use galatea_stdx::{Condvar, Inbox, Lock};
 
-pub use self::report::ModelMemoryReading;
+pub use self::memory::{DemandOptions, GpuMemory, ProcessMemory};
+pub use self::report::{GpuMemoryReading, ModelMemoryReading};
 use self::state::{DemandState, Effect};
 use self::threads::BlockingJob;
 use self::waiter::Purpose;
@@ -70,24 +80,12 @@ const WAIT_MAX_NS: u64 = 15 * 60 * 1_000_000_000;
 /// The maximum number of requests whose models are being looked up in the repositories.
 const LOOKUPS_MAX: usize = 1024;
 
-/// Measures the memory of the server and of the processes that its backends started.
-pub type MemoryMeter = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
-
-/// The options for models that are loaded on demand.
-#[derive(Clone)]
-pub struct DemandOptions {
-    /// The maximum memory of all models together, in bytes.
-    pub memory_bytes: u64,
-    /// Measures the memory of the server and of its worker processes.
-    pub meter: MemoryMeter,
-}
-
 /// Loads models on demand. Dropping the last handle ends its threads.
 pub(crate) struct Demand {
     manager: Arc<Manager>,
     registry: Arc<Registry>,
     catalog: Arc<dyn LoadableModels>,
-    meter: MemoryMeter,
+    options: DemandOptions,
     epoch: Instant,
     state: Lock<DemandState>,
     /// Notified when the time of the next decision may have changed.
@@ -112,7 +110,7 @@ impl Demand {
         catalog: Arc<dyn LoadableModels>,
     ) -> Result<Arc<Self>, Status> {
         let settings = ResidencySettings {
-            budget: MemoryBudget::host(options.memory_bytes),
+            budget: options.budget(),
             concurrent_loads_max: load_threads.max(1),
             ..ResidencySettings::default()
         };
@@ -120,7 +118,7 @@ impl Demand {
             manager,
             registry,
             catalog,
-            meter: options.meter,
+            options,
             epoch: Instant::now(),
             state: Lock::new(DemandState::new(Residency::new(settings))),
             changed: Condvar::new(),
@@ -163,7 +161,7 @@ impl Demand {
         let needed: Vec<ModelId> =
             outline.dependencies.iter().map(|name| name.as_str().into()).collect();
         let estimate = ModelEstimate {
-            bytes: MemoryByPool::host(outline.bytes),
+            bytes: outline.memory(),
             load_ns: load::estimated_ns(outline.bytes),
             dependencies: needed.clone(),
         };
@@ -227,7 +225,7 @@ impl Demand {
             }
             Purpose::ClientLoad => {
                 state.unloaded_by_client.remove(&model);
-                ResidencyEvent::ClientLoad { key, model }
+                ResidencyEvent::ClientLoad { key, model, origin }
             }
         };
         let effects = self.step_locked(&mut state, event);
@@ -306,12 +304,18 @@ impl Demand {
             }
             ResidencyAction::Load(model) => {
                 state.counts.loads += 1;
+                let (bytes, reason) = (state.bytes_of(&model), state.load_reason(&model));
+                let kind = ResidencyChangeKind::LoadBegan;
+                state.journal.add(self.now(), &model, kind, bytes, reason);
                 let is_alone = state.begin_load(&model);
                 let parameters = state.parameters.remove(&model).unwrap_or_default();
                 Some(Effect::Load { model, parameters, is_alone })
             }
             ResidencyAction::Unload(model) => {
                 state.counts.unloads += 1;
+                let (bytes, reason) = (state.bytes_of(&model), state.unload_reason(&model));
+                let kind = ResidencyChangeKind::UnloadBegan;
+                state.journal.add(self.now(), &model, kind, bytes, &reason);
                 state.disturb_loads();
                 // A draining model has left already.
                 let is_left = state.leaving.contains_key(&model);

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 
 use galatea_control::LoadParameters;
 use galatea_infer::Status;
-use galatea_policy::{ModelId, ResidencyEvent};
+use galatea_policy::{MemoryByPool, MemoryPoolId, ModelId, RequestOrigin, ResidencyEvent};
 use galatea_stdx::len64;
 
 use super::Demand;
@@ -16,8 +16,12 @@ use crate::catalog::ModelOutline;
 
 impl Demand {
     /// Loads a model on a client's order. Returns when it is resident or has failed.
+    ///
+    /// An order by a model that is being executed is refused if it would have to wait for a model
+    /// in use, because that could be the model that gave the order.
     pub(crate) fn load_model(
         self: &Arc<Self>,
+        origin: RequestOrigin,
         name: &str,
         parameters: LoadParameters,
     ) -> Result<(), Status> {
@@ -39,23 +43,46 @@ impl Demand {
         let found = Box::new(move |result: Result<_, Status>| {
             drop(sender.send(result.map(drop)));
         });
-        self.submit(Waiter::client_load(name, found));
+        self.submit(Waiter::client_load(name, origin, found));
         let result = receiver.recv().unwrap_or_else(|_| Err(waiter::stopping()));
         let unused = self.state.lock("end an ordered load").parameters.remove(&model);
         result?;
         match unused {
             // The model was resident already. Like Triton, the server loads it again if it has
             // changed.
-            Some(parameters) => self.manager.load_evictable(name, parameters),
+            Some(parameters) => self.load_again(&model, parameters),
             None => Ok(()),
         }
     }
 
+    /// Loads a resident model again, and counts the files that it has now.
+    fn load_again(
+        self: &Arc<Self>,
+        model: &ModelId,
+        parameters: LoadParameters,
+    ) -> Result<(), Status> {
+        let brought = brought_bytes(&parameters);
+        self.manager.load_evictable(model, parameters)?;
+        let files = brought.unwrap_or_else(|| self.estimate(model));
+        let mut state = self.state.lock("count a model that was loaded again");
+        state.note_change();
+        let bytes = state.sizes.loaded(model, files, None);
+        let measured = ResidencyEvent::Measured(model.clone(), bytes);
+        let effects = self.step_locked(&mut state, measured);
+        drop(state);
+        self.perform(effects);
+        Ok(())
+    }
+
+    /// The memory of a model, estimated from its files in its repository.
+    pub(super) fn estimate(&self, model: &str) -> MemoryByPool {
+        self.catalog.outline(model).unwrap_or_default().memory()
+    }
+
     /// Makes a model known whose files come with a load.
     fn expect_files(self: &Arc<Self>, name: &str, parameters: &LoadParameters) {
-        let sizes = parameters.files.iter().map(|(_, bytes)| len64(bytes.len()));
-        let bytes = sizes.fold(0, u64::saturating_add);
-        self.know(name.into(), &ModelOutline { bytes, dependencies: Vec::new() });
+        let bytes = brought_bytes(parameters).unwrap_or_default().of(MemoryPoolId::HOST);
+        self.know(name.into(), &ModelOutline { bytes, ..ModelOutline::default() });
     }
 
     /// Takes a model out of service on a client's order. Requests are refused until it is loaded
@@ -104,4 +131,10 @@ impl Demand {
         }
         needed
     }
+}
+
+/// The sizes of the files that come with a load; `None` if there are none.
+pub(super) fn brought_bytes(parameters: &LoadParameters) -> Option<MemoryByPool> {
+    let sizes = parameters.files.iter().map(|(_, bytes)| len64(bytes.len()));
+    sizes.reduce(u64::saturating_add).map(MemoryByPool::host)
 }

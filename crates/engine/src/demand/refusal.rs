@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use galatea_infer::{Code, Status};
-use galatea_policy::{RefusalReason, ResidencyRefusal};
+use galatea_policy::{MemoryPoolId, RefusalReason, ResidencyRefusal};
 
 use super::Demand;
 use super::report::RefusalLabel;
@@ -57,14 +57,15 @@ impl Demand {
                 let text = format!("'{name}' can't be loaded: {}", error.message().trim_end());
                 Status::unavailable(format!("Request for unknown model: {text}"))
             }
-            RefusalReason::OverBudget { needed, limit, pinned, .. } => {
+            RefusalReason::OverBudget { pool, needed, limit, pinned } => {
                 let pinned = match pinned {
                     0 => String::new(),
                     bytes => format!(", and models that clients have loaded take {bytes} bytes"),
                 };
+                let (place, flag) = self.place_and_flag(*pool);
                 Status::unavailable(format!(
                     "model '{name}' can't be loaded: with the models that it needs, it takes \
-                     {needed} bytes{pinned}, but --model-memory allows {limit}"
+                     {needed} bytes{place}{pinned}, but {flag} allows {limit}"
                 ))
             }
             RefusalReason::TooManyWaitingForModel => {
@@ -86,8 +87,17 @@ impl Demand {
             ),
             RefusalReason::WouldDeadlock => Status::unavailable(format!(
                 "model '{name}' can't be loaded for a request of another model: all memory is \
-                 taken by models in use, and --model-memory allows no more"
+                 taken by models in use, and no more is allowed"
             )),
+        }
+    }
+
+    /// The pool in an error, and the flag that limits it.
+    fn place_and_flag(&self, pool: MemoryPoolId) -> (String, &'static str) {
+        let mut gpus = self.options.gpus.keys();
+        match gpus.find(|gpu| MemoryPoolId::gpu(**gpu) == pool) {
+            Some(gpu) => (format!(" on GPU {gpu}"), "--model-gpu-memory"),
+            None => (String::new(), "--model-memory"),
         }
     }
 

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use galatea_control::{ModelState, RepositoryEntry};
-use galatea_policy::{MemoryPoolId, RefusalReason, ResidencyState, ResidencyStatus};
+use galatea_policy::{MemoryByPool, MemoryPoolId, RefusalReason, ResidencyState, ResidencyStatus};
 
 use super::Demand;
+use super::memory::GpuMemory;
 use crate::registry::UNLOADED;
 
 /// The reason for a refusal, as a metric's label.
@@ -43,6 +44,8 @@ pub struct ModelMemoryReading {
     pub used_bytes: u64,
     /// The memory of each model that is in memory, in bytes.
     pub models: Vec<(String, u64)>,
+    /// The memory of the GPUs with a limit.
+    pub gpus: Vec<GpuMemoryReading>,
     /// The number of loads that began.
     pub loads: u64,
     /// The number of loads that failed.
@@ -55,16 +58,32 @@ pub struct ModelMemoryReading {
     pub refusals: Vec<(&'static str, u64)>,
 }
 
+/// The memory of models on a GPU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GpuMemoryReading {
+    /// The GPU's unique identifier.
+    pub uuid: String,
+    /// The maximum memory of all models together, in bytes.
+    pub limit_bytes: u64,
+    /// The memory of all models that are resident, being loaded or being unloaded, in bytes.
+    pub used_bytes: u64,
+    /// The memory of each model that is in memory and has memory there, in bytes.
+    pub models: Vec<(String, u64)>,
+}
+
 impl Demand {
     /// Reads the memory and the counts.
     pub(crate) fn reading(&self) -> ModelMemoryReading {
         let state = self.state.lock("read the memory of models");
         let in_memory = state.residency.status().filter(|status| is_in_memory(status.state));
-        let models = in_memory.map(|status| (status.model.to_string(), host_bytes(&status)));
+        let in_memory: Vec<ResidencyStatus> = in_memory.collect();
+        let models = in_memory.iter();
+        let models = models.map(|status| (status.model.to_string(), host_bytes(status)));
         ModelMemoryReading {
             limit_bytes: state.residency.settings().budget.limit(MemoryPoolId::HOST).unwrap_or(0),
             used_bytes: state.residency.used().of(MemoryPoolId::HOST),
             models: models.collect(),
+            gpus: self.gpu_readings(state.residency.used(), &in_memory),
             loads: state.counts.loads,
             failed_loads: state.counts.failed_loads,
             unloads: state.counts.unloads,
@@ -76,6 +95,26 @@ impl Demand {
                 .map(|(label, count)| (label.name(), *count))
                 .collect(),
         }
+    }
+
+    fn gpu_readings(
+        &self,
+        used: &MemoryByPool,
+        in_memory: &[ResidencyStatus],
+    ) -> Vec<GpuMemoryReading> {
+        let reading = |(gpu, memory): (&u16, &GpuMemory)| {
+            let pool = MemoryPoolId::gpu(*gpu);
+            let models = in_memory.iter().filter(|status| status.bytes.of(pool) > 0);
+            GpuMemoryReading {
+                uuid: memory.uuid.clone(),
+                limit_bytes: memory.limit_bytes,
+                used_bytes: used.of(pool),
+                models: models
+                    .map(|status| (status.model.to_string(), status.bytes.of(pool)))
+                    .collect(),
+            }
+        };
+        self.options.gpus.iter().map(reading).collect()
     }
 
     /// The memory report of a model, as JSON, if the model is known.
@@ -91,7 +130,7 @@ impl Demand {
              \"waiting\":{},\"pinned\":{},\"unloaded_by_client\":{},",
             state_name(status.state),
             host_bytes(&status),
-            status.is_measured,
+            state.sizes.is_measured(model),
             status.load_ns,
             status.uses > 0,
             status.waiting,
@@ -111,8 +150,29 @@ impl Demand {
         }
         let limit = state.residency.settings().budget.limit(MemoryPoolId::HOST).unwrap_or(0);
         let used = state.residency.used().of(MemoryPoolId::HOST);
-        let _ = write!(text, ",\"all_models\":{{\"used_bytes\":{used},\"limit_bytes\":{limit}}}}}");
+        let _ = write!(text, ",\"all_models\":{{\"used_bytes\":{used},\"limit_bytes\":{limit}}}");
+        self.write_gpus(&mut text, &status, state.residency.used());
+        text.push('}');
         Some(text)
+    }
+
+    /// Appends the memory of the GPUs with a limit, if there are any.
+    fn write_gpus(&self, text: &mut String, status: &ResidencyStatus, used: &MemoryByPool) {
+        if self.options.gpus.is_empty() {
+            return;
+        }
+        text.push_str(",\"gpus\":[");
+        for (index, (gpu, memory)) in self.options.gpus.iter().enumerate() {
+            let (pool, separator) = (MemoryPoolId::gpu(*gpu), if index > 0 { "," } else { "" });
+            let _ = write!(
+                text,
+                "{separator}{{\"gpu\":{gpu},\"bytes\":{},\"used_bytes\":{},\"limit_bytes\":{}}}",
+                status.bytes.of(pool),
+                used.of(pool),
+                memory.limit_bytes,
+            );
+        }
+        text.push(']');
     }
 
     /// Gives the index the states of models that are loaded on demand and aren't resident.

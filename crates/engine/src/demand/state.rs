@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use galatea_control::LoadParameters;
 use galatea_infer::Status;
-use galatea_policy::{ModelId, RequestKey, Residency, ResidencyState, ResidencyStatus};
+use galatea_policy::{
+    MemoryPoolId, ModelId, RequestKey, Residency, ResidencyState, ResidencyStatus,
+};
 
+use super::journal::Journal;
 use super::report::RefusalLabel;
-use super::waiter::Waiter;
+use super::sizes::ModelSizes;
+use super::waiter::{Purpose, Waiter};
 use crate::handle::ModelHandle;
 
 /// The consequences of a step, performed without the lock.
@@ -52,6 +56,10 @@ pub(super) struct DemandState {
     /// The loads in progress. The value is true if no other load or unload has run beside it, so
     /// that the growth of the process's memory is the model's.
     loads: BTreeMap<ModelId, bool>,
+    /// The number of times that a load or an unload began or ended.
+    pub(super) changes: u64,
+    pub(super) sizes: ModelSizes,
+    pub(super) journal: Journal,
     /// The models that are being unloaded.
     pub(super) unloading: BTreeSet<ModelId>,
     /// The models whose unload has left the manager. Their memory is free once they are destroyed.
@@ -78,6 +86,9 @@ impl DemandState {
             parameters: BTreeMap::new(),
             errors: BTreeMap::new(),
             loads: BTreeMap::new(),
+            changes: 0,
+            sizes: ModelSizes::default(),
+            journal: Journal::default(),
             unloading: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
             leaving: BTreeMap::new(),
@@ -112,6 +123,49 @@ impl DemandState {
     /// The number of requests that wait for a model.
     pub(super) fn waiting_for(&self, model: &str) -> usize {
         self.waiters.values().filter(|waiter| *waiter.model == *model).count()
+    }
+
+    /// The purposes of the waits for a model.
+    fn purposes_of(&self, model: &str) -> impl Iterator<Item = Purpose> {
+        let waiters = self.waiters.values().filter(move |waiter| *waiter.model == *model);
+        waiters.map(|waiter| waiter.purpose)
+    }
+
+    /// The models that requests and clients wait for.
+    fn waiting_models(&self) -> impl Iterator<Item = &ModelId> {
+        self.waiters.values().map(|waiter| &waiter.model)
+    }
+
+    /// The bytes that count for a model.
+    pub(super) fn bytes_of(&self, model: &str) -> u64 {
+        let mut all = self.residency.status();
+        let status = all.find(|status| *status.model == *model);
+        status.map_or(0, |status| status.bytes.of(MemoryPoolId::HOST))
+    }
+
+    /// The reason for a load.
+    pub(super) fn load_reason(&self, model: &str) -> &'static str {
+        let mut purposes = self.purposes_of(model).peekable();
+        if purposes.peek().is_none() {
+            return "another model needs it";
+        }
+        if purposes.any(|purpose| purpose == Purpose::ClientLoad) {
+            "a client loads it"
+        } else {
+            "a request needs it"
+        }
+    }
+
+    /// The reason for an unload.
+    pub(super) fn unload_reason(&self, model: &str) -> String {
+        if self.unloaded_by_client.contains(model) {
+            return String::from("a client unloaded it");
+        }
+        let waits = |name: &&ModelId| self.residency.state(name) == Some(ResidencyState::Absent);
+        match self.waiting_models().find(waits) {
+            Some(name) => format!("makes room for '{name}'"),
+            None => String::from("the models take more than the limit"),
+        }
     }
 
     /// The number of waiting requests.
@@ -193,11 +247,24 @@ impl DemandState {
 
     /// Notes that the memory of the loads in progress can't be measured.
     pub(super) fn disturb_loads(&mut self) {
+        self.note_change();
         self.loads.values_mut().for_each(|is_alone| *is_alone = false);
     }
 
     /// Ends a load. Returns true if no other load or unload has run beside it.
     pub(super) fn end_load(&mut self, model: &ModelId) -> bool {
+        self.note_change();
         self.loads.remove(model).unwrap_or(false)
+    }
+
+    /// Notes that the memory changes for another reason than requests.
+    pub(super) fn note_change(&mut self) {
+        self.changes += 1;
+        self.sizes.interrupt();
+    }
+
+    /// Returns true if no load and no unload is in progress.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.loads.is_empty() && self.unloading.is_empty() && self.leaving.is_empty()
     }
 }

@@ -1,8 +1,9 @@
 //! The driver's threads.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use galatea_control::ResidencyChangeKind;
 use galatea_infer::Status;
 use galatea_policy::{ModelId, ResidencyEvent};
 use galatea_stdx::Inbox;
@@ -49,6 +50,7 @@ pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
 impl Demand {
     /// Tells the decision the time and the uses of models until the driver is closed.
     fn watch(self: &Arc<Self>) {
+        let mut next_reading = Instant::now();
         loop {
             let state = self.state.lock("wait for the next decision");
             if state.is_closed {
@@ -63,6 +65,9 @@ impl Demand {
             self.step(ResidencyEvent::Tick);
             self.withdraw_draining();
             self.settle_unloads();
+            if Instant::now() >= next_reading {
+                next_reading = self.measure_sizes();
+            }
         }
     }
 
@@ -119,6 +124,9 @@ impl Demand {
                 effects.append(&mut self.step_locked(&mut state, released));
             }
             state.unloading.remove(&model);
+            state.note_change();
+            let bytes = state.bytes_of(&model);
+            state.journal.add(self.now(), &model, ResidencyChangeKind::Unloaded, bytes, "");
             state.withdrawn.remove(&model);
             let unloaded = ResidencyEvent::Unloaded(model.clone());
             effects.append(&mut self.step_locked(&mut state, unloaded));
@@ -138,7 +146,7 @@ impl Demand {
 
     /// Notes that a version was destroyed, so its memory is free.
     pub(crate) fn version_destroyed(self: &Arc<Self>) {
-        self.catalog.release_memory();
+        (self.options.memory.release)();
         self.settle_unloads();
     }
 }

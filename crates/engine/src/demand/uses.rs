@@ -6,26 +6,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use galatea_policy::{
-    ModelId, RequestOrigin, ResidencyAction, ResidencyEvent, ResidencyRequest, ResidencyState, Time,
-};
+use galatea_policy::{ModelId, ResidencyEvent, ResidencyState};
 use galatea_stdx::len64;
 
 use super::Demand;
-use super::state::{DemandState, Effect};
+use super::sizes::{UseReading, Uses};
+use super::state::DemandState;
 use crate::registry::Snapshot;
 
-/// The maximum number of requests of a model that one reading adds to its frequency.
+/// The maximum number of requests of a model that one reading adds to its frequency. Frequencies
+/// age with the uses of all models, so the requests of one busy model would otherwise age all others
+/// within a second, and only the order of their latest uses would count.
 const FREQUENCY_MAX: u64 = 32;
 
-/// The use of a model at one moment.
-#[derive(Copy, Clone, Debug, Default)]
-struct ModelUse {
-    is_busy: bool,
-    /// The number of requests that have ended since the model was loaded.
-    finished: u64,
-}
+/// The pause between two readings of the memory.
+const READING_INTERVAL: Duration = Duration::from_secs(2);
+/// The pause between two readings as a multiple of the duration of a reading.
+const READING_FACTOR: u32 = 100;
 
 impl Demand {
     /// Tells the decision which models are in use, and how often they were used.
@@ -33,7 +32,7 @@ impl Demand {
         let uses = read(&self.registry.snapshot());
         let mut state = self.state.lock("tell the uses of models");
         let mut effects = Vec::new();
-        for (model, reading) in uses {
+        for (model, ModelUse { of_requests: reading, .. }) in uses {
             let residency = state.residency.state(&model);
             let is_here =
                 matches!(residency, Some(ResidencyState::Resident | ResidencyState::Draining));
@@ -41,10 +40,9 @@ impl Demand {
                 continue;
             }
             let finished = state.count_finished(&model, reading.finished);
-            if residency == Some(ResidencyState::Resident) {
-                for _ in 0..finished.min(FREQUENCY_MAX) {
-                    effects.append(&mut self.count_use(&mut state, &model));
-                }
+            if finished > 0 && residency == Some(ResidencyState::Resident) {
+                let used = ResidencyEvent::Used(model.clone(), finished.min(FREQUENCY_MAX));
+                effects.append(&mut self.step_locked(&mut state, used));
             }
             if reading.is_busy && state.begin_use(&model) {
                 effects.append(&mut self.step_locked(&mut state, ResidencyEvent::Held(model)));
@@ -59,23 +57,40 @@ impl Demand {
         self.perform(effects);
     }
 
-    /// Tells the decision of a request that has ended.
-    fn count_use(&self, state: &mut DemandState, model: &ModelId) -> Vec<Effect> {
-        let (key, origin) = (state.new_key(), RequestOrigin::Client);
-        let (model, deadline) = (model.clone(), Time::MAX);
-        let request = ResidencyRequest { key, model: model.clone(), deadline, origin };
-        let mut actions = Vec::new();
-        state.residency.step(self.now(), ResidencyEvent::Request(request), &mut actions);
-        let end = match actions.first() {
-            Some(ResidencyAction::Admit(_)) => Some(ResidencyEvent::Released(model)),
-            Some(ResidencyAction::Refuse(..)) => None,
-            Some(_) | None => Some(ResidencyEvent::Cancelled(key)),
-        };
-        let mut effects = self.effects(state, actions);
-        if let Some(end) = end {
-            effects.append(&mut self.step_locked(state, end));
+    /// Measures the memory, and tells the decision the sizes that have changed. Returns the time of
+    /// the next reading.
+    pub(super) fn measure_sizes(self: &Arc<Self>) -> Instant {
+        let start = Instant::now();
+        let uses = self.request_uses();
+        let state = self.state.lock("look for models in use");
+        let changes = state.changes;
+        let is_due = state.is_quiet() && state.sizes.is_due(&uses);
+        drop(state);
+        if !is_due {
+            return start + READING_INTERVAL;
         }
-        effects
+        let total = (self.options.memory.measure)();
+        let pause = READING_INTERVAL.max(start.elapsed().saturating_mul(READING_FACTOR));
+        let Some(total) = total else { return start + pause };
+        let mut state = self.state.lock("tell the sizes of models");
+        let mut effects = Vec::new();
+        // The memory of a load or an unload isn't that of requests.
+        if state.changes == changes {
+            for (model, bytes) in state.sizes.read(total, uses) {
+                let measured = ResidencyEvent::Measured(model, bytes);
+                effects.append(&mut self.step_locked(&mut state, measured));
+            }
+        }
+        drop(state);
+        self.perform(effects);
+        start + pause
+    }
+
+    /// The uses of the models in service that execute requests themselves.
+    pub(super) fn request_uses(&self) -> Uses {
+        let mut uses = read(&self.registry.snapshot());
+        uses.retain(|_, reading| !reading.is_ensemble);
+        uses.into_iter().map(|(model, reading)| (model, reading.of_requests)).collect()
     }
 
     /// The models with live sequences.
@@ -84,6 +99,14 @@ impl Demand {
         let live = snapshot.ready().filter(|version| version.current_use().sequences > 0);
         live.map(|version| version.id().clone()).collect()
     }
+}
+
+/// The use of a model in service.
+#[derive(Copy, Clone, Debug, Default)]
+struct ModelUse {
+    /// True if the model's requests are executed by other models, whose memory they use.
+    is_ensemble: bool,
+    of_requests: UseReading,
 }
 
 /// Reads the uses of all models in service.
@@ -100,11 +123,13 @@ fn read(snapshot: &Snapshot) -> BTreeMap<ModelId, ModelUse> {
         // The registry holds one handle, and each ensemble that contains the version another.
         let expected = pins.get(&**version.id()).copied().unwrap_or(0).saturating_add(1);
         let one = uses.entry(version.id().clone()).or_default();
-        one.is_busy |= reading.queued > 0
+        one.is_ensemble |= version.composing_model_names().next().is_some();
+        let of_requests = &mut one.of_requests;
+        of_requests.is_busy |= reading.queued > 0
             || reading.executing > 0
             || reading.sequences > 0
             || Arc::strong_count(version) > expected;
-        one.finished = one.finished.saturating_add(reading.finished);
+        of_requests.finished = of_requests.finished.saturating_add(reading.finished);
     }
     uses
 }

@@ -53,8 +53,8 @@ impl Waiter {
     }
 
     /// Creates the wait of a client that loads a model.
-    pub(super) fn client_load(name: &str, found: FoundHook) -> Self {
-        let mut waiter = Self::request(name, None, RequestOrigin::Client, found);
+    pub(super) fn client_load(name: &str, origin: RequestOrigin, found: FoundHook) -> Self {
+        let mut waiter = Self::request(name, None, origin, found);
         waiter.purpose = Purpose::ClientLoad;
         waiter
     }

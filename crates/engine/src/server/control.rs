@@ -242,7 +242,7 @@ impl ServerControl for Server {
     ) -> Result<(), Status> {
         self.check_initialized()?;
         match &self.demand {
-            Some(demand) => demand.load_model(name, parameters),
+            Some(demand) => demand.load_model(RequestOrigin::Client, name, parameters),
             None => self.manager.load(name, parameters),
         }
     }

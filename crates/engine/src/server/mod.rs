@@ -218,7 +218,9 @@ impl Server {
     pub fn load_pinned(&self, names: &[String]) -> bool {
         let load = |name: &String| {
             let loaded = match &self.demand {
-                Some(demand) => demand.load_model(name, LoadParameters::default()),
+                Some(demand) => {
+                    demand.load_model(RequestOrigin::Client, name, LoadParameters::default())
+                }
                 None => self.manager.load(name, LoadParameters::default()),
             };
             if let Err(status) = &loaded {
@@ -274,6 +276,21 @@ impl Server {
     /// Executes a request from a model that is being executed.
     pub fn infer_nested(&self, request: Box<InferenceRequest>, sender: ResponseSender) {
         self.infer_from(RequestOrigin::Nested, request, sender);
+    }
+
+    /// Loads a model for a model that is being executed, like
+    /// [`ServerControl::load_model`](galatea_control::ServerControl).
+    ///
+    /// # Errors
+    ///
+    /// The errors of the load. If models are loaded on demand, also `Unavailable` if the load would
+    /// have to wait until a model in use is idle.
+    pub fn load_nested(&self, name: &str, parameters: LoadParameters) -> Result<(), Status> {
+        self.check_initialized()?;
+        match &self.demand {
+            Some(demand) => demand.load_model(RequestOrigin::Nested, name, parameters),
+            None => self.manager.load(name, parameters),
+        }
     }
 
     #[inline]

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use galatea_control::{
-    ActivityMonitor, ActivityReading, ActivityRecording, ModelStatistics, WATCHED_VERSIONS_MAX,
+    ActivityMonitor, ActivityReading, ActivityRecording, ModelStatistics, ResidencyReading,
+    WATCHED_VERSIONS_MAX,
 };
 use galatea_infer::{AccessPass, api};
 
@@ -34,7 +35,14 @@ impl ActivityMonitor for Server {
     }
 
     fn allows_model_control(&self) -> bool {
-        self.options.control == ControlMode::Explicit
+        match self.options.control {
+            ControlMode::Explicit | ControlMode::Demand => true,
+            ControlMode::None | ControlMode::Poll => false,
+        }
+    }
+
+    fn residency(&self, from: u64) -> Option<ResidencyReading> {
+        self.demand.as_ref().map(|demand| demand.residency(from))
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use galatea_devices::PoolSizes;
 
+use crate::memory::ModelMemoryLimit;
+
 /// The minimum compute capability in Triton's GPU builds.
 const MIN_COMPUTE_CAPABILITY: f64 = 7.5;
 
@@ -18,6 +20,8 @@ pub(crate) struct GpuSettings {
     pub(crate) growing_bytes: BTreeMap<i32, u64>,
     /// The fraction of a GPU's memory above which no model is loaded onto it.
     pub(crate) load_limits: BTreeMap<i32, f64>,
+    /// The memory of models that are loaded on demand, by GPU.
+    pub(crate) model_memory: BTreeMap<u16, ModelMemoryLimit>,
     /// True if GPUs access each other's memory.
     pub(crate) peer_access: bool,
     /// The notes that apply only without GPUs.
@@ -45,6 +49,7 @@ impl Default for GpuSettings {
             pools: PoolSizes::default(),
             growing_bytes: BTreeMap::new(),
             load_limits: BTreeMap::new(),
+            model_memory: BTreeMap::new(),
             peer_access: true,
             notes_without: Vec::new(),
         }

@@ -17,7 +17,7 @@ pub(super) const GROUP: Group = Group {
             "How much memory requests and responses may hold together, in bytes or with a unit: \
              512M, 16G. A request that would exceed it is refused at once (HTTP 503, gRPC \
              RESOURCE_EXHAUSTED). 0 or none is no limit. Default: three quarters of the memory of \
-             the machine or of the control group.",
+             the machine or of the control group, or of what --model-memory leaves of it.",
             memory_limit,
         ),
         Flag::other(

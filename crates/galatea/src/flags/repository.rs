@@ -74,6 +74,16 @@ pub(super) const GROUP: Group = Group {
             },
         ),
         Flag::other(
+            "model-gpu-memory",
+            "integer:bytes",
+            no_default,
+            "GPU:BYTES that all models together may take on a GPU with \
+             --model-control-mode=demand, with a unit (0:8G), or as a percentage of the GPU's \
+             memory (0:80%). Default: no limit. No effect without GPUs. Not one of Triton's \
+             flags.",
+            model_gpu_memory,
+        ),
+        Flag::other(
             "repository-poll-secs",
             "integer",
             |settings| settings.repository_poll_secs.to_string(),
@@ -215,6 +225,17 @@ fn model_memory(value: &str) -> Result<ModelMemoryLimit, InvalidValue> {
         0 => Err(InvalidValue(String::from("expected more than 0 bytes"))),
         bytes => Ok(ModelMemoryLimit::Bytes(bytes)),
     }
+}
+
+/// Parses a GPU's number, and bytes or a percentage.
+fn model_gpu_memory(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {
+    let (gpu, limit) = value::numbers(value, ':')?;
+    let gpu = gpu.parse().map_err(|_| {
+        InvalidValue(format!("expected the number of a GPU before the colon. Got {value}"))
+    })?;
+    settings.gpus.model_memory.insert(gpu, model_memory(limit)?);
+    settings.no_effect_without_gpus("model-gpu-memory");
+    Ok(())
 }
 
 fn model_config_name(settings: &mut Settings, value: &str) -> Result<(), InvalidValue> {

@@ -426,6 +426,11 @@ impl Settings {
     pub(crate) fn demand(&self) -> Result<Option<ModelMemoryLimit>, String> {
         let wrong = |text: &str| Err(String::from(text));
         match (self.control_mode, self.model_memory) {
+            (ControlMode::None | ControlMode::Poll | ControlMode::Explicit, None)
+                if !self.gpus.model_memory.is_empty() =>
+            {
+                wrong("--model-gpu-memory needs --model-control-mode=demand")
+            }
             (ControlMode::None | ControlMode::Poll | ControlMode::Explicit, None) => Ok(None),
             (ControlMode::None | ControlMode::Poll | ControlMode::Explicit, Some(_)) => {
                 wrong("--model-memory needs --model-control-mode=demand")

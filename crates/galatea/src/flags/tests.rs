@@ -1,7 +1,7 @@
 //! The command line as a whole: accepted flags, their effects, and the errors of refused
 //! ones.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use galatea_dispatch::{RateLimiterMode, ResourceLimit};
 use galatea_gate::access::AccessRules;
@@ -545,7 +545,7 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     expected.extend(OPENAI_FLAGS.split_whitespace());
     expected.insert("openai-on-http-port");
     expected.insert("memory-limit");
-    expected.insert("model-memory");
+    expected.extend(["model-memory", "model-gpu-memory"]);
     expected.insert("repository-symlinks");
     expected.insert("allow-dashboard");
     expected.insert("dashboard-host");
@@ -576,6 +576,21 @@ fn models_on_demand_need_a_limit_of_memory() {
     assert_eq!(error(&[demand]), "--model-control-mode=demand needs --model-memory");
     assert_eq!(error(&["--model-memory=1G"]), "--model-memory needs --model-control-mode=demand");
     assert!(settings(&[demand, "--model-memory=1G", "--load-model=a"]).demand().is_ok());
+}
+
+#[test]
+fn models_on_demand_may_have_limits_on_gpus() {
+    let demand = ["--model-control-mode=demand", "--model-memory=1G"];
+    let gpus = ["--model-gpu-memory=0:2G", "--model-gpu-memory=3:80%"];
+    let parsed = settings(&[demand, gpus].concat());
+    let expected = [(0, ModelMemoryLimit::Bytes(2 << 30)), (3, ModelMemoryLimit::Percent(80))];
+    assert_eq!(parsed.gpus.model_memory, BTreeMap::from(expected));
+    assert!(parsed.demand().is_ok());
+    for wrong in ["0", "8G", "0:", "0:0", "-1:8G", "x:8G", "0:101%", "99999:8G"] {
+        assert!(error(&[&format!("--model-gpu-memory={wrong}")]).contains("--model-gpu-memory"));
+    }
+    let needs = "--model-gpu-memory needs --model-control-mode=demand";
+    assert_eq!(error(&["--model-gpu-memory=0:8G"]), needs);
 }
 
 #[test]

@@ -16,11 +16,12 @@ mod trim;
 use std::path::Path;
 use std::sync::Arc;
 
+use galatea_allocator::GlibcMallocTuner;
 use galatea_gate::ledger::MemoryLedger;
 use galatea_telemetry::{CustomFamilySnapshot, Logger, MetricKind, SeriesValue};
 
 pub(crate) use limit::ModelMemoryLimit;
-pub(crate) use models::{demand_options, model_metrics};
+pub(crate) use models::{Heap, demand_options, model_metrics};
 pub(crate) use trim::trim_after_bursts;
 
 /// The value of `--memory-limit`.
@@ -35,12 +36,27 @@ pub(crate) enum MemoryLimit {
     Bytes(usize),
 }
 
+/// The allocator tuning of a server whose requests and responses may use as much memory as the
+/// ledger allows.
+pub(crate) fn beside(ledger: &MemoryLedger, allocator: GlibcMallocTuner) -> GlibcMallocTuner {
+    match ledger.limit() {
+        Some(bytes_max) => allocator.for_memory_limit(bytes_max),
+        None => allocator,
+    }
+}
+
 /// The ledger for the server's doors.
-pub(crate) fn ledger(limit: MemoryLimit, logger: &Logger) -> Arc<MemoryLedger> {
+pub(crate) fn ledger(
+    limit: MemoryLimit,
+    models: Option<ModelMemoryLimit>,
+    logger: &Logger,
+) -> Arc<MemoryLedger> {
     let limit = match limit {
         MemoryLimit::Off => None,
         MemoryLimit::Bytes(bytes) => Some(bytes),
-        MemoryLimit::Default => machine::usable_bytes(Path::new("/")).map(three_quarters),
+        MemoryLimit::Default => {
+            machine::usable_bytes(Path::new("/")).map(|usable| default_limit(usable, models))
+        }
     };
     match limit {
         Some(bytes) => {
@@ -52,8 +68,10 @@ pub(crate) fn ledger(limit: MemoryLimit, logger: &Logger) -> Arc<MemoryLedger> {
     Arc::new(MemoryLedger::new(limit))
 }
 
-const fn three_quarters(bytes: usize) -> usize {
-    bytes.saturating_sub(bytes / 4)
+/// Three quarters of the memory that models on demand leave, but at least a sixteenth of all.
+fn default_limit(usable: usize, models: Option<ModelMemoryLimit>) -> usize {
+    let left = usable.saturating_sub(models.map_or(0, |limit| limit.bytes_of(usable)));
+    left.saturating_sub(left / 4).max(usable / 16)
 }
 
 /// The ledger's counters, as metrics.
@@ -91,4 +109,19 @@ pub(crate) fn metrics(ledger: &MemoryLedger) -> Vec<CustomFamilySnapshot> {
         families.push(family("galatea_memory_limit_bytes", help, gauge, limit));
     }
     families
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_get_a_share_of_what_models_leave() {
+        let limit = |models| default_limit(1_600, models);
+        assert_eq!(limit(None), 1_200);
+        assert_eq!(limit(Some(ModelMemoryLimit::Bytes(400))), 900);
+        assert_eq!(limit(Some(ModelMemoryLimit::Percent(50))), 600);
+        assert_eq!(limit(Some(ModelMemoryLimit::Percent(100))), 100);
+        assert_eq!(limit(Some(ModelMemoryLimit::Bytes(9_999))), 100);
+    }
 }

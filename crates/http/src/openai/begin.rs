@@ -97,7 +97,7 @@ impl OpenAi {
                 self.prepare_now(pass, text).await?.1
             }
             Err(unchanged) if unchanged == status => Err(failure.into()),
-            Err(refusal) => Err(refusal.into()),
+            Err(refusal) => Err(NotBegun::NotLoaded(refusal)),
         }
     }
 

@@ -119,6 +119,8 @@ pub(super) enum NotBegun {
     Refusal(Status),
     /// The model was not found. It may be one that is loaded on demand.
     Missing(Box<MissingModel>),
+    /// The model could not be loaded on demand.
+    NotLoaded(Status),
 }
 
 /// A model that was not found.
@@ -148,6 +150,7 @@ impl NotBegun {
             Self::Failure(failure) => form.failed(failure),
             Self::Refusal(status) => form.refused(&status),
             Self::Missing(missing) => form.failed(missing.failure),
+            Self::NotLoaded(status) => form.not_loaded(&status),
         }
     }
 }

@@ -44,6 +44,14 @@ impl ErrorForm {
         }
         response
     }
+
+    /// Creates the response to a request whose model could not be loaded on demand. Triton has no
+    /// such refusals, so the code and the headers are those of the inference endpoint.
+    pub(super) fn not_loaded(self, status: &Status) -> HttpResponse {
+        let mut response = self.refused(status);
+        response.code = http_response::failure(status).code;
+        response
+    }
 }
 
 /// Creates the response to a request that the server or the model refused. As in Triton, the code

@@ -39,5 +39,5 @@ pub(crate) struct Waiter {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum WaitPurpose {
     Use(RequestOrigin),
-    ClientLoad,
+    ClientLoad(RequestOrigin),
 }

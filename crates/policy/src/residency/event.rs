@@ -103,6 +103,8 @@ pub enum ResidencyEvent {
         key: RequestKey,
         /// The model.
         model: ModelId,
+        /// The origin of the client's request.
+        origin: RequestOrigin,
     },
     /// A client unloads the model explicitly, even if it is in use. Requests are refused until
     /// `ClientLoad`.

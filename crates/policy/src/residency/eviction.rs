@@ -131,12 +131,20 @@ impl Residency {
     /// Refuses the nested requests of a demand, which would otherwise wait for models in use.
     pub(super) fn refuse_nested(&mut self, order: DemandOrder, out: &mut Vec<ResidencyAction>) {
         let Some(demand) = self.demands.get_mut(&order) else { return };
-        let is_nested = |key: &RequestKey| {
-            let purpose = self.waiters.get(key).map(|waiter| waiter.purpose);
-            purpose == Some(WaitPurpose::Use(RequestOrigin::Nested))
+        let purpose = |key: &RequestKey| self.waiters.get(key).map(|waiter| waiter.purpose);
+        let is_nested = |key: &RequestKey| match purpose(key) {
+            Some(WaitPurpose::Use(origin) | WaitPurpose::ClientLoad(origin)) => {
+                origin == RequestOrigin::Nested
+            }
+            None => false,
         };
         let (nested, others): (Vec<RequestKey>, Vec<RequestKey>) =
             demand.waiters.iter().copied().partition(is_nested);
+        let is_load = |key: &RequestKey| matches!(purpose(key), Some(WaitPurpose::ClientLoad(_)));
+        if demand.is_client_load && !others.iter().any(is_load) {
+            demand.is_client_load = false;
+            self.models[demand.target].is_pinned = false;
+        }
         demand.waiters = others;
         if !demand.is_wanted() {
             self.remove_demand(order);

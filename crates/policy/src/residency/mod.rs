@@ -135,8 +135,8 @@ impl Residency {
             ResidencyEvent::Used(name, uses) => return self.used_meanwhile(now, &name, uses),
             ResidencyEvent::Held(name) => return self.held(&name),
             ResidencyEvent::Released(name) => self.released(now, &name),
-            ResidencyEvent::ClientLoad { key, model } => {
-                return self.client_load(now, key, model, out);
+            ResidencyEvent::ClientLoad { key, model, origin } => {
+                return self.client_load(now, key, model, origin, out);
             }
             ResidencyEvent::ClientUnload(name) => self.client_unload(&name, out),
             ResidencyEvent::Loaded(name, measured) => self.loaded(now, &name, &measured),

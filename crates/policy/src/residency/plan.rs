@@ -159,7 +159,7 @@ impl Residency {
             self.deadlines.remove(&(waiter.deadline, *key));
             match waiter.purpose {
                 WaitPurpose::Use(_) => self.models[demand.target].uses += 1,
-                WaitPurpose::ClientLoad => {}
+                WaitPurpose::ClientLoad(_) => {}
             }
             out.push(ResidencyAction::Admit(*key));
         }

@@ -398,6 +398,7 @@ impl Residency {
         now: Time,
         key: RequestKey,
         name: ModelId,
+        origin: RequestOrigin,
         out: &mut Vec<ResidencyAction>,
     ) {
         let closure = match self.closure(&name) {
@@ -423,8 +424,8 @@ impl Residency {
             return self.plan(now, out);
         }
         self.demand(target, closure, DemandClass::Urgent);
-        let waiter = Waiter { target, deadline: Time::MAX, purpose: WaitPurpose::ClientLoad };
-        self.wait(key, waiter);
+        let purpose = WaitPurpose::ClientLoad(origin);
+        self.wait(key, Waiter { target, deadline: Time::MAX, purpose });
         if let Some(demand) = self.models[target].demand.and_then(|at| self.demands.get_mut(&at)) {
             demand.is_client_load = true;
         }

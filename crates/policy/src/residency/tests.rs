@@ -48,9 +48,13 @@ impl Server {
     }
 
     fn client_load(&mut self, name: &str) -> String {
+        self.load_from(RequestOrigin::Client, name)
+    }
+
+    fn load_from(&mut self, origin: RequestOrigin, name: &str) -> String {
         let key = RequestKey(self.next_key);
         self.next_key += 1;
-        self.step(ResidencyEvent::ClientLoad { key, model: name.into() })
+        self.step(ResidencyEvent::ClientLoad { key, model: name.into(), origin })
     }
 
     /// Completes a load as estimated.
@@ -251,6 +255,27 @@ fn a_nested_request_does_not_wait_for_a_model_in_use() {
     let nested = server.send("c", RequestOrigin::Nested, Time::MAX);
     assert_eq!(nested, "refuse 5: WouldDeadlock");
     assert_eq!(server.request("a"), "admit 6");
+}
+
+#[test]
+fn a_nested_load_does_not_wait_for_a_model_in_use() {
+    let mut server = Server::new(80, &PLAIN).with_idle(&["a", "b"]);
+    server.request("a");
+    let nested = server.load_from(RequestOrigin::Nested, "c");
+    assert!(nested.starts_with("unload b, 4 waits"), "{nested}");
+    let mut server = Server::new(80, &PLAIN).with_idle(&["a", "b"]);
+    server.request("a");
+    server.request("b");
+    assert_eq!(server.load_from(RequestOrigin::Nested, "c"), "refuse 5: WouldDeadlock");
+    // The model isn't pinned, so later requests may still evict it.
+    let pinned = server.residency.status().filter(|status| status.is_pinned).count();
+    assert_eq!(pinned, 0);
+    assert_eq!(server.request("a"), "admit 6");
+    // A client's load waits, and a nested one beside it doesn't.
+    assert!(server.client_load("c").starts_with("7 waits"));
+    assert!(server.load_from(RequestOrigin::Nested, "c").starts_with("refuse 8: WouldDeadlock"));
+    let pinned = server.residency.status().filter(|status| status.is_pinned).count();
+    assert_eq!(pinned, 1);
 }
 
 #[test]

@@ -155,7 +155,8 @@ impl ResidencyWorld {
             self.ledger.models[model].is_pinned = true;
         }
         let name = self.ledger.models[model].name.clone();
-        self.step(ResidencyEvent::ClientLoad { key, model: name })?;
+        let origin = RequestOrigin::Client;
+        self.step(ResidencyEvent::ClientLoad { key, model: name, origin })?;
         self.check_first_outcome(key)
     }
 
