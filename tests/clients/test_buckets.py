@@ -130,6 +130,33 @@ def test_a_load_reads_only_its_model(
             wait_until(lambda: not list(copies.iterdir()), 60, "the copy is removed")
 
 
+def test_models_on_demand_count_with_the_sizes_in_the_listing(
+    start_server: StartServer, store: S3, copies: pathlib.Path
+) -> None:
+    """Before its first load, a model's size is known, and none of its files has been read."""
+    size = 5 << 20
+    store.put("demand/add/1/model.onnx", constant_model(7))
+    store.put("demand/add/1/weights", b"x" * size)
+    store.put("demand/add/2/model.onnx", constant_model(8))
+    demand = ("--model-control-mode=demand", "--model-memory=1G")
+    with proxy(store) as between:
+        address, environment = url(between.port, "demand"), surroundings(copies)
+        with start_server(address, *demand, environment=environment) as server:
+            server.wait_until_ready()
+            report = lambda: server.get("/v2/models/add/memory").json()  # noqa: E731
+            # Only the newest version is served.
+            listed = report()
+            assert listed["bytes"] == len(constant_model(8)), listed
+            assert (listed["measured"], listed["state"]) == (False, "not_resident")
+            assert objects(between.take_asked(), "demand") == []
+            assert added_value(server, "add") == 8
+            assert report()["measured"]
+    store.put("demand/add/config.pbtxt", b"version_policy: { all: {} }")
+    with start_server(url(store.port, "demand"), *demand, environment=surroundings(copies)) as server:
+        server.wait_until_ready()
+        assert size < server.get("/v2/models/add/memory").json()["bytes"] < size + (1 << 20)
+
+
 def test_a_connection_that_breaks_is_continued(
     start_server: StartServer, store: S3, copies: pathlib.Path
 ) -> None:

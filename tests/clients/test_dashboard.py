@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import StartServer
+from demand_models import MODEL_BYTES, infer, serving, value_of, write_identity
 from events import EventModel
 from openai_door import CHAT, chat, open_door
 from server import REQUEST_SECONDS_MAX, Server, wait_until
@@ -337,6 +338,43 @@ def test_a_watcher_does_not_hold_up_the_end(
                 pass
             assert server.wait_for_exit() == 0
         assert "Timeout 27: Found" not in server.log()
+
+
+def test_the_models_in_memory_are_told_with_reasons(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    for name in ("one", "two"):
+        write_identity(tmp_path / "models", name)
+    budget = MODEL_BYTES + MODEL_BYTES // 2
+    with serving(start_server, tmp_path / "models", FLAG, budget=budget) as server:
+        assert value_of(infer(server, "one")) == 7
+        assert value_of(infer(server, "two")) == 7
+        with Watcher(server) as watcher:
+            assert watcher.next() == ("hello", {"model_control": True, "period_ms": 500})
+            changes: list[list[Any]] = []
+            latest: dict[str, Any] = {}
+
+            def are_complete() -> bool:
+                event = watcher.next()
+                assert event is not None
+                if event[0] in ("history", "sample") and event[1]["residency"]:
+                    latest.update(event[1]["residency"])
+                    changes.extend(latest["changes"])
+                return len(changes) >= 6
+
+            wait_until(are_complete, REQUEST_SECONDS_MAX, "the changes are told")
+    assert [(model, kind, reason) for _, model, kind, _, reason in changes] == [
+        ("one", "load", "a request needs it"),
+        ("one", "loaded", ""),
+        ("one", "unload", "makes room for 'two'"),
+        ("one", "unloaded", ""),
+        ("two", "load", "a request needs it"),
+        ("two", "loaded", ""),
+    ]
+    assert [size for *_, size, _ in changes] == [MODEL_BYTES] * 6
+    times = [at for at, *_ in changes]
+    assert times == sorted(times) and times[-1] <= latest["at_ms"]
+    assert (latest["used"], latest["limit"]) == (MODEL_BYTES, budget)
 
 
 def test_a_reload_shows_the_new_version(

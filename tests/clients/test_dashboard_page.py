@@ -15,6 +15,7 @@ import environments
 import pytest
 from browser import Browser
 from conftest import StartServer
+from demand_models import MODEL_BYTES, infer, serving, value_of, write_identity
 from events import EventModel
 from openai_door import CHAT, chat, open_door
 from server import REQUEST_SECONDS_MAX, Server, free_ports, wait_until
@@ -233,6 +234,30 @@ def test_loading_trying_and_unloading_by_keys_alone(page: Browser, server: Serve
     wait_for_state(page, "copies", "unavailable")
     page.wait_for(f"const it = document.activeElement; return {button('Load copies')}")
     assert "unloaded" in seen(page, "copies")
+
+
+def test_models_in_memory_are_shown_over_time(
+    session: Browser, start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    for name in ("one", "two"):
+        write_identity(tmp_path / "models", name)
+    flags = (FLAG, QUICK_END)
+    budget = MODEL_BYTES + MODEL_BYTES // 2
+    with serving(start_server, tmp_path / "models", *flags, budget=budget) as server:
+        assert value_of(infer(server, "one")) == 7
+        assert value_of(infer(server, "two")) == 7
+        session.open(f"http://{server.http_url}/dashboard")
+        session.wait_for(LIVE, "the page is live")
+        bars = "return document.querySelectorAll('.track .resident').length"
+        session.wait_for(f"return (() => {{ {bars} }})() === 2", "both models have a bar")
+        rows = "return [...document.querySelectorAll('.stays li')].map((one) => one.textContent)"
+        first, second = session.run(rows)
+        # The first model has left, and the second one takes 64 MiB.
+        assert first == "one–" and second.startswith("two64")
+        told = session.run("return document.querySelector('.told').textContent")
+        assert "one is being unloaded" in told and "makes room for 'two'" in told
+        assert session.run("return document.querySelector('.used').textContent").startswith("64")
+        session.open("about:blank")
 
 
 def test_names_and_errors_are_text(page: Browser) -> None:
