@@ -88,6 +88,14 @@ CASES: dict[str, Values] = {
         "restrictedApis": {"apis": ["model-repository", "model-config"], "secretName": "admin"},
         "server": {"modelControlMode": "explicit", "loadModels": ["a", "b"]},
     },
+    "models on demand": {
+        "server": {
+            "modelControlMode": "demand",
+            "loadModels": ["a"],
+            "modelMemory": "60%",
+            "modelGpuMemory": ["0:8G", "1:80%"],
+        },
+    },
     "everything else": {
         "image": {"tag": "2", "pullSecrets": [{"name": "registry"}]},
         "replicas": 1,

@@ -23,35 +23,40 @@ DEFINITIONS = os.environ.get("GALATEA_CRDS")
 
 
 def files_for_kserve() -> list[Manifest]:
-    """The runtime and the example."""
+    """The runtime, the example, and a service with models on demand."""
     return [
         yaml.safe_load((DEPLOY / "kserve" / name).read_text())
-        for name in ("runtime.yaml", "example.yaml")
+        for name in ("runtime.yaml", "example.yaml", "demand.yaml")
     ]
 
 
 def test_the_runtime_of_kserve_is_a_pod() -> None:
     """Its containers and volumes fit a pod, and the example names it."""
-    runtime, example = files_for_kserve()
+    runtime, *services = files_for_kserve()
     spec = {key: runtime["spec"][key] for key in ("containers", "volumes")}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
     kubernetes_validate.validate(pod, VERSION, strict=True)
-    model = example["spec"]["predictor"]["model"]
-    assert model["runtime"] == runtime["metadata"]["name"]
-    assert model["modelFormat"] in runtime["spec"]["supportedModelFormats"]
-    assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
+    for service in services:
+        model = service["spec"]["predictor"]["model"]
+        assert model["runtime"] == runtime["metadata"]["name"]
+        assert model["modelFormat"] in runtime["spec"]["supportedModelFormats"]
+        assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
 
 
 def test_the_server_takes_the_flags_for_kserve(
     start_server: StartServer, tmp_path: pathlib.Path
 ) -> None:
     """Everything except the repository and the ports."""
-    runtime, _ = files_for_kserve()
+    runtime, _, demand = files_for_kserve()
     program, *flags = runtime["spec"]["containers"][0]["args"]
     kept = [flag for flag in flags if not re.match("--(model-repository|http-port|grpc-port)=", flag)]
     assert program == "tritonserver" and len(flags) - len(kept) == 3
     with start_server(tmp_path, *kept) as server:
         assert server.get("/v2/health/ready").status == 200
+    more = demand["spec"]["predictor"]["model"]["args"]
+    with start_server(tmp_path, *kept, *more) as server:
+        assert server.get("/v2/health/ready").status == 200
+        assert "galatea_model_memory_limit_bytes" in server.metrics()
 
 
 def closed(schema: Any) -> Any:

@@ -20,6 +20,11 @@ kubernetes_validate = pytest.importorskip("kubernetes_validate")
 #: The oldest version that the chart's metadata allow, and the newest with a schema.
 VERSIONS = ("1.30", "1.37")
 
+IDENTITY = (
+    'backend: "identity" max_batch_size: 1 '
+    'input { name: "INPUT0" data_type: TYPE_INT32 dims: 1 } '
+    'output { name: "OUTPUT0" data_type: TYPE_INT32 dims: 1 }'
+)
 MODELS_IN_AN_IMAGE = {"modelRepository": {"type": "image", "image": {"reference": "models:1"}}}
 
 #: What contradicts itself or is misspelled, with a part of what Helm must say.
@@ -39,6 +44,16 @@ MISTAKES: dict[str, tuple[Values, str]] = {
     "no secret": ({"restrictedApis": {"apis": ["trace"]}}, "restrictedApis.secretName is needed"),
     "probes locked out": ({"restrictedApis": {"apis": ["health"], "secretName": "s"}}, "/restrictedApis/apis/0"),
     "models that are not loaded": ({"server": {"loadModels": ["a"]}}, "modelControlMode=explicit"),
+    "demand without a limit": (
+        {"server": {"modelControlMode": "demand"}},
+        "server.modelMemory is needed",
+    ),
+    "a limit without demand": ({"server": {"modelMemory": "4G"}}, "need server.modelControlMode"),
+    "a limit of a GPU without demand": (
+        {"server": {"modelGpuMemory": ["0:4G"]}},
+        "need server.modelControlMode",
+    ),
+    "no bytes": ({"server": {"modelMemory": "101%"}}, "/server/modelMemory"),
     "an empty directory": ({"modelRepository": {"type": "emptyDir"}}, "needs initContainers"),
     "no image": ({"modelRepository": {"type": "image"}}, "image.reference is needed"),
     "no volume": ({"modelRepository": {"type": "volume"}}, "modelRepository.volume is needed"),
@@ -235,6 +250,23 @@ def test_keda_adds_up_queues_and_averages_times() -> None:
     assert "\n" not in time["metadata"]["query"]
 
 
+def test_the_server_takes_the_flags_for_models_on_demand(
+    start_server: StartServer, tmp_path: pathlib.Path
+) -> None:
+    values = copy.deepcopy(CASES["models on demand"])
+    args = container(render(values))["args"]
+    assert "--model-memory=60%" in args
+    assert {"--model-gpu-memory=0:8G", "--model-gpu-memory=1:80%"} < set(args)
+    values["server"]["loadModels"] = []
+    args = container(render(values))["args"]
+    flags = [flag for flag in args if not flag.startswith("--model-repository=")]
+    models = write_models(tmp_path / "models", {"a": IDENTITY})
+    with start_server(models, *flags) as server:
+        assert server.get("/v2/health/ready").status == 200
+        assert server.get("/v2/models/a/ready").status == 400
+        assert server.get("/v2/models/a/memory").json()["state"] == "not_resident"
+
+
 # row: DEP-01
 def test_the_server_takes_every_flag(start_server: StartServer, tmp_path: pathlib.Path) -> None:
     """This uses the longest list of flags that doesn't need certificates."""
@@ -244,9 +276,7 @@ def test_the_server_takes_every_flag(start_server: StartServer, tmp_path: pathli
     models = write_models(
         tmp_path / "models",
         {
-            "a": 'backend: "identity" max_batch_size: 1 '
-            'input { name: "INPUT0" data_type: TYPE_INT32 dims: 1 } '
-            'output { name: "OUTPUT0" data_type: TYPE_INT32 dims: 1 }'
+            "a": IDENTITY,
         },
     )
     flags = [

@@ -83,6 +83,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- range .server.loadModels }}
 - --load-model={{ . }}
 {{- end }}
+{{- if .server.modelMemory }}
+- --model-memory={{ .server.modelMemory }}
+{{- end }}
+{{- range .server.modelGpuMemory }}
+- --model-gpu-memory={{ . }}
+{{- end }}
 {{- if .server.logVerbose }}
 - --log-verbose={{ .server.logVerbose }}
 {{- end }}
