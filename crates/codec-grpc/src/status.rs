@@ -19,7 +19,10 @@ pub enum GrpcCode {
     NotFound,
     /// The item to be created already exists.
     AlreadyExists,
-    /// A message is longer than the receiver accepts, or the memory limit leaves no room for it.
+    /// The key of the caller doesn't allow the call.
+    PermissionDenied,
+    /// A message is longer than the receiver accepts, the memory limit leaves no room for it, or a
+    /// tenant has reached a limit.
     ResourceExhausted,
     /// The server does not implement the method or operation.
     Unimplemented,
@@ -27,6 +30,8 @@ pub enum GrpcCode {
     Internal,
     /// The server can't process the request now.
     Unavailable,
+    /// The key of the caller is missing or unknown.
+    Unauthenticated,
 }
 
 impl GrpcCode {
@@ -41,10 +46,12 @@ impl GrpcCode {
             Self::DeadlineExceeded => 4,
             Self::NotFound => 5,
             Self::AlreadyExists => 6,
+            Self::PermissionDenied => 7,
             Self::ResourceExhausted => 8,
             Self::Unimplemented => 12,
             Self::Internal => 13,
             Self::Unavailable => 14,
+            Self::Unauthenticated => 16,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use galatea_codec_grpc::{GrpcCode, grpc_code};
+use galatea_gate::access::TenantRefusal;
 use galatea_gate::ledger::{MemoryLimitExceeded, RETRY_AFTER_SECS};
 use galatea_infer::{Code, Status};
 use http::StatusCode;
@@ -47,6 +48,22 @@ impl From<Status> for Failure {
 impl From<MemoryLimitExceeded> for Failure {
     fn from(exhausted: MemoryLimitExceeded) -> Self {
         Status::from(exhausted).into()
+    }
+}
+
+impl From<TenantRefusal> for Failure {
+    fn from(refusal: TenantRefusal) -> Self {
+        let (code, retry_after_ms) = match refusal {
+            TenantRefusal::MissingKey | TenantRefusal::UnknownKey => {
+                (GrpcCode::Unauthenticated, None)
+            }
+            TenantRefusal::ForbiddenApi(_) => (GrpcCode::PermissionDenied, None),
+            TenantRefusal::TooManyRequests { retry_after_ms } => {
+                (GrpcCode::ResourceExhausted, Some(retry_after_ms))
+            }
+        };
+        let retry_after_secs = retry_after_ms.map(|milliseconds| milliseconds.div_ceil(1_000));
+        Self { retry_after_secs, retry_after_ms, ..Self::new(code, refusal.to_string()) }
     }
 }
 

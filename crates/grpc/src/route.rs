@@ -5,7 +5,7 @@ use std::time::Duration;
 use galatea_codec::compression::ContentCoding;
 use galatea_codec_grpc::GrpcCode;
 use galatea_explain::DetailLevel;
-use galatea_gate::access::{AccessGate, AccessGrant, ApiCategory};
+use galatea_gate::access::{AccessGate, AccessGrant, AccessRefusal, ApiCategory};
 use http::header::{HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method as HttpMethod, StatusCode};
@@ -116,6 +116,9 @@ pub(crate) fn route(
     }
     let method = method(head.uri.path()).map_err(Refusal::Grpc)?;
     let admission = admit(gate, &method, &head.headers)?;
+    if let KnownMethod::Offered(Method::ModelInfer) = method {
+        gate.count_request(admission).map_err(|refusal| Refusal::Grpc(refusal.into()))?;
+    }
     let method = match method {
         KnownMethod::Offered(method) => method,
         KnownMethod::NotOffered(_, reason) => return Err(Refusal::Grpc(unimplemented(reason))),
@@ -137,9 +140,13 @@ fn admit(
         all.find(|(known, _)| known.as_str() == name).map(|(_, value)| value.as_bytes())
     };
     gate.admit(method.category(), header).map_err(|refusal| {
-        let header = refusal.required_header();
-        let text = format!("This protocol is restricted, expecting header '{header}'");
-        let failure = Failure::new(GrpcCode::Unavailable, text);
+        let failure = match refusal {
+            AccessRefusal::Header { required } => {
+                let text = format!("This protocol is restricted, expecting header '{required}'");
+                Failure::new(GrpcCode::Unavailable, text)
+            }
+            AccessRefusal::Tenant(refusal) => refusal.into(),
+        };
         match method {
             KnownMethod::Offered(Method::ModelStreamInfer) => Refusal::Stream(failure),
             KnownMethod::Offered(_) | KnownMethod::NotOffered(..) => Refusal::Grpc(failure),

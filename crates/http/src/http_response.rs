@@ -10,7 +10,7 @@ use bytes::Bytes;
 use galatea_codec::documents::encode_error_json;
 use galatea_codec_http::EncodedResponse;
 use galatea_control::{DoorTracePoint, DoorTraceSink};
-use galatea_gate::access::AccessRefusal;
+use galatea_gate::access::{AccessRefusal, TenantRefusal};
 use galatea_gate::ledger::RETRY_AFTER_SECS;
 use galatea_infer::{Code, Status};
 use galatea_stdx::len64;
@@ -297,9 +297,50 @@ pub(crate) fn plain(mut response: HttpResponse) -> HttpResponse {
 
 /// Creates the error object for a restricted API.
 pub(crate) fn restricted(refusal: AccessRefusal<'_>) -> HttpResponse {
-    let header = refusal.required_header();
-    let text = format!("This API is restricted, expecting header '{header}'");
-    plain(error(StatusCode::FORBIDDEN, &text))
+    match refusal {
+        AccessRefusal::Header { required } => {
+            let text = format!("This API is restricted, expecting header '{required}'");
+            plain(error(StatusCode::FORBIDDEN, &text))
+        }
+        AccessRefusal::Tenant(refusal) => {
+            with_tenant_headers(refusal, error(tenant_code(refusal), &refusal.to_string()))
+        }
+    }
+}
+
+/// Returns the code for a key that doesn't allow a request.
+pub(crate) const fn tenant_code(refusal: TenantRefusal) -> StatusCode {
+    match refusal {
+        TenantRefusal::MissingKey | TenantRefusal::UnknownKey => StatusCode::UNAUTHORIZED,
+        TenantRefusal::ForbiddenApi(_) => StatusCode::FORBIDDEN,
+        TenantRefusal::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
+/// Adds the headers that belong to the code: the form of a key (RFC 6750), or the time after which
+/// the client may retry.
+pub(crate) fn with_tenant_headers(
+    refusal: TenantRefusal,
+    mut response: HttpResponse,
+) -> HttpResponse {
+    match refusal {
+        TenantRefusal::MissingKey | TenantRefusal::UnknownKey => {
+            let bearer = HeaderValue::from_static("Bearer");
+            response.headers = Some(Box::from([(AUTHENTICATE, bearer)]));
+        }
+        TenantRefusal::ForbiddenApi(_) => {}
+        TenantRefusal::TooManyRequests { retry_after_ms } => {
+            set_retry_after(&mut response, retry_after_ms);
+        }
+    }
+    response
+}
+
+const AUTHENTICATE: &str = "WWW-Authenticate";
+
+fn set_retry_after(response: &mut HttpResponse, milliseconds: u32) {
+    response.headers = Some(Box::from([(RETRY_AFTER_MS, HeaderValue::from(milliseconds))]));
+    response.retry_after_secs = Some(milliseconds.div_ceil(1_000));
 }
 
 /// Returns the text that follows a status code. Triton's library has its own text for one of the
@@ -315,8 +356,7 @@ pub(crate) fn reason(code: StatusCode) -> &'static str {
 pub(crate) fn failure(status: &Status) -> HttpResponse {
     let mut response = error(http_code(status.code()), status.message());
     if let Some(milliseconds) = status.retry_after_ms() {
-        response.headers = Some(Box::from([(RETRY_AFTER_MS, HeaderValue::from(milliseconds))]));
-        response.retry_after_secs = Some(milliseconds.div_ceil(1_000));
+        set_retry_after(&mut response, milliseconds);
     } else if status.code() == Code::Exhausted {
         response.retry_after_secs = Some(RETRY_AFTER_SECS);
     }

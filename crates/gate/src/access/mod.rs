@@ -2,14 +2,15 @@
 //!
 //! The APIs are divided into nine [categories](ApiCategory). A [`AccessRule`] restricts a category
 //! to callers that send a header with a secret value. Each door has a [`AccessGate`] with the rules
-//! of its protocol and asks it before it reads the body of a request.
+//! of its protocol and asks it before it reads the body of a request. If a server has tenants, a
+//! [`TenantDirectory`] identifies callers by their keys.
 //!
 //! An admitted caller gets an [`AccessPass`]. The server's methods require a pass for their
 //! category, and only the gate issues one: a door that forgets the gate doesn't compile, and a pass
 //! for the health API can't load a model.
 //!
 //! ```
-//! use galatea_gate::access::{ApiCategory, AccessGate, AccessPass, AccessRules, api};
+//! use galatea_gate::access::{ApiCategory, AccessGate, AccessPass, AccessRefusal, AccessRules, api};
 //!
 //! /// A method of the server.
 //! fn load_model(_: AccessPass<api::ModelRepository>) {}
@@ -19,7 +20,7 @@
 //! let gate = AccessGate::new(rules);
 //!
 //! let refusal = gate.admit(ApiCategory::ModelRepository, |_| None).unwrap_err();
-//! assert_eq!(refusal.required_header(), "admin-key");
+//! assert_eq!(refusal, AccessRefusal::Header { required: "admin-key" });
 //!
 //! let admission = gate.admit(ApiCategory::ModelRepository, |_| Some(b"secret")).unwrap();
 //! load_model(admission.pass().unwrap());
@@ -47,8 +48,10 @@ mod category;
 mod gate;
 mod pass;
 mod rules;
+mod tenant;
 
 pub use category::{ApiCategory, ApiMarker, api};
 pub use gate::{AccessGate, AccessRefusal};
 pub use pass::{AccessGrant, AccessPass, GrantMismatch};
 pub use rules::{AccessRule, AccessRuleError, AccessRules};
+pub use tenant::{TenantDirectory, TenantNumber, TenantRefusal};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::category::{ApiCategory, ApiMarker};
+use super::tenant::TenantNumber;
 
 /// The proof that the gate lets a caller use a category's APIs.
 ///
@@ -51,11 +52,17 @@ impl<A: ApiMarker> fmt::Debug for AccessPass<A> {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct AccessGrant {
     category: ApiCategory,
+    tenant: Option<TenantNumber>,
 }
 
 impl AccessGrant {
-    pub(super) const fn new(category: ApiCategory) -> Self {
-        Self { category }
+    pub(super) const fn new(category: ApiCategory, tenant: Option<TenantNumber>) -> Self {
+        Self { category, tenant }
+    }
+
+    /// The caller's tenant; `None` if the caller needed no key.
+    pub const fn tenant(self) -> Option<TenantNumber> {
+        self.tenant
     }
 
     /// Turns the admission into a pass.
@@ -98,7 +105,7 @@ mod tests {
     #[test]
     fn an_admission_is_a_pass_for_its_own_category_alone() {
         for category in ApiCategory::ALL {
-            let admission = AccessGrant::new(category);
+            let admission = AccessGrant::new(category, None);
             let passes = [
                 admission.pass::<api::Health>().is_ok(),
                 admission.pass::<api::Metadata>().is_ok(),
@@ -113,7 +120,7 @@ mod tests {
             assert_eq!(passes, ApiCategory::ALL.map(|other| other == category));
         }
         let wrong =
-            AccessGrant::new(ApiCategory::Health).pass::<api::ModelRepository>().unwrap_err();
+            AccessGrant::new(ApiCategory::Health, None).pass::<api::ModelRepository>().unwrap_err();
         let text = "a request that was admitted to the API 'health' needs 'model-repository'";
         assert_eq!(wrong.to_string(), text);
     }

@@ -1,7 +1,7 @@
 //! The streams of a connection.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use galatea_codec::forward::add_header_parameters;
@@ -12,9 +12,10 @@ use galatea_codec_grpc::stream::RequestNames;
 use galatea_control::{ModelWait, RequestShmRegions};
 use galatea_door::catch_panic;
 use galatea_explain::LatencyExplanation;
+use galatea_gate::access::TenantRefusal;
 use galatea_gate::ledger::MemoryAccount;
 use galatea_infer::{
-    AccessPass, Backpressure, InferenceRequest, ResponseSender, Status, Trace, api,
+    AccessPass, Backpressure, Code, InferenceRequest, ResponseSender, Status, Trace, api,
 };
 use h2::RecvStream;
 
@@ -137,7 +138,10 @@ impl ConnectionTask {
     /// Begins a request. Failures are sent like replies, so they keep their place in the order.
     fn begin_request(&mut self, key: CallKey, message: &Bytes) {
         Delay(self.context.options.test_delays.stream_request).wait();
-        self.begin_request_with(key, message, None);
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let counted = self.context.options.gate.count_request(call.head.admission);
+        let refusal = counted.err().map(|refusal| ModelResult(Err(refused(refusal))));
+        self.begin_request_with(key, message, refusal);
     }
 
     /// Begins the request that waited for its model. The requests behind it follow.
@@ -295,6 +299,20 @@ impl ConnectionTask {
     pub(super) fn end_idle_streams(&mut self) {
         for key in self.calls.select(|call| matches!(call.state, CallState::Streaming(_))) {
             self.end_if_done(key);
+        }
+    }
+}
+
+/// The status of a request that exceeds a limit of its tenant, or whose tenant no longer exists.
+fn refused(refusal: TenantRefusal) -> Status {
+    let text = refusal.to_string();
+    match refusal {
+        TenantRefusal::TooManyRequests { retry_after_ms } => {
+            let time = Duration::from_millis(retry_after_ms.into());
+            Status::new(Code::Exhausted, text).with_retry_after(time)
+        }
+        TenantRefusal::MissingKey | TenantRefusal::UnknownKey | TenantRefusal::ForbiddenApi(_) => {
+            Status::unavailable(text)
         }
     }
 }

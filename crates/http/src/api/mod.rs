@@ -162,13 +162,18 @@ impl Api {
         }
     }
 
-    /// Asks the gate to admit a request to a category of APIs.
+    /// Asks the gate to admit a request to a category of APIs. An inference request counts against
+    /// the limits of its tenant.
     pub(crate) fn admit(
         &self,
         category: ApiCategory,
         head: &RequestHead<'_>,
     ) -> Result<AccessGrant, AccessRefusal<'_>> {
-        self.gate.admit(category, |name| head.header(name))
+        let grant = self.gate.admit(category, |name| head.header(name))?;
+        if category == ApiCategory::Inference {
+            self.gate.count_request(grant).map_err(AccessRefusal::Tenant)?;
+        }
+        Ok(grant)
     }
 
     /// Finds the endpoint of the request and lets it respond.

@@ -1,6 +1,6 @@
 //! Responses in the forms that Triton's frontend uses.
 
-use galatea_gate::access::AccessRefusal;
+use galatea_gate::access::{AccessRefusal, TenantRefusal};
 use galatea_infer::{Code, Status};
 use galatea_openai::{Failure, detail_document, error_document};
 use hyper::StatusCode;
@@ -77,12 +77,27 @@ pub(super) fn wrong_method(route: &OpenAiRoute<'_>) -> HttpResponse {
 
 const ALLOW_NAME: &str = "Allow";
 
-/// Refuses a caller that lacks the key for an API.
+/// Refuses a caller that lacks the key for an API. A tenant's key is refused as OpenAI's API does.
 pub(super) fn restricted(refusal: AccessRefusal<'_>) -> HttpResponse {
-    let header = refusal.required_header();
-    let text = format!("This API is restricted, expecting header '{header}' with valid value");
-    let document = error_document(&text, "authentication_error", Some("invalid_auth"));
-    http_response::document(StatusCode::UNAUTHORIZED, document.into())
+    let refusal = match refusal {
+        AccessRefusal::Tenant(refusal) => refusal,
+        AccessRefusal::Header { required } => {
+            let text =
+                format!("This API is restricted, expecting header '{required}' with valid value");
+            let document = error_document(&text, "authentication_error", Some("invalid_auth"));
+            return http_response::document(StatusCode::UNAUTHORIZED, document.into());
+        }
+    };
+    let (kind, code) = match refusal {
+        TenantRefusal::MissingKey | TenantRefusal::UnknownKey => {
+            ("invalid_request_error", "invalid_api_key")
+        }
+        TenantRefusal::ForbiddenApi(_) => ("invalid_request_error", "insufficient_permissions"),
+        TenantRefusal::TooManyRequests { .. } => ("requests", "rate_limit_exceeded"),
+    };
+    let document = error_document(&refusal.to_string(), kind, Some(code));
+    let response = http_response::document(http_response::tenant_code(refusal), document.into());
+    http_response::with_tenant_headers(refusal, response)
 }
 
 /// Refuses a body of at least this length.
