@@ -1,12 +1,11 @@
 //! TLS files, which are read at startup and checked for changes while the server runs.
 
-use std::convert::Infallible;
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use galatea_door::tls::{
     ApplicationProtocol, ClientAuthentication, HandshakeFailure, ReloadStep, SharedTlsAcceptor,
@@ -17,10 +16,6 @@ use galatea_telemetry::Logger;
 use rustix::fs::OFlags;
 
 use crate::flags::tls::{TlsFlags, TlsSettings};
-
-/// The interval between checks of the files. A change takes effect at the second check that sees
-/// it.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The maximum size of a file. Certificate chains and root bundles are smaller.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -75,7 +70,7 @@ impl Certificates {
     }
 
     /// Checks the files and puts their contents into use if they have changed.
-    fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         let Self { source, tls, reload, logger } = self;
         let flag = source.flags.certificate;
         match reload.process_files(source.read(FileReading::Again)) {
@@ -94,27 +89,6 @@ impl Certificates {
                 }
             },
         }
-    }
-}
-
-/// Watches the files for changes.
-pub(crate) async fn reload_changed(mut certificates: Vec<Certificates>) -> Infallible {
-    let Some(logger) = certificates.first().map(|first| first.logger.clone()) else {
-        return std::future::pending().await;
-    };
-    loop {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-        // A file may be on an unresponsive disk; signals must not wait for it.
-        let looking = tokio::task::spawn_blocking(move || {
-            certificates.iter_mut().for_each(Certificates::look);
-            certificates
-        });
-        let Ok(looked_at) = looking.await else {
-            logger
-                .error("changes of certificates are not followed any more: a look at them failed");
-            return std::future::pending().await;
-        };
-        certificates = looked_at;
     }
 }
 

@@ -11,7 +11,7 @@ use galatea_devices::Devices;
 use galatea_door::tls::{ApplicationProtocol, SharedTlsAcceptor};
 use galatea_door::{DoorOptions, RunningDoor};
 use galatea_engine::Server;
-use galatea_gate::access::AccessGate;
+use galatea_gate::access::{AccessGate, AccessRules};
 use galatea_gate::ledger::MemoryLedger;
 use galatea_grpc::{GrpcOptions, TestDelays};
 use galatea_http::{
@@ -34,6 +34,8 @@ use crate::make::{made_in_c, metrics_text};
 use crate::memory;
 use crate::openai_metrics;
 use crate::shutdown::PATIENCE_SECS;
+use crate::tenants::TenantsFile;
+use crate::watched_files::WatchedFiles;
 use crate::workers::Workers;
 
 /// The parts needed to open endpoints.
@@ -64,6 +66,8 @@ pub(crate) struct DoorSetup<'a> {
     pub(crate) metrics: Arc<MetricsExporter>,
     /// The measurements of the OpenAI endpoint.
     pub(crate) meters: Arc<OpenAiMeters>,
+    /// The file of tenants, if callers need keys.
+    pub(crate) tenants: Option<TenantsFile>,
     /// The log, which reports the open endpoints.
     pub(crate) logger: &'a Logger,
 }
@@ -129,8 +133,8 @@ pub(crate) struct OpenDoors {
     clouds: Vec<RunningDoor>,
     /// The metrics door. It stays open until the end, so that clients can observe the shutdown.
     metrics: Option<RunningDoor>,
-    /// The certificates of the endpoints that use TLS.
-    certificates: Vec<Certificates>,
+    /// The files that are to be checked for changes.
+    watched: WatchedFiles,
 }
 
 impl DoorSetup<'_> {
@@ -154,7 +158,7 @@ impl DoorSetup<'_> {
             openai: self.openai(options.http.clone(), &mut certificates)?,
             clouds: self.clouds(&options.http)?,
             metrics: self.metrics(&settings.metrics, options.metrics)?,
-            certificates,
+            watched: WatchedFiles { certificates, tenants: self.tenants.clone() },
         })
     }
 
@@ -171,7 +175,7 @@ impl DoorSetup<'_> {
             let mut options = GrpcOptions::default();
             options.door = connections;
             options.ledger = self.ledger.clone();
-            options.gate = AccessGate::new(self.settings.grpc_rules.clone());
+            options.gate = self.gate(&self.settings.grpc_rules);
             options.header_forward.clone_from(&self.settings.grpc_header_forward);
             options.response_pool_size = self.settings.grpc_response_pool_size;
             options.log = Some(Arc::new(self.logger.clone()));
@@ -218,12 +222,18 @@ impl DoorSetup<'_> {
         self.start("HTTP service", "HTTPService", &door.address, door, start)
     }
 
+    /// Creates the gate of an endpoint with these rules.
+    pub(crate) fn gate(&self, rules: &AccessRules) -> AccessGate {
+        let tenants = self.tenants.as_ref().map(TenantsFile::directory);
+        AccessGate::new(rules.clone()).with_tenants(tenants)
+    }
+
     /// The options that all HTTP doors share: the same rules and limits apply to each.
     pub(crate) fn http_options(&self, connections: DoorOptions) -> HttpOptions {
         HttpOptions {
             door: connections,
             input_bytes_max: self.settings.http_input_bytes_max,
-            gate: AccessGate::new(self.settings.http_rules.clone()),
+            gate: self.gate(&self.settings.http_rules),
             ledger: self.ledger.clone(),
             log: Some(Arc::new(self.logger.clone())),
             request_log: Some(request_log(self.logger.clone())),
@@ -255,8 +265,10 @@ impl DoorSetup<'_> {
     pub(crate) fn metrics_renderer(&self) -> Arc<dyn Fn() -> String + Send + Sync> {
         let (server, exporter) = (self.server.clone(), self.metrics.clone());
         let (ledger, meters) = (self.ledger.clone(), self.meters.clone());
+        let tenants = self.tenants.clone();
         Arc::new(move || {
             let mut families = memory::metrics(&ledger);
+            families.extend(tenants.iter().flat_map(TenantsFile::metrics));
             families.append(&mut openai_metrics::families(&meters));
             metrics_text(&server, &exporter, families)
         })
@@ -321,9 +333,9 @@ pub(crate) fn failed(name: &str, status: &Status) -> Status {
 }
 
 impl OpenDoors {
-    /// Takes the certificates whose files are to be watched.
-    pub(crate) fn take_certificates(&mut self) -> Vec<Certificates> {
-        std::mem::take(&mut self.certificates)
+    /// Takes the files that are to be watched. There are none left afterwards.
+    pub(crate) fn take_watched_files(&mut self) -> WatchedFiles {
+        std::mem::take(&mut self.watched)
     }
 
     /// The addresses of the endpoints, according to the settings with which they were opened.

@@ -4,14 +4,14 @@
 use galatea_infer::Status;
 use tokio::runtime::Handle;
 
-use crate::certificates;
 use crate::doors::{DoorSetup, OpenDoors, SharedByDoors};
 use crate::environment::CloudVariables;
 use crate::error_paths::door_services;
 use crate::in_process::{InProcessServer, parse};
 use crate::startup::poll_gauges;
+use crate::tenants::TenantsFile;
 use crate::workers::Workers;
-use crate::{make, tracing};
+use crate::{make, tracing, watched_files};
 
 /// Open doors and the threads that serve them. Dropping this value closes them: connections end,
 /// and their executing requests are cancelled.
@@ -66,11 +66,13 @@ impl InProcessServer {
             tracer: &shared.tracer,
             devices: &self.devices,
             metrics: self.exporter.clone(),
+            tenants: TenantsFile::open(settings.tenants_file.as_deref(), &self.logger)?,
             logger: &self.logger,
         };
         let mut doors = doors.open()?;
         if let Some(worker) = workers.handles().first() {
-            worker.spawn(certificates::reload_changed(doors.take_certificates()));
+            let watched = doors.take_watched_files();
+            worker.spawn(watched_files::reload_changed(watched, self.logger.clone()));
             let (exporter, is_allowed) = (self.exporter.clone(), settings.metrics.allow);
             worker.spawn(async move { poll_gauges(&exporter, is_allowed).await });
         }

@@ -50,7 +50,9 @@ mod openai_metrics;
 mod python;
 mod shutdown;
 mod startup;
+mod tenants;
 mod tracing;
+mod watched_files;
 mod workers;
 
 use std::ffi::OsString;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use galatea_door::tls::ApplicationProtocol;
 use galatea_door::{DoorOptions, RunningDoor};
-use galatea_gate::access::AccessGate;
 use galatea_http::{AdapterSource, ChatTemplate, HttpOptions, OpenAiOptions};
 use galatea_infer::Status;
 
@@ -58,7 +57,7 @@ impl DoorSetup<'_> {
         let tokenizer = tokenizer.transpose().map_err(refused)?;
         let template = template(tokenizer.as_deref(), settings.chat_template.as_deref());
         let template = template.map_err(refused)?;
-        let gate = AccessGate::new(settings.rules.clone());
+        let gate = self.gate(&settings.rules);
         Ok(OpenAiOptions {
             http: HttpOptions { gate, ..self.http_options(connections) },
             template: template.map(Arc::new),

@@ -12,11 +12,11 @@ use galatea_backend_plugin::exit_without_destructors;
 use galatea_bucket::BucketConnector;
 use galatea_capi::ReservedServerPointer;
 use galatea_engine::{ControlMode, Server};
+use galatea_gate::ledger::MemoryLedger;
 use galatea_telemetry::{Logger, MetricsExporter};
 use galatea_tools::console::print_line;
 
 use crate::backends;
-use crate::certificates;
 use crate::children;
 use crate::doors::{Addresses, DoorSetup, OpenDoors};
 use crate::environment::Environment;
@@ -25,7 +25,9 @@ use crate::flags::{Settings, open_loads};
 use crate::make;
 use crate::memory;
 use crate::shutdown::{LoadsAtShutdown, PATIENCE_SECS, StopSignals, Stopped, count_down};
+use crate::tenants::TenantsFile;
 use crate::tracing;
+use crate::watched_files;
 use crate::workers::Workers;
 
 /// The reason why the program ends with an error. A reason that was logged is not printed again.
@@ -84,6 +86,23 @@ impl StartupObserver for UnobservedStartup {
     fn stopping(&mut self, signal: i32) {
         print_line(&mut io::stdout(), &format!("Signal ({signal}) received."));
     }
+}
+
+/// Returns freed memory to the system after bursts, in a server whose requests and responses may
+/// use as much memory as the ledger allows.
+fn trim(
+    ledger: &Arc<MemoryLedger>,
+    allocator: GlibcMallocTuner,
+    logger: &Logger,
+) -> impl Future<Output = Infallible> + use<> {
+    let allocator = memory::beside(ledger, allocator);
+    memory::trim_after_bursts(allocator, ledger.clone(), logger.clone())
+}
+
+/// Reads the file of tenants, if there is one.
+fn open_tenants(settings: &Settings, logger: &Logger) -> Result<Option<TenantsFile>, ExitError> {
+    TenantsFile::open(settings.tenants_file.as_deref(), logger)
+        .map_err(|status| logged(logger, &status))
 }
 
 /// Ends the program after the server has stopped; `tell` prints a failure that is not in the log.
@@ -175,7 +194,6 @@ pub(crate) fn run(
     let mut signals = catch_signals(&runtime)?;
     let workers = Workers::start(settings.http_threads)
         .map_err(|error| ExitError::start("starting worker threads", "Internal", error))?;
-    let allocator = memory::beside(&ledger, allocator);
     let tracer = tracing::make(&settings.trace, &collector, &server, &logger)
         .map_err(|error| ExitError::start("creating tracer", "Invalid argument", error))?;
     let doors = DoorSetup {
@@ -192,13 +210,14 @@ pub(crate) fn run(
         tracer: &tracer,
         devices: &devices,
         metrics: exporter.clone(),
+        tenants: open_tenants(&settings, &logger)?,
         logger: &logger,
     };
     let mut doors = doors.open().map_err(|status| logged(&logger, &status))?;
     watch.serving(&server, &doors.addresses(&settings), &logger);
     // Connections made while requests drain also get the newest certificates.
-    runtime.spawn(certificates::reload_changed(doors.take_certificates()));
-    let trimming = memory::trim_after_bursts(allocator, ledger.clone(), logger.clone());
+    runtime.spawn(watched_files::reload_changed(doors.take_watched_files(), logger.clone()));
+    let trimming = trim(&ledger, allocator, &logger);
     let outcome = runtime.block_on(async {
         let signal = tokio::select! {
             signal = signals.next() => signal,

@@ -43,8 +43,21 @@ pub struct CommandOption {
 }
 
 /// Every command, in the order of the usage text.
-pub const COMMANDS: [Command; 10] =
-    [SERVE, OPENAI, BENCH, TUNE, RECORD, SIMULATE, CHECK, NEW_PYTHON, EXPORT_TRACES, COMPLETIONS];
+pub const COMMANDS: [Command; 13] = [
+    SERVE,
+    OPENAI,
+    BENCH,
+    TUNE,
+    RECORD,
+    SIMULATE,
+    CHECK,
+    NEW_PYTHON,
+    NEW_KEY,
+    LIST_KEYS,
+    REVOKE_KEY,
+    EXPORT_TRACES,
+    COMPLETIONS,
+];
 
 const fn option(
     name: &'static str,
@@ -282,6 +295,52 @@ pub const NEW_PYTHON: Command = Command {
     help: "Writes a model in Python to begin with, and its test.",
 };
 
+/// Make a key of a tenant.
+pub const NEW_KEY: Command = Command {
+    name: "keys new",
+    arguments: "FILE TENANT",
+    operands: OperandKind::Paths,
+    options: &[
+        option(
+            "apis",
+            Some("names"),
+            "",
+            "The APIs that the tenant may use, such as inference,statistics. By default metadata, \
+             inference and model-config.",
+        ),
+        option(
+            "requests-per-second",
+            Some("number"),
+            "",
+            "The inference requests that the tenant may send in a second.",
+        ),
+        option("json", None, "", "Print the key as JSON."),
+    ],
+    takes_flags: false,
+    help: "Makes a key of a tenant, adds its hash to a file for --tenants-file, and prints the \
+           key. The key is stored nowhere else.",
+};
+
+/// List the keys of tenants.
+pub const LIST_KEYS: Command = Command {
+    name: "keys list",
+    arguments: "FILE",
+    operands: OperandKind::Paths,
+    options: &[option("json", None, "", "Print errors as JSON too.")],
+    takes_flags: false,
+    help: "Lists the tenants of a file with the IDs of their keys, their APIs and limits.",
+};
+
+/// Revoke a key of a tenant.
+pub const REVOKE_KEY: Command = Command {
+    name: "keys revoke",
+    arguments: "FILE KEY-ID",
+    operands: OperandKind::Paths,
+    options: &[option("json", None, "", "Print errors as JSON too.")],
+    takes_flags: false,
+    help: "Removes a key from a file of tenants.",
+};
+
 /// Convert trace files for viewers.
 pub const EXPORT_TRACES: Command = Command {
     name: "trace export",
@@ -317,10 +376,15 @@ impl Command {
         })
     }
 
-    /// The command that starts with this word but whose second word is missing.
+    /// The first command that starts with this word but whose second word is missing.
     #[must_use]
     pub fn find_incomplete(word: &str) -> Option<&'static Self> {
-        COMMANDS.iter().find(|command| command.name.split(' ').next() == Some(word))
+        Self::beginning_with(word).next()
+    }
+
+    /// The commands that start with this word.
+    pub fn beginning_with(word: &str) -> impl Iterator<Item = &'static Self> {
+        COMMANDS.iter().filter(move |command| command.name.split(' ').next() == Some(word))
     }
 
     /// The option with this name.

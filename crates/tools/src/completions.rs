@@ -99,6 +99,23 @@ fn first_words() -> Vec<&'static str> {
     words
 }
 
+/// The first words of the commands that have two words, each with its second words.
+fn second_words() -> Vec<(&'static str, Vec<&'static str>)> {
+    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (first, second) in COMMANDS.iter().filter_map(|one| one.name.split_once(' ')) {
+        match found.last_mut() {
+            Some((last, seconds)) if *last == first => seconds.push(second),
+            Some(_) | None => found.push((first, vec![second])),
+        }
+    }
+    found
+}
+
+/// The first words of the commands that have two words, as a pattern of bash and zsh.
+fn first_of_two() -> String {
+    second_words().iter().map(|(first, _)| *first).collect::<Vec<_>>().join("|")
+}
+
 fn bash(flags: &[ServerFlag]) -> String {
     let names = |choices: &[CompletionOption]| {
         choices.iter().map(|one| format!("--{}", one.name)).collect::<Vec<_>>().join(" ")
@@ -122,14 +139,16 @@ fn bash(flags: &[ServerFlag]) -> String {
         let options = names(&choices(Some(command), flags));
         let pattern = command.name.replace(' ', "\\ ");
         let _ = writeln!(cases, "        {pattern}) options=\"{options}\"; {operands} ;;");
-        if let Some((first, second)) = command.name.split_once(' ') {
-            let _ = writeln!(cases, "        {first}|{first}\\ *) words=\"{second}\" ;;");
-        }
+    }
+    for (first, seconds) in second_words() {
+        let seconds = seconds.join(" ");
+        let _ = writeln!(cases, "        {first}|{first}\\ *) words=\"{seconds}\" ;;");
     }
     BASH.replace("@PATHS@", &pattern(&all, |one| one.is_path))
         .replace("@VALUES@", &pattern(&all, |one| one.takes_value && !one.is_path))
         .replace("@CASES@", cases.trim_end())
         .replace("@COMMANDS@", &first_words().join(" "))
+        .replace("@FIRST_OF_TWO@", &first_of_two())
         .replace("@FLAGS@", &names(&choices(None, flags)))
 }
 
@@ -154,7 +173,7 @@ _galatea() {
         word="${COMP_WORDS[index]}"
         [[ $word == -* ]] && break
         name="${name:+$name }$word"
-        case "$name" in new|trace) ;; *) break ;; esac
+        case "$name" in @FIRST_OF_TWO@) ;; *) break ;; esac
     done
     case "$name" in
 @CASES@
@@ -207,14 +226,14 @@ fn zsh(flags: &[ServerFlag]) -> String {
             command.name
         );
     }
-    let seconds: String = COMMANDS
-        .iter()
-        .filter_map(|command| command.name.split_once(' '))
-        .map(|(first, second)| format!("        '{first}') _values command {second} ;;\n"))
-        .collect();
+    let second = |(first, seconds): (&str, Vec<&str>)| {
+        format!("        '{first}') _values command {} ;;\n", seconds.join(" "))
+    };
+    let seconds: String = second_words().into_iter().map(second).collect();
     ZSH.replace("@SECONDS@", seconds.trim_end())
         .replace("@CASES@", cases.trim_end())
         .replace("@COMMANDS@", &first_words().join(" "))
+        .replace("@FIRST_OF_TWO@", &first_of_two())
         .replace(
             "@FLAGS@",
             specifications(&choices(None, flags)).trim_end().trim_end_matches(" \\"),
@@ -226,7 +245,7 @@ const ZSH: &str = r#"#compdef galatea
 _galatea() {
     local name="$words[2]" first=2
     case "$name" in
-        new|trace)
+        @FIRST_OF_TWO@)
             if (( CURRENT == 3 )); then
                 case "$name" in
 @SECONDS@
@@ -307,10 +326,14 @@ fn fish(flags: &[ServerFlag]) -> String {
             }
             OperandKind::Text => Ok(()),
         };
-        if let Some((first, second)) = command.name.split_once(' ') {
-            let condition = format!("__galatea_is {first}; and not {condition}");
-            let _ = writeln!(text, "complete -c galatea -n '{condition}' -a {second}");
+    }
+    for (first, seconds) in second_words() {
+        let mut condition = format!("__galatea_is {first}");
+        for second in &seconds {
+            let _ = write!(condition, "; and not __galatea_is {first} {second}");
         }
+        let seconds = seconds.join(" ");
+        let _ = writeln!(text, "complete -c galatea -n '{condition}' -a '{seconds}'");
     }
     text
 }

@@ -6,6 +6,7 @@
 //! arguments are invalid.
 
 mod check;
+mod keys;
 mod openai;
 mod serve;
 mod sources;
@@ -27,6 +28,7 @@ use galatea_tools::simulate::{self, SimulateOptions};
 use galatea_tools::tune::{self, TuneOptions};
 
 use self::check::CheckOptions;
+use self::keys::KeysCommand;
 use self::serve::ServeOptions;
 use crate::environment::Environment;
 use crate::flags::{self, CommandLine, Settings, UsageError};
@@ -51,6 +53,8 @@ pub(crate) enum Invocation {
     Check(Box<CheckOptions>, ReportFormat),
     /// Write a starter model.
     New(NewModel, ReportFormat),
+    /// Make, list or revoke keys of tenants.
+    Keys(KeysCommand, ReportFormat),
     /// Convert trace files for viewers.
     ExportTraces(Vec<PathBuf>, ReportFormat),
     /// Print the completions for a shell.
@@ -75,7 +79,9 @@ pub(crate) fn parse(
         let first = arguments.first()?;
         let command = Command::find_incomplete(first)?;
         let given = arguments.iter().take(2).cloned().collect::<Vec<_>>().join(" ");
-        let reason = format!("there is no command '{given}', only '{}'", command.name);
+        let names: Vec<String> =
+            Command::beginning_with(first).map(|one| format!("'{}'", one.name)).collect();
+        let reason = format!("there is no command '{given}', only {}", names.join(", "));
         return Some(Err(CommandError { command, reason }));
     };
     let rest = arguments.iter().skip(words).cloned();
@@ -120,6 +126,9 @@ fn read(
         }
         name if name == commands::CHECK.name => read_check(settings, given, format),
         name if name == commands::NEW_PYTHON.name => read_new(&given, format),
+        name if KeysCommand::has(name) => {
+            Ok(Invocation::Keys(KeysCommand::new(name, &given)?, format))
+        }
         name if name == commands::EXPORT_TRACES.name => {
             let files: Vec<PathBuf> = given.operands.into_iter().map(PathBuf::from).collect();
             if files.is_empty() {
@@ -185,6 +194,7 @@ pub(crate) fn run(
             Err(reason) => print_failure(&reason, format),
         },
         Ok(Invocation::New(model, format)) => print_result(model.write(format), format),
+        Ok(Invocation::Keys(command, format)) => print_result(command.run(format), format),
         Ok(Invocation::ExportTraces(files, format)) => {
             print_result(tracing::export(&files), format)
         }

@@ -69,6 +69,33 @@ fn a_check_takes_flags_and_models() {
 }
 
 #[test]
+fn keys_have_a_file() {
+    match read("keys new f t --apis inference --requests-per-second 5 --json") {
+        Ok(Invocation::Keys(KeysCommand::New(new), ReportFormat::Json)) => {
+            assert_eq!((new.file, new.tenant), (PathBuf::from("f"), String::from("t")));
+            assert_eq!(
+                (new.apis.as_deref(), new.requests_per_second),
+                (Some("inference"), Some(5))
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    match read("keys revoke f id") {
+        Ok(Invocation::Keys(KeysCommand::Revoke(file, id), ReportFormat::Text)) => {
+            assert_eq!((file, id), (PathBuf::from("f"), String::from("id")));
+        }
+        other => panic!("{other:?}"),
+    }
+    let names = "'keys new', 'keys list', 'keys revoke'";
+    check_error("keys", &format!("keys new: there is no command 'keys', only {names}"));
+    check_error("keys new f", "keys new: one file and the name of one tenant are needed");
+    check_error("keys list", "keys list: one file is needed");
+    check_error("keys revoke f", "keys revoke: one file and the ID of one key are needed");
+    let number = "keys new: '0' is no positive number of requests a second";
+    check_error("keys new f t --requests-per-second 0", number);
+}
+
+#[test]
 fn traces_are_files() {
     match read("trace export a b") {
         Ok(Invocation::ExportTraces(files, ReportFormat::Text)) => {

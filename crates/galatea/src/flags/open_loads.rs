@@ -9,7 +9,9 @@ use crate::model_code::{self, ModelCodePermission};
 
 /// Returns a warning if other machines may load code.
 pub(crate) fn open_loads(settings: &Settings) -> Option<String> {
-    if settings.model_code == ModelCodePermission::Refused || !settings.control_mode.allows_orders()
+    if settings.model_code == ModelCodePermission::Refused
+        || !settings.control_mode.allows_orders()
+        || settings.tenants_file.is_some()
     {
         return None;
     }

@@ -15,5 +15,12 @@ pub(super) const GROUP: Group = Group {
              even if some are still running.",
             |settings| &mut settings.exit_timeout_secs,
         ),
+        Flag::file(
+            "tenants-file",
+            "A file of tenants with their keys, which 'galatea keys new' writes. Every request \
+             but those for health then needs a key, over all protocols. A changed file is put \
+             into use.",
+            |settings| &mut settings.tenants_file,
+        ),
     ]],
 };

@@ -99,6 +99,8 @@ pub(crate) struct Settings {
     pub(crate) http_header_forward: Option<HeaderForwardPattern>,
     /// The gRPC metadata that becomes parameters.
     pub(crate) grpc_header_forward: Option<HeaderForwardPattern>,
+    /// The file of tenants, if callers need keys.
+    pub(crate) tenants_file: Option<PathBuf>,
     /// The APIs that are restricted over HTTP.
     pub(crate) http_rules: AccessRules,
     /// The APIs that are restricted over gRPC.
@@ -321,6 +323,7 @@ impl Default for Settings {
             allow_client_shm: false,
             http_header_forward: None,
             grpc_header_forward: None,
+            tenants_file: None,
             http_rules: AccessRules::default(),
             grpc_rules: AccessRules::default(),
             grpc: door("0.0.0.0", 8001),

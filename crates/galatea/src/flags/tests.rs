@@ -544,6 +544,7 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     expected.extend(["torch-library", "allow-native-models"]);
     expected.extend(OPENAI_FLAGS.split_whitespace());
     expected.insert("openai-on-http-port");
+    expected.insert("tenants-file");
     expected.insert("memory-limit");
     expected.extend(["model-memory", "model-gpu-memory"]);
     expected.insert("repository-symlinks");
@@ -557,6 +558,15 @@ fn every_flag_of_triton_is_known_and_few_are_new() {
     expected.extend(known.iter().filter(|name| name.starts_with("connection-")));
     assert_eq!(known, expected);
     assert_eq!(flags().count(), known.len());
+}
+
+#[test]
+fn tenants_restrict_loads() {
+    let explicit = "--model-control-mode=explicit";
+    assert!(open_loads(&settings(&[explicit])).is_some());
+    let tenants = settings(&[explicit, "--tenants-file=t"]);
+    assert_eq!(tenants.tenants_file.as_deref(), Some(std::path::Path::new("t")));
+    assert_eq!(open_loads(&tenants), None);
 }
 
 #[test]
