@@ -299,19 +299,22 @@ const CHECKED_ALONE: [&str; 3] = [
 ];
 
 /// Flags that are accepted but have no effect without GPUs.
-const WITHOUT_EFFECT_ON_CPUS: [&str; 6] = [
+const WITHOUT_EFFECT_ON_CPUS: [&str; 7] = [
     "--enable-peer-access=false",
     "--allow-gpu-metrics=true",
     "--cuda-memory-pool-byte-size=0:1",
     "--cuda-virtual-address-size=0:1",
     "--min-supported-compute-capability=7.6",
     "--model-load-gpu-limit=0:0.5",
+    "--model-gpu-memory=0:1G",
 ];
 
 #[test]
 fn a_flag_for_gpus_gets_one_remark_that_holds_without_them() {
     for argument in WITHOUT_EFFECT_ON_CPUS {
-        let changed = settings(&[argument, argument]);
+        // One of the flags needs this mode.
+        let mode = ["--model-control-mode=demand", "--model-memory=1G"];
+        let changed = settings(&[mode[0], mode[1], argument, argument]);
         let name = argument.split('=').next().unwrap();
         let note = format!("'{name}' has no effect: no GPU is used");
         assert_eq!(changed.notes, [note.as_str()]);
